@@ -1,0 +1,181 @@
+"""What torchvision offers, read off its sources: no torch is imported and no list is kept that could go stale.
+
+The result is cached in the user's cache folder under torchvision's version and the newest change of its sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+# Where a model has no size of its own: any video model takes 16 frames, and detectors resize what they get.
+_FRAMES = 16
+_DETECTION_SIZE = 320
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A torchvision model.
+
+    `params` is what torchvision publishes for its weights (None where it publishes nothing). `inputs` are the shapes of
+    its natural input: one tensor, or two frames for optical flow; for detection one image, given in a list.
+    """
+
+    name: str
+    kind: str
+    params: int | None
+    inputs: tuple[tuple[int, ...], ...]
+
+
+def entries() -> dict[str, ModelEntry]:
+    """Every model that `torchvision.models.list_models()` gives, by name, sorted. Empty where torchvision is missing."""
+    folder = models_folder()
+    return dict(_entries(str(folder))) if folder else {}
+
+
+def models_folder() -> Path | None:
+    """Where torchvision's models are, found without importing it."""
+    spec = find_spec("torchvision")
+    return Path(spec.origin).parent / "models" if spec and spec.origin else None
+
+
+@cache
+def _entries(folder: str) -> dict[str, ModelEntry]:
+    sources = [Path(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(".py")]
+    stamp = f"{len(sources)}-{max((s.stat().st_mtime_ns for s in sources), default=0)}"
+    cached = _cache_file()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        saved = json.loads(cached.read_text("utf-8"))
+        if saved["folder"] == folder and saved["stamp"] == stamp:
+            return {e["name"]: _entry(e) for e in saved["entries"]}
+    found = {e.name: e for e in sorted(_scan(Path(folder), sources), key=lambda e: e.name)}
+    with suppress(OSError):  # a home that can't be written costs time, nothing else
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        scratch = cached.with_suffix(f".{os.getpid()}")
+        document = {"folder": folder, "stamp": stamp, "entries": [asdict(e) for e in found.values()]}
+        scratch.write_text(json.dumps(document), "utf-8")
+        scratch.replace(cached)
+    return found
+
+
+def _cache_file() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("hookcli") / "torchvision.json"
+
+
+def _entry(saved: dict[str, Any]) -> ModelEntry:
+    return ModelEntry(saved["name"], saved["kind"], saved["params"], tuple(tuple(shape) for shape in saved["inputs"]))
+
+
+def _scan(folder: Path, sources: list[Path]) -> Iterator[ModelEntry]:
+    for source in sources:
+        text = source.read_text("utf-8")
+        if "@register_model(" in text:
+            parts = source.relative_to(folder).parts
+            yield from _read(ast.parse(text), parts[0] if len(parts) > 1 else "classification")
+
+
+def _read(module: ast.Module, kind: str) -> Iterator[ModelEntry]:
+    constants = {
+        target.id: node.value
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    weights = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and (name := _registered_name(node)):
+            own = [weights[n.id] for n in _weights_annotation(node) if n.id in weights]
+            described = [_describe(value, constants) for value in _weight_entries(own[0])] if own else []
+            yield _model_entry(name, kind, described, _fixed_size(node))
+
+
+def _registered_name(node: ast.FunctionDef) -> str | None:
+    """The name that `@register_model()` or `@register_model(name=...)` gives the builder."""
+    for call in node.decorator_list:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "register_model":
+            given = [*call.args, *(k.value for k in call.keywords if k.arg == "name")]
+            return str(ast.literal_eval(given[0])) if given else node.name
+    return None
+
+
+def _weights_annotation(node: ast.FunctionDef) -> Iterator[ast.Name]:
+    """The names in the annotation of the `weights` parameter, such as ResNet50_Weights."""
+    for argument in (*node.args.args, *node.args.kwonlyargs):
+        if argument.arg == "weights" and argument.annotation:
+            yield from (n for n in ast.walk(argument.annotation) if isinstance(n, ast.Name))
+
+
+def _weight_entries(node: ast.ClassDef) -> Iterator[ast.Call]:
+    """The `Weights(...)` calls in a weights class."""
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            yield statement.value
+
+
+def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
+    """What a `Weights(...)` call says about sizes: the keywords of its transforms, and its meta with what it includes."""
+    given = {k.arg: k.value for k in weights.keywords}
+    transforms, meta = given.get("transforms"), given.get("meta")
+    keywords = transforms.keywords if isinstance(transforms, ast.Call) else []
+    said = {k.arg: _literal(k.value) for k in keywords if k.arg}
+    return said | (_literal_dict(meta, constants) if isinstance(meta, ast.Dict) else {})
+
+
+def _literal_dict(node: ast.Dict, constants: dict[str, ast.expr]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        if key is None and isinstance(value, ast.Name):  # **_COMMON_META
+            included = constants.get(value.id)
+            found |= _literal_dict(included, constants) if isinstance(included, ast.Dict) else {}
+        elif isinstance(key, ast.Constant):
+            found[str(key.value)] = _literal(value)
+    return found
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
+def _fixed_size(node: ast.FunctionDef) -> int | None:
+    """The size that a detector is built for, such as SSD's `(300, 300)`."""
+    for part in ast.walk(node):
+        pair = _literal(part) if isinstance(part, ast.Tuple) else None
+        if pair and len(pair) == 2 and pair[0] == pair[1] and isinstance(pair[0], int) and pair[0] >= 64:
+            return int(pair[0])
+    return None
+
+
+def _model_entry(name: str, kind: str, weights: list[dict[str, Any]], fixed: int | None) -> ModelEntry:
+    # Of several published sizes the smallest is the one that the model is built for by default.
+    published = min(weights, key=_side, default={})
+    side = _side(published)
+    if kind == "detection":
+        inputs: tuple[tuple[int, ...], ...] = ((3, fixed or _DETECTION_SIZE, fixed or _DETECTION_SIZE),)
+    elif kind == "optical_flow":
+        least = published.get("min_size", (128, 128))
+        inputs = ((1, 3, *least), (1, 3, *least))
+    elif kind == "video":
+        inputs = ((1, 3, max(_FRAMES, published.get("min_temporal_size") or 0), side, side),)
+    else:
+        inputs = ((1, 3, side, side),)
+    return ModelEntry(name, kind, published.get("num_params"), inputs)
+
+
+def _side(weights: dict[str, Any]) -> int:
+    """The image side that the weights' transforms produce: their crop, else what they resize to."""
+    size = weights.get("crop_size") or weights.get("resize_size") or 224
+    return int(size[0] if isinstance(size, tuple) else size)

@@ -1,0 +1,121 @@
+"""The command line: the Typer app, and `main`, where alone errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import typer
+
+from hookcli import registry
+from hookcli.commands import activations, grads, inputs, models, plugins, shapes
+from hookcli.commands.help import GroupedCommand, GroupedGroup
+from hookcli.commands.options import DEFAULT_MODEL, SHOWING, Model, Options, takes_options
+from hookcli.errors import HookcliError
+
+HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
+EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
+_NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
+
+_COMMANDS = {"shapes": shapes, "inputs": inputs, "activations": activations, "grads": grads}
+_TABLES = {"models": models, "plugins": plugins}
+
+
+def build_app(extra: Sequence[str] = ()) -> typer.Typer:
+    """The app with the built-in commands, and one for each probe named in `extra`."""
+    # Rich's help costs more start-up time than all the rest of `hookcli --help`; ours is plain, grouped text.
+    app = typer.Typer(cls=GroupedGroup, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+    app.callback(help=HELP, epilog=_epilog(EXAMPLES, _NOTE))(_version_option)
+    for name, module in (_COMMANDS | _TABLES).items():
+        function = takes_options(getattr(module, name), SHOWING if name in _TABLES else None)
+        _add(app, name, function, module.HELP, module.EXAMPLES)
+    for name in extra:
+        owner = registry.find("probes", name).distribution
+        _add(app, name, takes_options(_probe_command(name)), f"The probe {name}, from {owner}.", (f"hookcli {name} resnet50",))
+    return app
+
+
+def _add(app: typer.Typer, name: str, function: Callable[..., int], text: str, examples: Sequence[str]) -> None:
+    app.command(name, help=text, epilog=_epilog(examples), cls=GroupedCommand)(function)
+
+
+def _epilog(examples: Sequence[str], note: str = "") -> str:
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)]) + (f"\n\n{note}" if note else "")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"hookcli {version('hookcli')}")
+        raise typer.Exit
+
+
+def _version_option(
+    version: bool = typer.Option(False, "--version", help="Show the version.", callback=_print_version, is_eager=True),
+) -> None:
+    """Nothing happens before a command."""
+
+
+def _probe_command(name: str) -> Callable[..., int]:
+    """A command for a probe that another distribution brings."""
+
+    def command(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+        from hookcli.commands.common import inspect_model
+
+        probe: Callable[[], Any] = registry.load("probes", name)
+        return inspect_model(model, probe, options)
+
+    return command
+
+
+def _extra_probes(arguments: Sequence[str]) -> list[str]:
+    """Probes of other distributions are looked up only where the command is not one of ours: it takes time."""
+    command = next((word for word in arguments if not word.startswith("-")), None)
+    if command is None or command in _COMMANDS or command in _TABLES:
+        return []
+    return [name for name in registry.names("probes") if name not in _COMMANDS]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    say = partial(print, file=sys.stderr)
+    try:
+        code = build_app(_extra_probes(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
+        return int(code or 0)
+    except typer.TyperException as error:
+        return _usage_error(error)
+    except HookcliError as error:
+        if "--debug" in arguments:
+            traceback.print_exception(error)
+        say(f"hookcli: error: {error}")
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        say("hookcli: interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader has seen enough. Python would complain when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _usage_error(error: Any) -> int:
+    """A command line that Typer can't parse: one line, and where to find help."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return 0
+    path = context.command_path if context else "hookcli"
+    print(f"hookcli: error: {message} (see {path} --help)", file=sys.stderr)
+    return int(error.exit_code)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

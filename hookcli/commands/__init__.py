@@ -1,0 +1,1 @@
+"""A file per command; `common` holds what they share."""

@@ -1,0 +1,18 @@
+"""hookcli activations"""
+
+from __future__ import annotations
+
+from hookcli.commands.common import inspect_model
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.registry import load
+
+HELP = "Statistics of what every module returns."
+EXAMPLES = (
+    "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",
+    "hookcli activations convnext_tiny --type Linear --sort -max",
+    "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
+)
+
+
+def activations(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+    return inspect_model(model, load("probes", "activations"), options)

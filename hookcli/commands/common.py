@@ -1,0 +1,184 @@
+"""From a model's spec and options to reports, and out again: what every command that runs a model does."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from hookcli import registry
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output, remark
+from hookcli.commands.progress import Progress
+from hookcli.errors import ModelError, UsageError, unknown
+from hookcli.report import Report
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hookcli.prepare import Prepared, Setting
+    from hookcli.probes.base import Probe
+    from hookcli.sources.base import Recipe
+
+# A single letter before a colon is a Windows drive.
+_PREFIX = re.compile(r"([A-Za-z][\w-]+):(.+)", re.DOTALL)
+
+
+def inspect_model(
+    spec: str, make_probe: Callable[[], Probe], options: Options, *, train: bool = False, **run: Any
+) -> int:
+    """Run a probe on a model and write its report. `train` is the command's default mode; `run` goes to `capture`."""
+    output = Output(options)  # finds a wrong format or folder before the work, not after
+    with Progress(options.quiet) as progress:
+        progress.stage("importing torch")
+        import torch
+
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        recipe = find_recipe(spec, options)
+        try:
+            reports = _capture(recipe, make_probe, options, train, progress, run)
+        except (ModelError, KeyboardInterrupt) as error:
+            _write_partial(getattr(error, "reports", ()), output)
+            raise
+    output.write(reports)
+    return 0
+
+
+def find_recipe(spec: str, options: Options) -> Recipe:
+    """Ask the source that the spec names. `NAME:REST` goes to source NAME; else a colon or a path means an import path."""
+    from hookcli.sources.base import Request
+
+    prefix = _PREFIX.fullmatch(spec)
+    if prefix and prefix[1] in registry.names("sources"):
+        name, spec = prefix[1], prefix[2]
+    else:
+        name = "importpath" if ":" in spec else "torchvision"
+    weights = None
+    if options.weights:
+        from hookcli.sources.weights import is_file
+
+        weights = None if is_file(options.weights) else options.weights
+    request = Request(spec, parse_args(options.arg), weights)
+    recipe: Recipe = registry.load("sources", name)().recipe(request)
+    return recipe
+
+
+def parse_args(given: Sequence[str]) -> dict[str, Any]:
+    """`key=value` pairs; values as Python literals (or true, false, null) where they are any, else as text."""
+    named = {"true": True, "false": False, "null": None, "none": None}
+    parsed: dict[str, Any] = {}
+    for item in given:
+        key, separator, text = item.partition("=")
+        if not separator or not key.isidentifier():
+            raise UsageError(f"--arg {item!r}: give key=value, as in --arg num_classes=10")
+        try:
+            parsed[key] = named[text.lower()] if text.lower() in named else ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            parsed[key] = text
+    return parsed
+
+
+def _capture(
+    recipe: Recipe, make_probe: Callable[[], Probe], options: Options, train: bool, progress: Progress, run: dict[str, Any]
+) -> list[Report]:
+    """Prepare and run; where the numbers don't matter, on the meta device if the model can."""
+    from hookcli.prepare import META, prepare, runs_only_for_real
+
+    probe = make_probe()
+    setting = _setting(options, train, targets=probe.needs_backward)
+    if not probe.values and setting.device.type == "cpu":
+        try:
+            progress.stage(f"{recipe.name} on the meta device")
+            meta_setting = replace(setting, device=META)
+            return _run(recipe, prepare(recipe, meta_setting), probe, meta_setting, options, progress, run)
+        except ModelError as error:
+            if not runs_only_for_real(error):
+                raise
+            run = {**run, "why_real": str(error.__cause__).partition("\n")[0]}
+            probe = make_probe()
+    progress.stage(f"building {recipe.name}")
+    return _run(recipe, prepare(recipe, setting), probe, setting, options, progress, run)
+
+
+def _run(
+    recipe: Recipe,
+    prepared: Prepared,
+    probe: Probe,
+    setting: Setting,
+    options: Options,
+    progress: Progress,
+    run: dict[str, Any],
+) -> list[Report]:
+    from hookcli.engine import capture
+
+    if prepared.remark:
+        remark(prepared.remark, options)
+    meta = {"spec": recipe.name, "seed": setting.seed, "fill": setting.fill, **recipe.meta, **_versions()}
+    run = dict(run)
+    if why := run.pop("why_real", None):
+        meta["not_on_meta"] = why
+    if probe.needs_backward and not run.get("backward_vector"):
+        if run.get("loss") is None and recipe.loss:
+            run["loss"] = recipe.loss
+            meta["loss"] = recipe.loss_name
+    select = _select(prepared.model, options)
+    progress.stage(f"running {recipe.name}")
+    return capture(prepared.model, prepared.args, [probe], select=select, fastpath=options.fastpath, name=recipe.name, meta=meta, **run)
+
+
+def _setting(options: Options, train: bool, targets: bool) -> Setting:
+    from hookcli.prepare import Setting, parse_device
+    from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
+
+    dtype = parse_dtype(options.dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise UsageError(f"--dtype {options.dtype}: a model's dtype is a floating-point one, such as bfloat16")
+    if options.fill not in FILLS:
+        raise UsageError(unknown("--fill", options.fill, FILLS))
+    train = train if options.train is None else options.train
+    return Setting(
+        inputs=tuple(parse_input(text) for text in options.input),
+        batch=options.batch_size,
+        fill=options.fill,
+        seed=options.seed,
+        weights=options.weights,
+        strict=options.strict,
+        train=train,
+        targets=targets and train,
+        device=parse_device(options.device),
+        dtype=dtype,
+    )
+
+
+def _select(model: nn.Module, options: Options) -> Callable[[str, nn.Module], bool] | None:
+    """What --match and --type leave. Raises UsageError where that is nothing."""
+    if options.match is None and options.type is None:
+        return None
+    names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
+    if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
+        raise UsageError(unknown("--match", options.match, names[1:], see="no module or parameter has such a name"))
+    types = {type(module).__name__ for module in model.modules()}
+    if options.type is not None and options.type not in types:
+        raise UsageError(unknown("--type", options.type, types))
+
+    def select(fqn: str, module: nn.Module) -> bool:
+        return (options.match is None or fnmatchcase(fqn, options.match)) and (
+            options.type is None or type(module).__name__ == options.type
+        )
+
+    return select
+
+
+def _versions() -> dict[str, str]:
+    torchvision = sys.modules.get("torchvision")
+    return {"torchvision": torchvision.__version__} if torchvision else {}
+
+
+def _write_partial(reports: Sequence[Report], output: Output) -> None:
+    if any(report.rows for report in reports):
+        output.write(reports)

@@ -1,0 +1,18 @@
+"""hookcli inputs"""
+
+from __future__ import annotations
+
+from hookcli.commands.common import inspect_model
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.registry import load
+
+HELP = "Statistics of what every module receives."
+EXAMPLES = (
+    "hookcli inputs resnet50 --batch-size 10",
+    "hookcli inputs vit_b_16 --type LayerNorm --sort -std",
+    "hookcli inputs raft_small --match 'feature_encoder.*' --format csv",
+)
+
+
+def inputs(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+    return inspect_model(model, load("probes", "inputs"), options)

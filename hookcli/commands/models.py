@@ -1,0 +1,45 @@
+"""hookcli models"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import typer
+
+from hookcli.catalog import ModelEntry, entries
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output
+from hookcli.errors import UsageError, unknown
+from hookcli.report import Column, Report, Row
+
+HELP = "Every torchvision model: kind, parameters as published, natural input. Imports no torch."
+EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
+
+_COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "Params"), Column("input", "Input"))
+
+
+def models(
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="A part of the name, or a glob.")] = "*",
+    *,
+    options: Options,
+) -> int:
+    output = Output(options)
+    known = entries()
+    if not known:
+        raise UsageError("torchvision is not installed: pip install torchvision")
+    glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
+    found = [e for e in known.values() if fnmatchcase(e.name, glob) or e.kind == pattern]
+    if not found:
+        raise UsageError(unknown("model", pattern, known, see="no name contains it"))
+    rows = [Row({"name": e.name, "kind": e.kind, "params": e.params, "input": _input(e)}) for e in found]
+    output.write([Report("models", "torchvision", _COLUMNS, rows, totals={"models": len(rows)})])
+    return 0
+
+
+def _input(entry: ModelEntry) -> str:
+    """1x3x224x224; two frames as 2 x 1x3x128x128; a detector's image as [3x320x320]."""
+    size = "x".join(map(str, entry.inputs[0]))
+    if entry.kind == "detection":
+        return f"[{size}]"
+    return size if len(entry.inputs) == 1 else f"{len(entry.inputs)} x {size}"

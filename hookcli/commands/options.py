@@ -1,0 +1,141 @@
+"""The options that commands share, declared once, and the decorator that gives them to a command."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from hookcli.errors import UsageError
+
+DEFAULT_MODEL = "resnet50"
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """The torchvision models that begin as typed."""
+    from hookcli.catalog import entries
+
+    return [name for name in entries() if name.startswith(incomplete)]
+
+
+def complete_formats(incomplete: str) -> list[str]:
+    from hookcli.registry import names
+
+    return [name for name in names("reporters") if name.startswith(incomplete)]
+
+
+def parse_depth(text: str | None) -> float | None:
+    if text is None or text == "auto":
+        return None
+    if text == "all":
+        return math.inf
+    if not text.isdecimal() or text == "0":
+        raise UsageError(f"--depth {text!r}: give a number from 1, or all")
+    return int(text)
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="A torchvision name, package.module:callable, or path/to/file.py:callable.",
+        autocompletion=complete_models,
+        show_default=True,
+    ),
+]
+
+
+def _option(panel: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+_MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "What to show", "Output"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the shared options say, as typed by the user."""
+
+    arg: Annotated[list[str], _option(_MODEL, metavar="KEY=VALUE", help="Argument for the model's callable; repeatable.")] = (
+        field(default_factory=list)
+    )
+    weights: Annotated[
+        str | None,
+        _option(_MODEL, metavar="NAME|FILE", help="torchvision weights that are on disk, or a .pt or .safetensors file."),
+    ] = None
+    strict: Annotated[
+        bool, _option(_MODEL, "--strict/--no-strict", help="Whether the weights must fit the model exactly.")
+    ] = True
+    seed: Annotated[int, _option(_MODEL, help="For random weights and random input.")] = 0
+    input: Annotated[
+        list[str],
+        _option(_INPUT, "--input", "-i", metavar="SHAPE", help="10x3x224x224, or 2x128:int64; once per input."),
+    ] = field(default_factory=list)
+    batch_size: Annotated[int | None, _option(_INPUT, "--batch-size", "-b", min=1, help="First size of each input.")] = None
+    fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="What the input holds.")] = "randn"
+    train: Annotated[
+        bool | None, _option(_RUN, "--train/--eval", show_default=False, help="Mode of the model [eval; grads: train].")
+    ] = None
+    device: Annotated[str, _option(_RUN, help="cpu, cuda, cuda:1, mps ...; shapes needs none.")] = "cpu"
+    dtype: Annotated[str, _option(_RUN, help="Of the model and its input: float32, bfloat16 ...")] = "float32"
+    threads: Annotated[int | None, _option(_RUN, min=1, help="CPU threads [PyTorch's choice].")] = None
+    fastpath: Annotated[
+        bool, _option(_RUN, "--fastpath/--no-fastpath", help="Let attention take its fused path in eval mode.")
+    ] = True
+    depth: Annotated[
+        str | None, _option(_SHOW, metavar="N|all", help="Group what lies deeper [as fits a screen; files: all].")
+    ] = None
+    match: Annotated[str | None, _option(_SHOW, metavar="GLOB", help="Only names that match, such as 'layer4.*'.")] = None
+    type: Annotated[str | None, _option(_SHOW, metavar="CLASS", help="Only modules of a class, such as Conv2d.")] = None
+    columns: Annotated[str | None, _option(_SHOW, metavar="A,B,...", help="Only these columns, in this order.")] = None
+    sort: Annotated[str | None, _option(_SHOW, metavar="COLUMN", help="Smallest first; -COLUMN: largest first.")] = None
+    format: Annotated[
+        str | None,
+        _option(
+            _OUT, "--format", "-f", metavar="NAME", autocompletion=complete_formats, help="table, json, csv, markdown ..."
+        ),
+    ] = None
+    output: Annotated[
+        str | None, _option(_OUT, "--output", "-o", metavar="FILE", help="Write there; the suffix names the format.")
+    ] = None
+    quiet: Annotated[bool, _option(_OUT, "--quiet", "-q", help="No progress and no remarks on stderr.")] = False
+    debug: Annotated[bool, _option(_OUT, "--debug", help="Show the whole traceback of an error.")] = False
+
+
+# Commands that show a table without running a model take these alone.
+SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
+
+
+def takes_options(function: Callable[..., int], names: Iterable[str] | None = None) -> Callable[..., int]:
+    """The command with the shared options (or those named) among its parameters, handed to it as `options`."""
+    hints = get_type_hints(Options, include_extras=True)
+    shared = [f for f in fields(Options) if names is None or f.name in names]
+    own = [
+        parameter.replace(annotation=get_type_hints(function, include_extras=True)[parameter.name])
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name != "options"
+    ]
+    added = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=f.default if f.default is not MISSING else [],
+            annotation=hints[f.name],
+        )
+        for f in shared
+    ]
+    positional = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+
+    @functools.wraps(function)
+    def command(**values: Any) -> int:
+        options = Options(**{f.name: values.pop(f.name) for f in shared})
+        return function(options=options, **values)
+
+    command.__signature__ = inspect.Signature([*positional, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*positional, *added)}
+    return command

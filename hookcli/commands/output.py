@@ -1,0 +1,103 @@
+"""Where reports go: the reporter is chosen and the place checked before anything runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hookcli import registry
+from hookcli.commands.options import Options, parse_depth
+from hookcli.errors import UsageError, unknown
+from hookcli.fold import View, arranged, fold
+from hookcli.report import Report
+from hookcli.reporters.base import Reporter
+
+
+class Output:
+    """Writes reports as the options say. Raises UsageError at once where that can't work."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.path = Path(options.output) if options.output else None
+        if self.path:
+            _check_writable(self.path)
+        self.reporter = _reporter(options.format, self.path)
+        self.view = _view(options, self.path is None and sys.stdout.isatty())
+
+    def write(self, reports: Sequence[Report]) -> None:
+        """Write the reports; a file is complete or as it was before."""
+        shown = [arranged(r if self.view.depth is None else fold(r, self.view.depth), self.view) for r in reports]
+        text = self.reporter.render(shown, self.view)
+        if self.path is None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return
+        _replace(self.path, text)
+        remark(f"wrote {self.path}: {sum(len(r.rows) for r in shown):,} rows", self.options)
+
+
+def remark(text: str, options: Options) -> None:
+    """Say something on stderr, unless it was asked to be quiet."""
+    if not options.quiet:
+        print(f"hookcli: {text}", file=sys.stderr)
+
+
+def _reporter(name: str | None, path: Path | None) -> Reporter:
+    if name is None and path is not None:
+        name = _by_suffix(path)
+    found: Reporter = registry.load("reporters", name or "table")()
+    return found
+
+
+def _by_suffix(path: Path) -> str:
+    """The format that a file name asks for: the built-in ones by their suffixes, any other by its name."""
+    known = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown"}
+    plugins = {f".{name}": name for name in registry.names("reporters")}
+    suffixes = plugins | known
+    if path.suffix not in suffixes:
+        raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, suffixes) + " (or name the --format)")
+    return suffixes[path.suffix]
+
+
+def _check_writable(path: Path) -> None:
+    """By doing it: permissions say little to an administrator, and nothing on a read-only file system."""
+    if path.is_dir():
+        raise UsageError(f"--output {path}: is a folder; give a file in it")
+    if path.exists() and not path.is_file():
+        return  # a device or a named pipe
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"--output {path}: can't write to {path.parent}/ ({error.strerror})") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        scratch = path.with_name(f".{path.name}.{os.getpid()}")
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        sys.stdout.write(text)  # what was measured is not lost
+        raise UsageError(f"--output {path}: {error.strerror}; the report went to stdout instead") from error
+
+
+def _view(options: Options, terminal: bool) -> View:
+    size = shutil.get_terminal_size()
+    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    columns_set = os.environ.get("COLUMNS", "")
+    return View(
+        depth=parse_depth(options.depth),
+        columns=[name.strip() for name in options.columns.split(",")] if options.columns else (),
+        sort=options.sort,
+        width=size.columns if terminal or columns_set.isdecimal() else None,
+        height=size.lines if terminal else None,
+        color=color,
+    )

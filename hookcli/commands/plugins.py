@@ -1,0 +1,51 @@
+"""hookcli plugins"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hookcli import registry
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output
+from hookcli.errors import HookcliError
+from hookcli.report import Column, Report, Row
+
+HELP = "Every source, probe, reporter and check that is installed, and the distribution that it is from."
+EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --format json")
+
+_COLUMNS = (
+    Column("kind", "Kind"),
+    Column("name", "Name"),
+    Column("distribution", "From"),
+    Column("target", "Object"),
+    Column("state", "State"),
+)
+
+
+def plugins(
+    load: Annotated[bool, typer.Option("--load", help="Import each one, and say which don't load.")] = False,
+    *,
+    options: Options,
+) -> int:
+    output = Output(options)
+    rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
+    output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])
+    return 2 if any(row["state"] not in (None, "loads") for row in rows) else 0
+
+
+def _row(plugin: registry.Plugin, load: bool) -> Row:
+    values = {"kind": plugin.kind.removesuffix("s"), "name": plugin.name, "distribution": plugin.distribution}
+    return Row(values | {"target": plugin.target, "state": _state(plugin, load)})
+
+
+def _state(plugin: registry.Plugin, load: bool) -> str | None:
+    try:
+        registry.find(plugin.kind, plugin.name)
+        if not load:
+            return None
+        plugin.load()
+    except HookcliError as error:
+        return str(error)
+    return "loads"

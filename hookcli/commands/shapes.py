@@ -1,0 +1,18 @@
+"""hookcli shapes"""
+
+from __future__ import annotations
+
+from hookcli.commands.common import inspect_model
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.registry import load
+
+HELP = "Shapes in and out of every module, parameters and MACs; without compute where the model allows it."
+EXAMPLES = (
+    "hookcli shapes resnet50",
+    "hookcli shapes vit_b_16 --depth all --columns fqn,output_shape,macs",
+    "hookcli shapes net.py:Net --input 8x1x28x28 --output shapes.json",
+)
+
+
+def shapes(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+    return inspect_model(model, load("probes", "shapes"), options)

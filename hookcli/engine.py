@@ -1,0 +1,228 @@
+"""Runs a model under hooks and returns what the probes saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli import failure, losses, registry, tree
+from hookcli.errors import HookcliError, ModelError, UsageError
+from hookcli.hooks import HookSession, Select
+from hookcli.probes.base import Probe
+from hookcli.report import Report
+
+Loss = Callable[[Any], Tensor]
+
+
+def capture(
+    model: nn.Module,
+    inputs: Any,
+    probes: Sequence[str | Probe] = ("shapes",),
+    *,
+    loss: str | Loss | None = None,
+    backward_vector: str | None = None,
+    passes: int = 1,
+    select: Select | None = None,
+    fastpath: bool = True,
+    name: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    watch_session: Callable[[HookSession], object] | None = None,
+) -> list[Report]:
+    """Run the model once (`passes` times) on `inputs` and return a report per probe.
+
+    `inputs` is a tensor, a tuple of positional arguments or a mapping of keyword arguments. With a probe that needs
+    gradients there is a backward pass too: from `loss` (a function of the output, "sum", "mean" or "cross-entropy"; the
+    sum by default), or with a `backward_vector` ("ones" or "randn") on every output. Gradients, buffers and random
+    number generators are afterwards as they were before.
+
+    Raises ModelError where the model fails; its `reports` hold what was seen until then. A KeyboardInterrupt passes
+    through, with the same in its attribute `reports`.
+    """
+    chosen = [_probe(p) for p in probes]
+    args, kwargs = _arguments(inputs)
+    backward = any(p.needs_backward for p in chosen)
+    described = {**describe_run(model, inputs), **(meta or {})}
+    fastpath = fastpath and all(p.fastpath for p in chosen)
+    described["fastpath"] = fastpath
+    finish = partial(_reports, chosen, name or type(model).__name__, described)
+    started = time.perf_counter()
+    with _preserved(model, inputs, backward), HookSession(model, select=select, fastpath=fastpath) as session:
+        if watch_session:
+            watch_session(session)
+        try:
+            for probe in chosen:
+                probe.attach(session)
+            if any(p.needs_input_grad for p in chosen):
+                args, kwargs = tree.replace((args, kwargs), _requiring_grad)
+                described["input_requires_grad"] = True
+            for number in range(passes):
+                session.passes = number
+                output = _forward(model, args, kwargs, grad=backward)
+                if backward:
+                    _backward(output, loss, backward_vector, described)
+                del output
+            _synchronize(model)
+        except HookcliError:
+            raise
+        except KeyboardInterrupt as error:
+            error.reports = finish(started, complete=False)  # type: ignore[attr-defined]
+            raise
+        except Exception as error:
+            raise ModelError(failure.explain(error, model), finish(started, complete=False)) from error
+        return finish(started, complete=True)
+
+
+class Watch:
+    """The probes at work in a `watch` block; `reports()` gives what they have seen so far."""
+
+    def __init__(self, session: HookSession, probes: Sequence[Probe], name: str, meta: Mapping[str, Any]) -> None:
+        self.session = session
+        self._reports = partial(_reports, probes, name, dict(meta), time.perf_counter())
+
+    def reports(self) -> list[Report]:
+        """A report per probe. On an accelerator this waits for what was measured."""
+        return self._reports(complete=True)
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    probes: Sequence[str | Probe] = ("activations",),
+    *,
+    select: Select | None = None,
+    fastpath: bool = True,
+    name: str | None = None,
+) -> Iterator[Watch]:
+    """Look at a model while code of one's own runs it, for example around a training step.
+
+    Nothing is reset afterwards but the hooks: what the step did to the model stays done.
+    """
+    chosen = [_probe(p) for p in probes]
+    fastpath = fastpath and all(p.fastpath for p in chosen)
+    with HookSession(model, select=select, fastpath=fastpath) as session:
+        for probe in chosen:
+            probe.attach(session)
+        yield Watch(session, chosen, name or type(model).__name__, describe_run(model, ()) | {"fastpath": fastpath})
+
+
+def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
+    """What a report's `meta` says of a run: versions, device, dtype, mode, input shapes."""
+    tensor = next(iter(model.parameters()), None)
+    if tensor is None:
+        tensor = next((t for _, t in tree.leaves(inputs)), torch.empty(0))
+    shapes = ["x".join(map(str, t.shape)) for _, t in tree.leaves(inputs)]
+    return {
+        "torch": torch.__version__,
+        "device": str(tensor.device),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "mode": "train" if model.training else "eval",
+        "input": ", ".join(shapes),
+    }
+
+
+def _probe(probe: str | Probe) -> Probe:
+    if isinstance(probe, Probe):
+        return probe
+    made: Probe = registry.load("probes", probe)()
+    return made
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
+
+
+def _forward(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, grad: bool) -> Any:
+    with torch.set_grad_enabled(grad):
+        return model(*args, **kwargs)
+
+
+def _backward(output: Any, loss: str | Loss | None, vector: str | None, meta: dict[str, Any]) -> None:
+    """Differentiate the output; note in `meta` from what."""
+    if vector:
+        roots = [t for t in losses.floating(output) if t.requires_grad]
+        _require_something(bool(roots))
+        meta["backward_vector"] = vector
+        torch.autograd.backward(roots, [_vector(vector, t) for t in roots])
+        return
+    function = losses.NAMED[loss or "sum"] if loss is None or isinstance(loss, str) else loss
+    value = function(output)
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
+    _require_something(value.requires_grad)
+    meta.setdefault("loss", loss if isinstance(loss, str) else "sum" if loss is None else _name_of(loss))
+    meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
+    value.backward()
+
+
+def _require_something(requires_grad: bool) -> None:
+    if not requires_grad:
+        raise UsageError("no gradients: nothing in the output requires grad (a quantized or frozen model has none)")
+
+
+def _vector(kind: str, like: Tensor) -> Tensor:
+    if kind == "ones":
+        return torch.ones_like(like)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _what(value: Any) -> str:
+    return f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+def _requiring_grad(path: str, x: Tensor) -> Tensor:
+    """A copy that requires grad and is not a leaf, so that the model may still write into it."""
+    if not (x.is_floating_point() or x.is_complex()):
+        return x
+    return x.detach().requires_grad_().clone()
+
+
+def _synchronize(model: nn.Module) -> None:
+    """Wait for the accelerator once, after the run, so that the time is the run's."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if device.type not in ("cpu", "meta"):
+        torch.accelerator.synchronize(device)
+
+
+def _reports(
+    probes: Sequence[Probe], name: str, meta: dict[str, Any], started: float, *, complete: bool
+) -> list[Report]:
+    meta = {**meta, "seconds": time.perf_counter() - started, "complete": complete}
+    return [probe.report(name, meta) for probe in probes]
+
+
+@contextmanager
+def _preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
+    """Put gradients, buffers and random number generators back as they were."""
+    tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
+    devices = {t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}
+    buffers = [(m, n, b, b._version, b.clone()) for m in model.modules() for n, b in m._buffers.items() if b is not None]
+    grads = [(p, p.grad) for p in model.parameters()] if backward else []
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([]))
+        for device in devices:
+            stack.enter_context(torch.random.fork_rng([device], device_type=device.type))
+        for parameter, _ in grads:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, grad in grads:
+                parameter.grad = grad
+            with torch.no_grad():
+                for module, name, buffer, version, value in buffers:
+                    module._buffers[name] = buffer
+                    if buffer._version != version:
+                        buffer.copy_(value)

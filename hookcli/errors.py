@@ -1,0 +1,45 @@
+"""The errors that end a command. Each is one or two lines for a person; `cli.main` alone catches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hookcli.report import Report
+
+
+class HookcliError(Exception):
+    """Something that a person can act on. `exit_code` 2: the command could not run (design, section 3)."""
+
+    exit_code = 2
+
+
+class UsageError(HookcliError):
+    """A model, an option or a file that was named wrongly, or that does not fit the others."""
+
+
+class PluginError(HookcliError):
+    """A plugin that is unknown, ambiguous, or fails to load. The message names its distribution."""
+
+
+class ModelError(HookcliError):
+    """The model itself failed while it was built or run.
+
+    `reports` holds what the probes had measured until then, so that nothing is lost.
+    """
+
+    def __init__(self, message: str, reports: Sequence[Report] = ()) -> None:
+        super().__init__(message)
+        self.reports = tuple(reports)
+
+
+def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
+    """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
+    names = sorted(known)
+    near = get_close_matches(given.lower(), names, n=3, cutoff=0.5)
+    if near:
+        return f"unknown {what} {given!r}: did you mean {' or '.join(near)}?"
+    listing = see or (f"there are {', '.join(names)}" if names else "there are none")
+    return f"unknown {what} {given!r}: {listing}"

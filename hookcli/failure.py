@@ -1,0 +1,64 @@
+"""Where a model failed, read off the traceback: no hook has to watch for it."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli import tree
+
+_OURS = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent)
+
+
+def explain(error: BaseException, model: nn.Module) -> str:
+    """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
+    what = f"{type(error).__name__}: {_first_line(error)}"
+    place = _innermost(error, model)
+    if out_of_memory(error):
+        what = f"out of memory ({_first_line(error)}): try a smaller --batch-size or --input, or another --device"
+    where = f"{place[0]} failed{place[1]}: " if place else "the run failed: "
+    frames = " < ".join(reversed(_own_frames(error)))
+    return f"{where}{what}" + (f"\n  at {frames}" if frames else "")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; the CPU's allocator raises a plain RuntimeError."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or "(no message)"
+
+
+def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None:
+    """The deepest module of the model that was running, with its type; and what it was given."""
+    names = {id(module): fqn for fqn, module in model.named_modules()}
+    found: tuple[str, str] | None = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_locals.get("self")
+        if isinstance(module, nn.Module) and id(module) in names and frame.f_code.co_name == "_call_impl":
+            fqn = names[id(module)] or "the model"
+            found = (f"{fqn} ({type(module).__name__})", _given(frame))
+    return found
+
+
+def _given(frame: FrameType) -> str:
+    args, kwargs = frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {})
+    shapes = ["x".join(map(str, t.shape)) or "scalar" for _, t in tree.arguments(args, kwargs)]
+    return f" on input {', '.join(shapes)}" if shapes else ""
+
+
+def _own_frames(error: BaseException, most: int = 4) -> list[str]:
+    """The frames of the model's own code, innermost last, without torch's and ours."""
+    own: list[Any] = [
+        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_OURS, _TORCH))
+    ]
+    return own[-most:]

@@ -1,0 +1,130 @@
+"""Narrow a report to what a person asked to see: group what lies deep, choose columns, sort. Exact, and torch-free."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hookcli.errors import UsageError, unknown
+from hookcli.report import Column, Report, Row, TensorStats
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a report is to be shown.
+
+    `depth` groups rows below it (None: as the reporter sees fit; math.inf: none), `columns` and `sort` name columns
+    (`-mean`: largest first). `width` and `height` are the terminal's, None where the output is a file or a pipe;
+    `color` whether escape codes may be written.
+    """
+
+    depth: float | None = None
+    columns: Sequence[str] = ()
+    sort: str | None = None
+    width: int | None = None
+    height: int | None = None
+    color: bool = False
+
+
+def depth_of(row: Row) -> int:
+    """How many names an fqn has; 0 is the model itself."""
+    return row.fqn.count(".") + 1 if row.fqn else 0
+
+
+def deepest(report: Report) -> int:
+    return max((depth_of(row) for row in report.rows), default=0)
+
+
+def fitting_depth(report: Report, lines: int) -> float:
+    """The greatest depth at which the folded report has at most `lines` rows; at least 1. math.inf: all of it fits."""
+    if len(report.rows) <= lines:
+        return math.inf
+    levels = range(deepest(report), 1, -1)
+    return next((depth for depth in levels if len(fold(report, depth).rows) <= lines), 1)
+
+
+def fold(report: Report, depth: float) -> Report:
+    """The report with one row for all calls of a module, and with what lies deeper than `depth` within its ancestor.
+
+    A module at the limit keeps its own figures, and a `note` where something below it is not finite. Parameters have
+    no row above them, so those below the limit are merged into one; modules below a container that was never called
+    itself likewise. `merged` counts the rows that a row stands for where they are more than one.
+    """
+    if math.isinf(depth):
+        return report
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    hidden: dict[str, list[Row]] = defaultdict(list)
+    present = {row.fqn for row in report.rows}
+    parents = {row.fqn.rpartition(".")[0] for row in report.rows}
+    for row in report.rows:
+        owner = ".".join(row.fqn.split(".")[: int(depth)]) if depth_of(row) > depth else row.fqn
+        if owner == row.fqn:
+            groups.setdefault(_identity(row), []).append(row)
+        elif owner in present:
+            hidden[owner].append(row)
+        elif row.fqn not in parents:
+            groups.setdefault((owner, row.get("kind"), row.get("pass"), ""), []).append(row)
+    rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    return replace(report, rows=rows)
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    """What the calls of one module, or the passes over one parameter, share."""
+    return row.fqn, row.get("kind"), row.get("pass"), row.get("path", "")
+
+
+def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
+    values = dict(rows[0].values) | {"fqn": fqn}
+    if len(rows) > 1:
+        values["merged"] = len(rows)
+        for key in ("shape", "input_shape", "output_shape", "dtype", "type", "path"):
+            if key in values and any(row.get(key) != values[key] for row in rows):
+                values[key] = None
+        if "macs" in values:
+            values["macs"] = sum(row["macs"] or 0 for row in rows)
+    if note := _note(below, fqn):
+        values["note"] = note
+    stats = [row.stats for row in rows if row.stats]
+    return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
+
+
+def _note(below: Iterable[Row], fqn: str) -> str | None:
+    bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
+    if not bad:
+        return None
+    what = "NaN" if any(row.stats.nan for row in bad if row.stats) else "Inf"
+    return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
+
+
+def arranged(report: Report, view: View) -> Report:
+    """The report sorted, and with the chosen columns only. Raises UsageError for a column that it doesn't have."""
+    known = [column.name for column in report.columns]
+    if view.sort:
+        name = view.sort.removeprefix("-")
+        _check(name, known, report.probe)
+        report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
+    if view.columns:
+        for name in view.columns:
+            _check(name, known, report.probe)
+        by_name: dict[str, Column] = {column.name: column for column in report.columns}
+        report = replace(report, columns=[by_name[name] for name in view.columns])
+    return report
+
+
+def _check(name: str, known: Sequence[str], probe: str) -> None:
+    if name not in known:
+        raise UsageError(unknown(f"column of {probe}", name, known))
+
+
+def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
+    """Rows without a value (None, NaN) come last either way."""
+
+    def missing(value: Any) -> bool:
+        return value is None or (isinstance(value, float) and math.isnan(value))
+
+    valued = [row for row in rows if not missing(row.get(name))]
+    rest = [row for row in rows if missing(row.get(name))]
+    return sorted(valued, key=lambda row: row[name], reverse=descending) + rest

@@ -1,0 +1,131 @@
+"""The interface of a probe, and what the statistics probes share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from hookcli.hooks import HookEvent, HookSession
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
+from hookcli.stats import Pending, Reducer, resolve
+
+
+class Probe(ABC):
+    """Looks at one run through hooks.
+
+    `attach` is called once, before the model runs, and asks the session for hooks. `rows` is called once, after the
+    run or after its failure, and returns plain numbers. A probe that keeps a tensor past its callback breaks the
+    promise that memory does not grow; on an accelerator it must not read a value (`.item()`) before `rows`.
+    """
+
+    name: ClassVar[str]
+    columns: Sequence[Column]
+    needs_backward: bool = False
+    needs_input_grad: bool = False
+    """Whether the model's own inputs must require grad, so that gradients reach them."""
+    values: bool = True
+    """Whether the numbers in the tensors matter. Where they don't, the model may run on the meta device."""
+    fastpath: bool = True
+    """Whether attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
+
+    @abstractmethod
+    def attach(self, session: HookSession) -> None:
+        """Ask for hooks."""
+
+    @abstractmethod
+    def rows(self) -> list[Row]:
+        """What was seen."""
+
+    def totals(self) -> Mapping[str, Any]:
+        """Figures for the whole model."""
+        return {}
+
+    def skipped(self) -> list[Skipped]:
+        """What could not be measured, each with its reason."""
+        return []
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """The finished report of the run that `meta` describes."""
+        return Report(self.name, model, tuple(self.columns), self.rows(), meta, self.totals(), self.skipped())
+
+
+class StatsProbe(Probe):
+    """A probe whose rows carry TensorStats. Tensors are reduced in the callback, and read back only for `rows`."""
+
+    columns = (
+        Column("fqn", "Layer"),
+        Column("type", "Type"),
+        Column("call", "Call"),
+        Column("index", "Order"),
+        Column("path", "Path"),
+        Column("shape", "Shape"),
+        Column("dtype", "Dtype"),
+        *STATS_COLUMNS,
+    )
+
+    def __init__(self) -> None:
+        self.session: HookSession | None = None
+        self._reduce = Reducer()
+        self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], Pending]] = {}
+        self._skipped: dict[tuple[str, str], Skipped] = {}
+
+    def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
+        """Reduce the tensor into a row. A later one of the same key takes its place."""
+        row = values | {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+        self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
+
+    def skip(self, fqn: str, reason: str) -> None:
+        """Note once that something could not be measured."""
+        self._skipped.setdefault((fqn, reason), Skipped(fqn, reason))
+
+    def rows(self) -> list[Row]:
+        taken = list(self._taken.values())
+        measured = resolve([pending for _, pending in taken])
+        return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
+
+    def totals(self) -> Mapping[str, Any]:
+        return {"rows": len(self._taken)}
+
+    def skipped(self) -> list[Skipped]:
+        return [*self._skipped.values(), *(never_called(self.session) if self.session else [])]
+
+
+def describe(event: HookEvent, path: str) -> dict[str, Any]:
+    """Where in the run a tensor was seen: the keys that rows of inputs and activations begin with."""
+    return {
+        "fqn": event.fqn,
+        "type": type(event.module).__name__,
+        "call": event.call,
+        "index": event.index,
+        "path": path,
+    }
+
+
+def by_index(rows: Iterable[Row]) -> list[Row]:
+    """In the order in which the modules were entered, containers before their parts."""
+    return sorted(rows, key=lambda row: row["index"])
+
+
+def never_called(session: HookSession) -> list[Skipped]:
+    """Every module that did not run, with the reason as far as it is known.
+
+    Containers without a forward of their own, such as ModuleList, can't run and are not listed.
+    """
+    return [
+        Skipped(fqn, _why_never_called(fqn, session.model))
+        for fqn, module in session.never_called().items()
+        if type(module).forward is not nn.Module.forward
+    ]
+
+
+def _why_never_called(fqn: str, model: nn.Module) -> str:
+    parts = fqn.split(".")
+    owners = [model.get_submodule(".".join(parts[:n])) for n in range(len(parts))]
+    if owners and isinstance(owners[-1], nn.MultiheadAttention):
+        return "never called: MultiheadAttention uses its weights without calling it"
+    if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
+        return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
+    return f"never called in {'train' if model.training else 'eval'} mode"

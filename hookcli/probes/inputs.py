@@ -1,0 +1,29 @@
+"""Statistics of what each module receives."""
+
+from __future__ import annotations
+
+from hookcli import tree
+from hookcli.hooks import HookEvent, HookSession
+from hookcli.probes.base import StatsProbe, by_index, describe
+from hookcli.report import Row
+
+
+class InputsProbe(StatsProbe):
+    """A row per tensor that a module received, per call, taken before the module runs (it may overwrite its input)."""
+
+    name = "inputs"
+
+    def attach(self, session: HookSession) -> None:
+        self.session = session
+        session.forward_pre(self._see)
+
+    def _see(self, event: HookEvent) -> None:
+        found = False
+        for path, tensor in tree.arguments(event.args, event.kwargs):
+            found = True
+            self.take(describe(event, path), tensor)
+        if not found:
+            self.skip(event.fqn, "received no tensor that can be seen")
+
+    def rows(self) -> list[Row]:
+        return by_index(super().rows())

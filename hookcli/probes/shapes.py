@@ -1,0 +1,140 @@
+"""The shapes that go in and come out of each module, its parameters and its multiply-accumulates."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils.flop_counter import FlopCounterMode
+
+from hookcli import tree
+from hookcli.hooks import HookEvent, HookSession
+from hookcli.probes.base import Probe, never_called
+from hookcli.report import Column, Row, Skipped
+
+
+class _Counter(FlopCounterMode):
+    """PyTorch's counter, which also remembers the operators of other libraries that it has no formula for."""
+
+    def __init__(self) -> None:
+        known = inspect.signature(FlopCounterMode).parameters
+        super().__init__(display=False, **({"skip_unsupported": True} if "skip_unsupported" in known else {}))
+        self.unknown: set[str] = set()
+
+    def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
+        # PyTorch's own operators without a formula are elementwise or move data: by its convention they count 0.
+        if func_packet not in self.flop_registry and not str(func_packet).startswith(("aten.", "prim")):
+            self.unknown.add(str(func_packet).replace(".", "::", 1))
+        return super()._count_flops(func_packet, out, args, kwargs)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates so far: half the FLOPs, as torchvision and the literature count them."""
+        return int(self.get_total_flops()) // 2
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of a module: what went in, what came out (None until it returned), the counter before and after."""
+
+    event: HookEvent
+    inputs: list[list[int]]
+    started: int
+    outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
+    macs: int | None = None
+
+
+class ShapesProbe(Probe):
+    """A row per call of a module (and per tensor of a nested output), in the order in which modules are entered.
+
+    `params` counts the module's parameters and those of its parts, each tensor once; `macs` what ran inside the call.
+    Where an output is nested, its first row carries both and the others None, so that sums stay right.
+    Costs are counted by `torch.utils.flop_counter` with the fused attention path off (it has no formula there).
+    """
+
+    name = "shapes"
+    values = False
+    fastpath = False
+    columns = (
+        Column("fqn", "Layer"),
+        Column("type", "Type"),
+        Column("depth", "Depth"),
+        Column("call", "Call"),
+        Column("index", "Order"),
+        Column("path", "Path"),
+        Column("input_shape", "Input"),
+        Column("output_shape", "Output"),
+        Column("dtype", "Dtype"),
+        Column("params", "Params", "parameters"),
+        Column("trainable", "Trainable", "parameters"),
+        Column("macs", "MACs", "multiply-accumulates"),
+    )
+
+    def attach(self, session: HookSession) -> None:
+        self.session = session
+        self._calls: dict[tuple[str, int], _Call] = {}
+        self._counter = session.enter_context(_Counter())
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+
+    def _enter(self, event: HookEvent) -> None:
+        inputs = [list(tensor.shape) for _, tensor in tree.arguments(event.args, event.kwargs)]
+        event.args, event.kwargs = (), {}
+        self._calls[event.fqn, event.call] = _Call(event, inputs, self._counter.macs)
+
+    def _leave(self, event: HookEvent) -> None:
+        call = self._calls[event.fqn, event.call]
+        call.macs = self._counter.macs - call.started
+        call.outputs = [
+            (path, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            for path, tensor in tree.leaves(event.output)
+        ]
+
+    def rows(self) -> list[Row]:
+        return [row for call in self._calls.values() for row in self._rows_of(call)]
+
+    def _rows_of(self, call: _Call) -> Iterable[Row]:
+        event, module = call.event, call.event.module
+        assert module is not None
+        params, trainable = count_parameters(module)
+        for number, (path, shape, dtype) in enumerate(call.outputs or [("", None, None)]):
+            first = number == 0
+            yield Row(
+                {
+                    "fqn": event.fqn,
+                    "type": type(module).__name__,
+                    "depth": event.fqn.count(".") + 1 if event.fqn else 0,
+                    "call": event.call,
+                    "index": event.index,
+                    "path": path,
+                    # a lone input is its shape; several are a list of shapes
+                    "input_shape": call.inputs[0] if len(call.inputs) == 1 else call.inputs or None,
+                    "output_shape": shape,
+                    "dtype": dtype,
+                    "params": params if first else None,
+                    "trainable": trainable if first else None,
+                    "macs": call.macs if first else None,
+                }
+            )
+
+    def totals(self) -> Mapping[str, Any]:
+        model = self.session.model
+        params, trainable = count_parameters(model)
+        size = sum(p.numel() * p.element_size() for p in model.parameters() if not is_lazy(p))
+        return {"params": params, "trainable": trainable, "param_bytes": size, "macs": self._counter.macs}
+
+    def skipped(self) -> list[Skipped]:
+        unknown = self._counter.unknown | set(getattr(self._counter, "_unsupported_ops", ()))
+        costs = [Skipped("", f"no known cost for {name}: its MACs are not counted") for name in sorted(unknown)]
+        lazy = [Skipped(n, "lazy: its size is not known yet") for n, p in self.session.model.named_parameters() if is_lazy(p)]
+        return [*costs, *lazy, *never_called(self.session)]
+
+
+def count_parameters(module: nn.Module) -> tuple[int, int]:
+    """Elements of all parameters in the module, each tensor once; and of those that require grad."""
+    sizes = [(p.numel(), p.requires_grad) for p in module.parameters() if not is_lazy(p)]
+    return sum(n for n, _ in sizes), sum(n for n, trained in sizes if trained)

@@ -1,0 +1,104 @@
+"""Which sources, probes, reporters and checks there are. Finding reads metadata only; loading imports one of them.
+
+Built-in plugins are listed here by import path and take the same way as those that other distributions declare as
+entry points in the groups `hookcli.sources`, `hookcli.probes`, `hookcli.reporters` and `hookcli.checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from hookcli.errors import PluginError, unknown
+
+KINDS = ("sources", "probes", "reporters", "checks")
+
+_BUILT_IN = {
+    "sources": {
+        "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
+        "importpath": "hookcli.sources.importpath:ImportPathSource",
+    },
+    "probes": {
+        "shapes": "hookcli.probes.shapes:ShapesProbe",
+        "inputs": "hookcli.probes.inputs:InputsProbe",
+        "activations": "hookcli.probes.activations:ActivationsProbe",
+        "grads": "hookcli.probes.grads:GradsProbe",
+    },
+    "reporters": {
+        "table": "hookcli.reporters.table:TableReporter",
+        "json": "hookcli.reporters.json:JsonReporter",
+        "csv": "hookcli.reporters.csv:CsvReporter",
+        "markdown": "hookcli.reporters.markdown:MarkdownReporter",
+    },
+    "checks": {},
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Plugin:
+    """A plugin that was found, not loaded. `target` is `module:attribute`; `distribution` is who brings it."""
+
+    kind: str
+    name: str
+    target: str
+    distribution: str
+
+    def load(self) -> Any:
+        """Import the plugin's object. Raises PluginError, naming the distribution, whatever goes wrong in it."""
+        module, _, attribute = self.target.partition(":")
+        try:
+            found: Any = import_module(module)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+        except Exception as error:  # a plugin may fail in any way; the cause stays attached for --debug
+            if self.distribution == "hookcli":
+                raise
+            raise PluginError(
+                f"plugin {self.name!r} ({self.kind}, from {self.distribution}) does not load: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return found
+
+
+@cache
+def _external() -> tuple[Plugin, ...]:
+    """What installed distributions declare. Kept for the process: reading metadata takes some milliseconds."""
+    from importlib.metadata import entry_points
+
+    found = set()
+    for kind in KINDS:
+        for entry in entry_points(group=f"hookcli.{kind}"):
+            owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
+            found.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
+    return tuple(sorted(found))
+
+
+def plugins(kind: str) -> Iterator[Plugin]:
+    """Every plugin of a kind, built-in ones first, none of them loaded."""
+    for name, target in _BUILT_IN[kind].items():
+        yield Plugin(kind, name, target, "hookcli")
+    yield from (plugin for plugin in _external() if plugin.kind == kind)
+
+
+def names(kind: str) -> list[str]:
+    """The names of all plugins of a kind, each once."""
+    return list(dict.fromkeys(plugin.name for plugin in plugins(kind)))
+
+
+def find(kind: str, name: str) -> Plugin:
+    """The one plugin of that name. Raises PluginError where there is none, or more than one."""
+    found = [plugin for plugin in plugins(kind) if plugin.name == name]
+    if not found:
+        raise PluginError(unknown(kind.removesuffix("s"), name, names(kind)))
+    if len(found) > 1:
+        owners = " and ".join(plugin.distribution for plugin in found)
+        raise PluginError(f"{kind.removesuffix('s')} {name!r} is ambiguous: {owners} both bring it; uninstall one")
+    return found[0]
+
+
+def load(kind: str, name: str) -> Any:
+    """Find, then load."""
+    return find(kind, name).load()

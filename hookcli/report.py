@@ -1,0 +1,216 @@
+"""What a run leaves behind: plain numbers, no tensors, no torch; frozen, and to and from strict JSON.
+
+A `Report` is all that reporters, checks and diffs ever see, so each of them works on a saved file as on a
+fresh run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+SCHEMA = 1
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStats:
+    """Statistics of one tensor, or exactly merged ones of several.
+
+    `zeros`, `nan` and `inf` are counts among the `numel` elements. `mean`, `std`, `min`, `max` and `l2` are over
+    the finite elements, `std` with Bessel's correction as `torch.Tensor.std` has it; each is NaN where it is not
+    defined (no finite element; for `std`, fewer than two). `l2` of nothing is 0.
+    """
+
+    numel: int = 0
+    mean: float = math.nan
+    std: float = math.nan
+    min: float = math.nan
+    max: float = math.nan
+    l2: float = 0.0
+    zeros: int = 0
+    nan: int = 0
+    inf: int = 0
+
+    @property
+    def finite(self) -> int:
+        return self.numel - self.nan - self.inf
+
+    @property
+    def m2(self) -> float:
+        """The sum of squared deviations from the mean over the finite elements."""
+        return self.std**2 * (self.finite - 1) if self.finite > 1 else 0.0
+
+    @classmethod
+    def merge(cls, parts: Iterable[TensorStats]) -> TensorStats:
+        """The statistics of the concatenation of the parts, exactly (never an average of averages).
+
+        Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance", for mean and `m2`.
+        """
+        parts = list(parts)
+        solid = [part for part in parts if part.finite]
+        n = sum(part.finite for part in solid)
+        # The mean is summed about the first part's, so that nothing cancels where it is far above the spread.
+        origin = solid[0].mean if solid else math.nan
+        mean = origin + math.fsum((p.mean - origin) * p.finite for p in solid) / n if n else math.nan
+        m2 = math.fsum(p.m2 + p.finite * (p.mean - mean) ** 2 for p in solid)
+        return cls(
+            numel=sum(p.numel for p in parts),
+            mean=mean,
+            std=math.sqrt(m2 / (n - 1)) if n > 1 else math.nan,
+            min=min((p.min for p in solid), default=math.nan),
+            max=max((p.max for p in solid), default=math.nan),
+            l2=math.hypot(*(p.l2 for p in solid)),
+            zeros=sum(p.zeros for p in parts),
+            nan=sum(p.nan for p in parts),
+            inf=sum(p.inf for p in parts),
+        )
+
+
+STATS_KEYS = tuple(f.name for f in fields(TensorStats))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `name` is the key in each row, `title` the heading for people, `unit` what a number counts."""
+
+    name: str
+    title: str
+    unit: str | None = None
+
+
+STATS_COLUMNS = (
+    Column("numel", "Elements", "elements"),
+    Column("mean", "Mean"),
+    Column("std", "Std"),
+    Column("min", "Min"),
+    Column("max", "Max"),
+    Column("l2", "L2"),
+    Column("zeros", "Zeros", "elements"),
+    Column("nan", "NaN", "elements"),
+    Column("inf", "Inf", "elements"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a report: `values` by column name, and the statistics where the probe takes them."""
+
+    values: Mapping[str, Any]
+    stats: TensorStats | None = None
+
+    @property
+    def fqn(self) -> str:
+        """The fully qualified name of the module or parameter; "" is the model itself."""
+        return str(self.values.get("fqn", ""))
+
+    def flat(self) -> dict[str, Any]:
+        """All values in one mapping, as machine formats write them."""
+        return {**self.values, **({k: getattr(self.stats, k) for k in STATS_KEYS} if self.stats else {})}
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self.stats, key) if self.stats and key in STATS_KEYS else self.values[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    @classmethod
+    def from_flat(cls, values: Mapping[str, Any]) -> Row:
+        stats = {k: values[k] for k in STATS_KEYS if k in values}
+        whole = len(stats) == len(STATS_KEYS)
+        rest = {k: v for k, v in values.items() if not (whole and k in stats)}
+        return cls(rest, TensorStats(**stats) if whole else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What was not measured, and why. An absent row is never mistaken for a zero."""
+
+    fqn: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found: its id, how bad it is, where, the figure and the threshold it crossed."""
+
+    check: str
+    severity: str
+    fqn: str
+    message: str
+    value: float | None = None
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """One probe's view of one run."""
+
+    probe: str
+    model: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    skipped: Sequence[Skipped] = ()
+    findings: Sequence[Finding] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as the JSON contract has it (design, section 3); floats stay floats."""
+        return {
+            "probe": self.probe,
+            "model": self.model,
+            "meta": dict(self.meta),
+            "columns": [asdict(column) for column in self.columns],
+            "rows": [row.flat() for row in self.rows],
+            "totals": dict(self.totals),
+            "skipped": [asdict(item) for item in self.skipped],
+            "findings": [asdict(item) for item in self.findings],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+        """The inverse of `to_dict`, also of what `strict` made of it."""
+        data = relaxed(data)
+        return cls(
+            probe=data["probe"],
+            model=data["model"],
+            columns=tuple(Column(**column) for column in data["columns"]),
+            rows=tuple(Row.from_flat(row) for row in data["rows"]),
+            meta=data["meta"],
+            totals=data["totals"],
+            skipped=tuple(Skipped(**item) for item in data["skipped"]),
+            findings=tuple(Finding(**item) for item in data["findings"]),
+        )
+
+
+def document(reports: Iterable[Report]) -> dict[str, Any]:
+    """The one JSON document that holds the reports of a run."""
+    return {"schema": SCHEMA, "reports": [strict(report.to_dict()) for report in reports]}
+
+
+def strict(value: Any) -> Any:
+    """The value with non-finite floats as the strings that strict JSON allows."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return value
+
+
+def relaxed(value: Any) -> Any:
+    """The inverse of `strict`."""
+    if isinstance(value, str):
+        return _NON_FINITE.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: relaxed(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [relaxed(item) for item in value]
+    return value

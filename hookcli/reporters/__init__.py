@@ -1,0 +1,1 @@
+"""How a report is written: each reporter turns reports into text."""

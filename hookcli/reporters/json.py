@@ -1,0 +1,41 @@
+"""Strict JSON: every row, raw numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hookcli.fold import View
+from hookcli.report import Report, document
+
+
+class JsonReporter:
+    """The JSON contract of the design; one row per line, so that it greps and diffs well."""
+
+    suffixes = (".json",)
+
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        return _lines(_chosen(document(reports), view), 0) + "\n"
+
+
+def _chosen(document: dict[str, Any], view: View) -> dict[str, Any]:
+    """Rows narrowed to the columns that were asked for."""
+    if view.columns:
+        for report in document["reports"]:
+            report["rows"] = [{name: row.get(name) for name in view.columns} for row in report["rows"]]
+    return document
+
+
+def _lines(value: Any, level: int) -> str:
+    """Containers of containers over several lines, anything flatter on one."""
+    pad = "  " * (level + 1)
+    items = value.values() if isinstance(value, dict) else value
+    deep = isinstance(value, (dict, list)) and any(isinstance(i, (dict, list)) for i in items) and level < 3
+    if not deep:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False)
+    if isinstance(value, dict):
+        inner = [f"{pad}{json.dumps(str(k), ensure_ascii=False)}: {_lines(v, level + 1)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(inner) + "\n" + "  " * level + "}"
+    inner = [pad + _lines(item, level + 1) for item in value]
+    return "[\n" + ",\n".join(inner) + "\n" + "  " * level + "]"

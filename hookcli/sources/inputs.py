@@ -1,0 +1,72 @@
+"""Input tensors: from `--input 10x3x224x224` and a way to fill them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hookcli.errors import UsageError, unknown
+from hookcli.sources.base import InputSpec, Recipe
+
+FILLS = ("ones", "zeros", "randn", "rand")
+_DTYPES = {
+    name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype) and not name.startswith("q")
+}
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """A dtype by PyTorch's name. Raises UsageError with the nearest right ones."""
+    if name.removeprefix("torch.") not in _DTYPES:
+        raise UsageError(unknown("dtype", name, _DTYPES))
+    return _DTYPES[name.removeprefix("torch.")]
+
+
+def parse_input(text: str) -> InputSpec:
+    """`10x3x224x224`, or with a dtype: `2x128:int64`. Raises UsageError for anything else."""
+    match = re.fullmatch(r"(\d+(?:[x,]\d+)*)(?::([\w.]+))?", text.replace(" ", ""))
+    if not match:
+        raise UsageError(f"--input {text!r}: give sizes as in 1x3x224x224, with a dtype where needed: 2x128:int64")
+    sizes = tuple(int(size) for size in re.split("[x,]", match[1]))
+    return InputSpec(sizes, parse_dtype(match[2]) if match[2] else None)
+
+
+def input_specs(recipe: Recipe, given: Sequence[InputSpec], batch: int | None) -> tuple[InputSpec, ...] | None:
+    """What was given, else what is natural to the model; with the batch size where one was asked for.
+
+    One shape given to a model of several inputs (optical flow's two frames) serves all of them. None: not known.
+    """
+    specs = tuple(given) or recipe.inputs
+    if specs is None:
+        return None
+    if given and recipe.inputs and recipe.batched and len(given) == 1:
+        specs = tuple(given) * len(recipe.inputs)
+    if batch is None:
+        return specs
+    if not recipe.batched:
+        return tuple(specs[i % len(specs)] for i in range(batch))
+    if any(not spec.shape for spec in specs):
+        raise UsageError("--batch-size: an input without dimensions has no batch")
+    return tuple(replace(spec, shape=(batch, *spec.shape[1:])) for spec in specs)
+
+
+def make_tensor(spec: InputSpec, fill: str, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
+    """A tensor of the spec. Random values are drawn on the CPU from a generator of their own, so that a seed means the
+    same on every device and the global generator is not touched. For integer and bool dtypes `rand` and `randn` draw
+    0 or 1, which every embedding has."""
+    dtype = spec.dtype or dtype
+    if fill not in FILLS:
+        raise UsageError(unknown("fill", fill, FILLS))
+    if device.type == "meta":
+        return torch.empty(spec.shape, dtype=dtype, device=device)
+    if fill in ("ones", "zeros"):
+        return torch.full(spec.shape, float(fill == "ones"), dtype=torch.float32).to(device, dtype)
+    generator = torch.Generator().manual_seed(seed)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.randint(0, 2, spec.shape, generator=generator).to(device, dtype)
+    draw = torch.randn if fill == "randn" else torch.rand
+    wide = dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32
+    return draw(spec.shape, generator=generator, dtype=wide).to(device, dtype)

@@ -1,0 +1,162 @@
+"""Models by their torchvision names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from hookcli import losses
+from hookcli.catalog import ModelEntry, entries
+from hookcli.errors import UsageError, unknown
+from hookcli.sources.base import InputSpec, Recipe, Request
+
+
+class TorchvisionSource:
+    """All that `torchvision.models.list_models()` gives, with natural inputs. Nothing is ever downloaded."""
+
+    def recipe(self, request: Request) -> Recipe:
+        known = entries()
+        if not known:
+            raise UsageError(f"{request.spec!r} is a torchvision model, and torchvision is not installed: pip install torchvision")
+        if request.spec not in known:
+            raise UsageError(unknown("model", request.spec, known, see="see `hookcli models`") + _hint(request.spec))
+        models = import_models()
+        weights = _published(models, request) if request.weights else None
+        build = partial(_build, models, request, weights)
+        return _recipe(known[request.spec], build, weights)
+
+
+def import_models() -> Any:
+    """torchvision.models. Raises UsageError where it can't be imported, with the two versions that are there."""
+    try:
+        import torchvision.models
+    except (ImportError, RuntimeError, AttributeError) as error:
+        raise UsageError(
+            f"torch {torch.__version__} and torchvision {_version('torchvision')} do not match "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}). Get a pair: pip install --upgrade torch torchvision"
+        ) from error
+    return torchvision.models
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+def _hint(spec: str) -> str:
+    path = Path(spec.partition(":")[0])
+    if path.suffix == ".py":
+        return f" (a file needs the callable's name: {path}:NAME)"
+    return ""
+
+
+def _published(models: Any, request: Request) -> Any:
+    """The member of the model's weights enum that was named: `IMAGENET1K_V2`, `ResNet50_Weights.IMAGENET1K_V2`, `DEFAULT`."""
+    enum = models.get_model_weights(request.spec)
+    name = str(request.weights).removeprefix(f"{enum.__name__}.")
+    if name not in enum.__members__:
+        raise UsageError(unknown(f"weights of {request.spec}", name, enum.__members__))
+    return enum[name]
+
+
+def _build(models: Any, request: Request, weights: Any) -> nn.Module:
+    """The model as its builder makes it for these weights, but not filled with them."""
+    builder = models.get_model_builder(request.spec)
+    keywords = dict(request.args)
+    accepted = inspect.signature(builder).parameters
+    if "weights_backbone" in accepted and not weights:
+        keywords.setdefault("weights_backbone", None)  # the default would be downloaded
+    for name in keywords.keys() - accepted.keys():
+        if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+            raise UsageError(unknown(f"argument of {request.spec}", name, accepted))
+    if "init_weights" not in keywords and "googlenet" in request.spec or "inception" in request.spec:
+        keywords.setdefault("init_weights", True)  # what it does anyway, after a warning
+    with _unloaded(weights):
+        built: nn.Module = builder(weights=weights, **keywords)
+    return built
+
+
+@contextmanager
+def _unloaded(weights: Any) -> Iterator[None]:
+    """Builders download their weights and load them: here they get none, and what is built keeps its own."""
+    if weights is None:
+        yield
+        return
+    with (
+        patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: {}),
+        patch.object(nn.Module, "load_state_dict", lambda self, *args, **kwargs: None),
+    ):
+        yield
+
+
+def _on_disk(weights: Any) -> Mapping[str, Any]:
+    """The weights from the folder where torch.hub keeps them."""
+    file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
+    if not file.is_file():
+        raise UsageError(f"weights {weights} are not on disk ({file}); hookcli does not download: get {weights.url}")
+    loaded: Mapping[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    return loaded
+
+
+def _recipe(entry: ModelEntry, build: Any, weights: Any) -> Recipe:
+    shared: dict[str, Any] = {"name": entry.name, "build": build, "meta": {"kind": entry.kind}}
+    shared["inputs"] = tuple(InputSpec(shape) for shape in _input_shapes(entry, weights))
+    if weights:
+        shared["state"] = partial(_on_disk, weights)
+        shared["meta"] = {"kind": entry.kind, "weights": str(weights)}
+    match entry.kind:
+        case "detection":
+            detector = {"arrange": _images, "arrange_training": partial(_images_and_targets, entry.name), "batched": False}
+            return Recipe(**shared, **detector, loss=losses.own_losses, loss_name="the model's own losses")
+        case "optical_flow":
+            return Recipe(**shared, loss=losses.flow_sequence, loss_name="L1 to zero flow")
+        case "segmentation":
+            loss = partial(losses.cross_entropy, auxiliary=0.5)
+            return Recipe(**shared, loss=loss, loss_name="cross-entropy per pixel, class 0")
+        case _:
+            return Recipe(**shared, loss=losses.cross_entropy, loss_name="cross-entropy, class 0")
+
+
+def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...]:
+    """The natural input; of the weights that were named, the size that their transforms produce."""
+    keywords = getattr(weights.transforms, "keywords", {}) if weights else {}
+    size = keywords.get("crop_size")
+    if size is None or entry.kind in ("detection", "optical_flow"):
+        return entry.inputs
+    side = (size, size) if isinstance(size, int) else tuple(size)
+    return tuple((*shape[:-2], *(side if len(side) == 2 else side * 2)) for shape in entry.inputs)
+
+
+def _images(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    return (list(tensors),)
+
+
+def _images_and_targets(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    return list(tensors), [_target(image, name) for image in tensors]
+
+
+def _target(image: Tensor, name: str) -> dict[str, Tensor]:
+    """One object of class 1 in the middle of the image, with what mask and keypoint heads ask for besides."""
+    height, width = image.shape[-2:]
+    box = [width / 4, height / 4, 3 * width / 4, 3 * height / 4]
+    target = {
+        "boxes": torch.tensor([box], device=image.device),
+        "labels": torch.ones(1, dtype=torch.int64, device=image.device),
+    }
+    if name.startswith("maskrcnn"):
+        target["masks"] = torch.zeros(1, height, width, dtype=torch.uint8, device=image.device)
+        target["masks"][:, height // 4 : 3 * height // 4, width // 4 : 3 * width // 4] = 1
+    if name.startswith("keypointrcnn"):
+        target["keypoints"] = torch.tensor([width / 2, height / 2, 1.0], device=image.device).expand(1, 17, 3)
+    return target

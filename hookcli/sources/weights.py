@@ -1,0 +1,92 @@
+"""State dicts from files: `.pt`, `.pth`, `.bin` (read with `weights_only=True`) and `.safetensors`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+from hookcli.errors import UsageError
+
+SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+
+
+def is_file(weights: str) -> bool:
+    """Whether `--weights` names a file rather than published weights."""
+    return Path(weights).suffix in SUFFIXES or "/" in weights
+
+
+def read_state(file: str) -> Mapping[str, Any]:
+    """The state dict in a file; of a checkpoint, the state dict inside it. Raises UsageError where there is none."""
+    if not Path(file).is_file():
+        raise UsageError(f"--weights: no file {file!r}")
+    state = _read_safetensors(file) if file.endswith(".safetensors") else _read_pickle(file)
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
+        raise UsageError(f"--weights {file}: holds a {type(state).__name__}, not a state dict")
+    state = dict(state)
+    consume_prefix_in_state_dict_if_present(state, "module.")  # saved from a data-parallel wrapper
+    return state
+
+
+def _read_safetensors(file: str) -> Any:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise UsageError(f"--weights {file}: reading it needs safetensors: pip install safetensors") from error
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise UsageError(f"--weights {file}: not a safetensors file ({error})") from error
+
+
+def _read_pickle(file: str) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UsageError(
+            f"--weights {file}: refused, since loading it could run code (torch.load with weights_only=True): "
+            f"save model.state_dict() instead"
+        ) from error
+    except (RuntimeError, EOFError, OSError) as error:
+        raise UsageError(f"--weights {file}: not a file that torch.save wrote ({_first_line(error)})") from error
+
+
+def fill(model: nn.Module, state: Mapping[str, Any], strict: bool, name: str) -> str | None:
+    """Load the state dict. Returns a remark on what did not fit where that is allowed; else raises UsageError."""
+    own = model.state_dict()
+    missing = [key for key in own if key not in state]
+    extra = [key for key in state if key not in own]
+    fits = {k: v for k, v in state.items() if k in own and _size(v) == _size(own[k])}
+    wrong = [f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and k not in fits]
+    faults = [
+        f"{label} {_shortened(keys)}"
+        for label, keys in (("missing", missing), ("extra", extra), ("wrong shape", wrong))
+        if keys
+    ]
+    if faults and strict:
+        raise UsageError(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
+    model.load_state_dict(fits if faults else dict(state), strict=not faults)
+    return f"--weights {name}: loaded {len(fits)} of {len(own)} tensors; {'; '.join(faults)}" if faults else None
+
+
+def _size(value: Any) -> str:
+    return "x".join(map(str, value.shape)) or "scalar" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _shortened(keys: Iterable[str], limit: int = 3) -> str:
+    keys = list(keys)
+    rest = f" and {len(keys) - limit} more" if len(keys) > limit else ""
+    return f"{len(keys)} ({', '.join(keys[:limit])}{rest})"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,242 @@
+"""Statistics of a tensor, exact and in one pass over memory (design, rule 7).
+
+On the CPU a tensor is read in blocks that stay in cache, each reduced at once to a few float64 numbers, so a float32
+tensor costs about what reading it costs and no copy of it is made. Where a block's float32 sums cannot be trusted
+(non-finite, overflowing, underflowing, or a mean far above the spread), that block alone is done again in float64.
+On an accelerator nothing is read back while the model runs: the same numbers stay on the device, and `resolve`
+fetches those of all tensors in one copy.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from hookcli.report import TensorStats
+
+# 512 K float32 elements are 2 MB: near the fastest on CPUs with 1 to 2 MB of L2 cache, and few enough Python calls.
+CPU_BLOCK = 1 << 19
+DEVICE_BLOCK = 1 << 24
+# Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
+_FAR = 16.0
+# Squares of values outside of this range leave float32's normal range.
+_TINY, _HUGE = 1e-15, 1e15
+
+Moments = tuple[float, float, float, float, float, float, float, float, float]
+"""finite count, mean, m2, min, max, sum of squares, zeros, nan, inf."""
+
+
+class Pending:
+    """Statistics that were taken and may still live on an accelerator; `resolve` turns them into TensorStats."""
+
+    __slots__ = ("extra", "moments")
+
+    def __init__(self, moments: list[Moments] | Tensor, extra: TensorStats | None = None) -> None:
+        self.moments = moments
+        self.extra = extra
+
+
+def measure(tensor: Tensor) -> Pending:
+    """Reduce a tensor of any dtype, layout and device, now. Nothing of the tensor is kept and nothing is changed.
+
+    Complex tensors are measured by their magnitudes, quantized ones by the values that they stand for, sparse ones as
+    the dense tensors that they stand for, bool ones as 0 and 1.
+    """
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        values, implied = _plain(tensor.detach())
+        if values.device.type == "meta":
+            return Pending([], TensorStats(numel=values.numel()))
+        extra = _zeros_stats(implied) if implied else None
+        if values.device.type == "cpu":
+            return Pending([_cpu_block(block) for block in _blocks(values, CPU_BLOCK)], extra)
+        parts = [_device_block(block) for block in _blocks(values, DEVICE_BLOCK)]
+        return Pending(torch.stack(parts) if parts else [], extra)
+
+
+class Reducer:
+    """`measure` for a run in which the same tensor comes by several times: unchanged, it is not reduced again."""
+
+    def __init__(self) -> None:
+        self._seen: Any = WeakTensorKeyDictionary()  # tensor -> (version, Pending)
+
+    def __call__(self, tensor: Tensor) -> Pending:
+        if tensor.is_inference():  # keeps no version, so a change could not be told
+            return measure(tensor)
+        version, pending = self._seen.get(tensor, (None, None))
+        if version != tensor._version:
+            pending = measure(tensor)
+            self._seen[tensor] = (tensor._version, pending)
+        return cast(Pending, pending)
+
+
+def resolve(pending: Sequence[Pending]) -> list[TensorStats]:
+    """The finished statistics, fetched from each device in one copy."""
+    on_device: dict[torch.device, list[Pending]] = {}
+    for item in pending:
+        if isinstance(item.moments, Tensor):
+            on_device.setdefault(item.moments.device, []).append(item)
+    for items in on_device.values():
+        fetched = torch.cat([item.moments for item in items if isinstance(item.moments, Tensor)]).cpu().tolist()
+        rows = iter(fetched)
+        for item in items:
+            item.moments = [tuple(next(rows)) for _ in range(len(item.moments))]
+    return [_finish(item) for item in pending]
+
+
+def stats(tensor: Tensor) -> TensorStats:
+    """The statistics of one tensor, at once. On an accelerator this waits for it."""
+    return resolve([measure(tensor)])[0]
+
+
+def _finish(pending: Pending) -> TensorStats:
+    parts = [_from_moments(moments) for moments in pending.moments]
+    if pending.extra:
+        parts.append(pending.extra)
+    return TensorStats.merge(parts) if len(parts) != 1 else parts[0]
+
+
+def _from_moments(moments: Moments | Tensor) -> TensorStats:
+    n, mean, m2, low, high, squares, zeros, nan, inf = (float(value) for value in moments)
+    some = n > 0
+    return TensorStats(
+        numel=int(n + nan + inf),
+        mean=mean if some else math.nan,
+        std=math.sqrt(max(m2, 0.0) / (n - 1)) if n > 1 else math.nan,
+        min=low if some else math.nan,
+        max=high if some else math.nan,
+        l2=math.sqrt(squares),
+        zeros=int(zeros),
+        nan=int(nan),
+        inf=int(inf),
+    )
+
+
+def _zeros_stats(count: int) -> TensorStats:
+    return TensorStats(count, 0.0, 0.0 if count > 1 else math.nan, 0.0, 0.0, 0.0, zeros=count)
+
+
+def _plain(tensor: Tensor) -> tuple[Tensor, int]:
+    """The tensor as strided real numbers, and how many zeros it implies without storing them."""
+    if tensor.is_nested:
+        return _plain(tensor.values())
+    if tensor.layout is not torch.strided:
+        sparse = tensor if tensor.layout is torch.sparse_coo else tensor.to_sparse_coo()
+        stored = sparse.coalesce().values()
+        return _plain(stored)[0], tensor.numel() - stored.numel()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.is_complex():
+        tensor = tensor.abs()
+    return tensor, 0
+
+
+def _blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
+    """The tensor's elements as one-dimensional pieces of at most `size`, without a copy where memory is dense.
+
+    Any dense layout (contiguous, channels_last, transposed) is read in memory order: statistics have no order.
+    """
+    if tensor.numel() == 0:
+        return
+    if _is_dense(tensor):
+        flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+        yield from flat.split(size)
+    elif tensor.numel() <= size:
+        yield tensor.reshape(-1)
+    else:
+        longest = max(range(tensor.dim()), key=tensor.size)
+        step = max(1, tensor.size(longest) * size // tensor.numel())
+        for piece in tensor.split(step, dim=longest):
+            yield from _blocks(piece, size)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one stretch of memory, each place once (PyTorch's non-overlapping and dense)."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, length in sorted((st, ln) for st, ln in zip(tensor.stride(), tensor.shape, strict=True) if ln != 1):
+        if stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+class _Scratch(threading.local):
+    """A float32 block to write into, kept between calls: fresh memory for every block would cost more than the sums."""
+
+    def __init__(self) -> None:
+        self.block = torch.empty(CPU_BLOCK, dtype=torch.float32, device="cpu")
+
+
+_scratch = _Scratch()
+
+
+def _cpu_block(block: Tensor) -> Moments:
+    """Moments of a block on the CPU; the fast way where float32 is good enough, else in float64."""
+    if block.dtype in (torch.float16, torch.bfloat16) or block.element_size() == 1:
+        block = block.to(torch.float32)
+    if block.dtype is not torch.float32:
+        return _exact_block(block.to(torch.float64))
+    n = block.numel()
+    low_high = torch.aminmax(block)
+    low, high = low_high.min.item(), low_high.max.item()
+    total = block.sum().item()
+    peak = max(-low, high)
+    if not (math.isfinite(total) and (peak == 0.0 or _TINY < peak < _HUGE)):
+        return _exact_block(block.double())
+    scratch = _scratch.block[:n]
+    # mul then sum, not dot: BLAS adds in a straight line and is off by 1e-4 where values repeat; sum is pairwise.
+    squares = torch.mul(block, block, out=scratch).sum().item()
+    mean = total / n
+    m2 = squares - total * mean
+    if total * mean > _FAR * m2:
+        return _exact_block(block.double())
+    zeros = torch.eq(block, 0, out=scratch).sum().item() if low <= 0.0 <= high else 0.0
+    return (n, mean, m2, low, high, squares, zeros, 0, 0)
+
+
+def _exact_block(block: Tensor) -> Moments:
+    """Moments of a float64 block, in two passes, over its finite elements."""
+    numel = block.numel()
+    nan = inf = 0
+    if not math.isfinite(block.sum().item()):
+        nan = int(torch.isnan(block).sum().item())
+        inf = int(torch.isinf(block).sum().item())
+        block = block[torch.isfinite(block)]
+    n = numel - nan - inf
+    if n == 0:
+        return (0, math.nan, 0.0, math.nan, math.nan, 0.0, 0, nan, inf)
+    low, high = (value.item() for value in torch.aminmax(block))
+    zeros = n - int(torch.count_nonzero(block).item())
+    mean = low + (block - low).mean().item()
+    centred = block - mean
+    return (n, mean, torch.dot(centred, centred).item(), low, high, torch.dot(block, block).item(), zeros, nan, inf)
+
+
+def _device_block(block: Tensor) -> Tensor:
+    """Moments of a block as one float64 tensor on its device, without reading anything back."""
+    wide = block.to(torch.float32 if block.device.type == "mps" else torch.float64)
+    finite = torch.isfinite(wide)
+    n = finite.sum()
+    some = torch.where(finite, wide, 0.0)
+    mean = some.sum() / n
+    centred = torch.where(finite, wide - mean, 0.0)
+    return torch.stack(
+        [
+            n,
+            mean,
+            (centred * centred).sum(),
+            torch.where(finite, wide, math.inf).amin(),
+            torch.where(finite, wide, -math.inf).amax(),
+            (some * some).sum(),
+            (wide == 0).sum(),
+            torch.isnan(wide).sum(),
+            torch.isinf(wide).sum(),
+        ]
+    )
