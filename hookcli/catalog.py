@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -45,6 +46,14 @@ def models_folder() -> Path | None:
     """Where torchvision's models are, found without importing it."""
     spec = find_spec("torchvision")
     return Path(spec.origin).parent / "models" if spec and spec.origin else None
+
+
+def installed_version() -> str:
+    """torchvision's version, read off its version.py."""
+    folder = models_folder()
+    text = (folder.parent / "version.py").read_text("utf-8") if folder else ""
+    found = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text)
+    return found[1] if found else "unknown"
 
 
 @cache

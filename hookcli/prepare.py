@@ -27,6 +27,7 @@ class Setting:
 
     inputs: Sequence[InputSpec] = ()
     batch: int | None = None
+    natural_batch: int = 1
     fill: str = "randn"
     seed: int = 0
     weights: str | None = None
@@ -43,6 +44,8 @@ class Prepared:
 
     model: nn.Module
     args: tuple[Any, ...]
+    described: str
+    """The input in words: 2x3x224x224, or with targets for a detector in training."""
     remark: str | None = None
 
 
@@ -67,12 +70,13 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     """Build the model, fill and cast it, and make its input. Raises ModelError where its own code fails."""
     torch.manual_seed(setting.seed)
     model = _built(recipe, setting.device)
-    remark = _load(recipe, model, setting) if setting.weights and setting.device != META else None
+    remark = _load(recipe, model, setting) if setting.weights else None
     model.train(setting.train)
     if setting.dtype != torch.float32:
         model.to(dtype=setting.dtype)
     model.to(setting.device)
-    return Prepared(model, _inputs(recipe, model, setting), remark)
+    args, described = _inputs(recipe, model, setting)
+    return Prepared(model, args, described, remark)
 
 
 def _built(recipe: Recipe, device: torch.device) -> nn.Module:
@@ -100,27 +104,31 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
 
 
 def _load(recipe: Recipe, model: nn.Module, setting: Setting) -> str | None:
+    """Fill the model. On the meta device a file is only compared, and published weights need not be on disk."""
     name = str(setting.weights)
     if is_file(name):
         return fill(model, read_state(name), setting.strict, name)
     if recipe.state is None:
-        raise UsageError(f"--weights {name}: only torchvision models have published weights; give a file (.pt, .safetensors)")
-    return fill(model, recipe.state(), setting.strict, name)
+        known = "only torchvision models have published weights; give a file (.pt, .safetensors)"
+        raise UsageError(f"--weights {name}: {known}")
+    return fill(model, recipe.state(), setting.strict, name) if setting.device != META else None
 
 
-def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Any, ...]:
-    specs = input_specs(recipe, setting.inputs, setting.batch)
+def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...], str]:
+    specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch)
     if specs is None:
         example = recipe.example(model) if recipe.example else None
         if example is None:
             raise UsageError(f"{recipe.name}: say what it takes, for example --input {_guess(model)}")
-        return tuple(tree.replace(example, lambda path, x: _cast(x, setting)))
+        shapes = ["x".join(map(str, x.shape)) for _, x in tree.leaves(example)]
+        return tuple(tree.replace(example, lambda path, x: _cast(x, setting))), f"{', '.join(shapes)} (its example)"
     tensors = [
         make_tensor(spec, setting.fill, setting.dtype, setting.device, setting.seed + number)
         for number, spec in enumerate(specs)
     ]
-    arrange = recipe.arrange_training if setting.targets and recipe.arrange_training else recipe.arrange
-    return arrange(tensors)
+    targets = recipe.arrange_training if setting.targets else None
+    described = ", ".join(map(str, specs)) + (" with targets" if targets else "")
+    return (targets or recipe.arrange)(tensors), described
 
 
 def _cast(x: torch.Tensor, setting: Setting) -> torch.Tensor:

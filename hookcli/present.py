@@ -11,10 +11,9 @@ from hookcli.report import STATS_KEYS, Column, Report, Row
 
 COUNTS = ("zeros", "nan", "inf")
 FIGURES = ("mean", "std", "min", "max", "l2")
-LEFT = ("fqn", "type", "path", "dtype", "kind", "mark")
 # Columns that are worth their width only on a wide screen or on request, the first to go first.
 _DISPENSABLE = ("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "kind", "type", "shape", "zeros")
-_ON_REQUEST = ("index", "depth", "trainable", "kind")
+_ON_REQUEST = ("index", "depth", "trainable")
 _MARK = Column("mark", "")
 
 
@@ -104,6 +103,17 @@ def mark(row: Row) -> str:
     return ", ".join(said)
 
 
+def reads_left(report: Report, name: str) -> bool:
+    """Whether a column holds words, which align left, rather than figures."""
+    return name == "mark" or any(isinstance(row.get(name), str) for row in report.rows)
+
+
+def continues(row: Row, before: Row | None) -> bool:
+    """Whether a row is a further tensor of the call that the row before it shows."""
+    keys = ("fqn", "kind", "call", "pass")
+    return before is not None and bool(row.get("path")) and all(row.get(key) == before.get(key) for key in keys)
+
+
 def visible(report: Report, view: View) -> list[Column]:
     """The columns that say something: those asked for, else all but the ones that are on request or say nothing new."""
     if view.columns:
@@ -119,6 +129,8 @@ def _speaks(report: Report, name: str) -> bool:
         return False  # the mark says it, with the count
     if name in ("path", "call", "pass", "dtype"):
         return any(value not in (None, "", 0, "float32") for value in values)
+    if name == "kind":
+        return len(set(values)) > 1
     return any(value is not None for value in values) or name in STATS_KEYS
 
 
@@ -167,7 +179,7 @@ def run_line(report: Report) -> str:
     return " · ".join(said)
 
 
-def skipped_line(report: Report, most: int = 2) -> str:
+def skipped_line(report: Report, most: int = 1) -> str:
     """What was not measured, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for item in report.skipped:

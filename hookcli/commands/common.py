@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
 
+# Batch normalization in training mode refuses a batch of one value per channel.
+_TRAINING_BATCH = 2
 # A single letter before a colon is a Windows drive.
 _PREFIX = re.compile(r"([A-Za-z][\w-]+):(.+)", re.DOTALL)
 
@@ -118,7 +120,7 @@ def _run(
 
     if prepared.remark:
         remark(prepared.remark, options)
-    meta = {"spec": recipe.name, "seed": setting.seed, "fill": setting.fill, **recipe.meta, **_versions()}
+    meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed, **recipe.meta, **_versions()}
     run = dict(run)
     if why := run.pop("why_real", None):
         meta["not_on_meta"] = why
@@ -144,6 +146,7 @@ def _setting(options: Options, train: bool, targets: bool) -> Setting:
     return Setting(
         inputs=tuple(parse_input(text) for text in options.input),
         batch=options.batch_size,
+        natural_batch=_TRAINING_BATCH if train else 1,
         fill=options.fill,
         seed=options.seed,
         weights=options.weights,

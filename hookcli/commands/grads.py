@@ -22,8 +22,6 @@ EXAMPLES = (
 _PANEL = "Gradients"
 _OF = ("parameters", "outputs", "inputs")
 _VECTORS = ("ones", "randn")
-# Batch normalization in training mode refuses a batch of one value per channel.
-_BATCH = 2
 
 
 def grads(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hookcli.catalog import ModelEntry, entries
+from hookcli.catalog import ModelEntry, entries, installed_version
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
@@ -33,7 +33,7 @@ def models(
     if not found:
         raise UsageError(unknown("model", pattern, known, see="no name contains it"))
     rows = [Row({"name": e.name, "kind": e.kind, "params": e.params, "input": _input(e)}) for e in found]
-    output.write([Report("models", "torchvision", _COLUMNS, rows, totals={"models": len(rows)})])
+    output.write([Report("models", f"torchvision {installed_version()}", _COLUMNS, rows, totals={"models": len(rows)})])
     return 0
 
 

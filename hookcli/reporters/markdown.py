@@ -24,7 +24,7 @@ def _render(report: Report, view: View) -> str:
         report = fold(report, fitting_depth(report, SCREEN))
     columns = present.visible(report, view)
     head = [column.title or " " for column in columns]
-    rule = [":---" if column.name in present.LEFT else "---:" for column in columns]
+    rule = [":---" if present.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_cell(present.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
     notes = [present.totals_line(report), present.run_line(report)]

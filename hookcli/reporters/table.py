@@ -47,7 +47,10 @@ def _print(console: Console, report: Report, view: View) -> None:
         shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = present.visible(shown, view)
     tree = "depth" in {column.name for column in report.columns} and not view.sort
-    cells = [[_cell(row, column, tree) for column in columns] for row in shown.rows]
+    cells = [
+        [_cell(row, column, tree, present.continues(row, before)) for column in columns]
+        for before, row in zip([None, *shown.rows], shown.rows, strict=False)
+    ]
     widths = {
         column.name: max([len(column.title), *(line[i].cell_len for line in cells)])
         for i, column in enumerate(columns)
@@ -55,7 +58,7 @@ def _print(console: Console, report: Report, view: View) -> None:
     kept = columns if view.columns else present.fitted(columns, widths, view.width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
     for column in kept:
-        left = column.name in present.LEFT
+        left = present.reads_left(shown, column.name)
         table.add_column(column.title, justify="left" if left else "right", overflow="fold", no_wrap=not left)
     for line in cells:
         table.add_row(*(text for text, column in zip(line, columns, strict=True) if column in kept))
@@ -64,7 +67,9 @@ def _print(console: Console, report: Report, view: View) -> None:
         console.print(line, style="dim", soft_wrap=view.width is None)
 
 
-def _cell(row: Row, column: Column, tree: bool) -> Text:
+def _cell(row: Row, column: Column, tree: bool, continued: bool) -> Text:
+    if continued and column.name in ("fqn", "type", "input_shape", "params", "macs"):
+        return Text("")
     text = present.cell(row, column.name)
     if column.name == "mark":
         return Text(text, style="bold red")

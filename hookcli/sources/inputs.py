@@ -34,8 +34,10 @@ def parse_input(text: str) -> InputSpec:
     return InputSpec(sizes, parse_dtype(match[2]) if match[2] else None)
 
 
-def input_specs(recipe: Recipe, given: Sequence[InputSpec], batch: int | None) -> tuple[InputSpec, ...] | None:
-    """What was given, else what is natural to the model; with the batch size where one was asked for.
+def input_specs(
+    recipe: Recipe, given: Sequence[InputSpec], batch: int | None, natural_batch: int = 1
+) -> tuple[InputSpec, ...] | None:
+    """What was given, else what is natural to the model, `natural_batch` of it; with the batch size that was asked for.
 
     One shape given to a model of several inputs (optical flow's two frames) serves all of them. None: not known.
     """
@@ -44,6 +46,8 @@ def input_specs(recipe: Recipe, given: Sequence[InputSpec], batch: int | None) -
         return None
     if given and recipe.inputs and recipe.batched and len(given) == 1:
         specs = tuple(given) * len(recipe.inputs)
+    if batch is None:
+        batch = natural_batch if not given and natural_batch > 1 else None
     if batch is None:
         return specs
     if not recipe.batched:

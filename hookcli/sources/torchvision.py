@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -31,7 +32,7 @@ class TorchvisionSource:
             raise UsageError(unknown("model", request.spec, known, see="see `hookcli models`") + _hint(request.spec))
         models = import_models()
         weights = _published(models, request) if request.weights else None
-        build = partial(_build, models, request, weights)
+        build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
         return _recipe(known[request.spec], build, weights)
 
 
@@ -62,28 +63,39 @@ def _hint(spec: str) -> str:
 
 
 def _published(models: Any, request: Request) -> Any:
-    """The member of the model's weights enum that was named: `IMAGENET1K_V2`, `ResNet50_Weights.IMAGENET1K_V2`, `DEFAULT`."""
-    enum = models.get_model_weights(request.spec)
-    name = str(request.weights).removeprefix(f"{enum.__name__}.")
-    if name not in enum.__members__:
-        raise UsageError(unknown(f"weights of {request.spec}", name, enum.__members__))
-    return enum[name]
+    """The member of the model's weights enums that was named: `IMAGENET1K_V2`, `ResNet50_Weights.IMAGENET1K_V2`, `DEFAULT`.
+
+    A quantizable model has two enums, for its float form and for its quantized one.
+    """
+    enums = [models.get_model_weights(request.spec)]
+    if request.spec.startswith("quantized_"):
+        enums.insert(0, models.get_model_weights(request.spec.removeprefix("quantized_")))
+    for enum in enums:
+        name = str(request.weights).removeprefix(f"{enum.__name__}.")
+        if name in enum.__members__:
+            return enum[name]
+    raise UsageError(unknown(f"weights of {request.spec}", str(request.weights), [n for e in enums for n in e.__members__]))
 
 
-def _build(models: Any, request: Request, weights: Any) -> nn.Module:
-    """The model as its builder makes it for these weights, but not filled with them."""
-    builder = models.get_model_builder(request.spec)
+def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
+    """The builder's keyword arguments. Raises UsageError for one that it does not take."""
+    accepted = inspect.signature(models.get_model_builder(request.spec)).parameters
     keywords = dict(request.args)
-    accepted = inspect.signature(builder).parameters
-    if "weights_backbone" in accepted and not weights:
-        keywords.setdefault("weights_backbone", None)  # the default would be downloaded
     for name in keywords.keys() - accepted.keys():
         if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
             raise UsageError(unknown(f"argument of {request.spec}", name, accepted))
-    if "init_weights" not in keywords and "googlenet" in request.spec or "inception" in request.spec:
-        keywords.setdefault("init_weights", True)  # what it does anyway, after a warning
-    with _unloaded(weights):
-        built: nn.Module = builder(weights=weights, **keywords)
+    if "weights_backbone" in accepted and not weights:
+        keywords.setdefault("weights_backbone", None)  # the default would be downloaded
+    if weights and "Quantized" in type(weights).__name__:
+        keywords.setdefault("quantize", True)
+    return keywords
+
+
+def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any) -> nn.Module:
+    """The model as its builder makes it for these weights, but not filled with them."""
+    with _unloaded(weights), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of googlenet and inception, on how slowly they initialise
+        built: nn.Module = models.get_model_builder(name)(weights=weights, **keywords)
     return built
 
 

@@ -61,7 +61,10 @@ def _read_pickle(file: str) -> Any:
 
 
 def fill(model: nn.Module, state: Mapping[str, Any], strict: bool, name: str) -> str | None:
-    """Load the state dict. Returns a remark on what did not fit where that is allowed; else raises UsageError."""
+    """Load the state dict. Returns a remark on what did not fit where that is allowed; else raises UsageError.
+
+    A model on the meta device has nowhere to put values: there it is only compared.
+    """
     own = model.state_dict()
     missing = [key for key in own if key not in state]
     extra = [key for key in state if key not in own]
@@ -74,7 +77,8 @@ def fill(model: nn.Module, state: Mapping[str, Any], strict: bool, name: str) ->
     ]
     if faults and strict:
         raise UsageError(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
-    model.load_state_dict(fits if faults else dict(state), strict=not faults)
+    if not any(value.is_meta for value in own.values() if isinstance(value, Tensor)):
+        model.load_state_dict(fits if faults else dict(state), strict=not faults)
     return f"--weights {name}: loaded {len(fits)} of {len(own)} tensors; {'; '.join(faults)}" if faults else None
 
 
