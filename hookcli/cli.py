@@ -102,6 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has seen enough. Python would complain when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
+        traceback.print_exc()
+        say("hookcli: this is a bug in hookcli, please report it")
+        return 2
 
 
 def _usage_error(error: Any) -> int:

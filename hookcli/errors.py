@@ -38,7 +38,7 @@ class ModelError(HookcliError):
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
     names = sorted(known)
-    near = get_close_matches(given.lower(), names, n=3, cutoff=0.5)
+    near = get_close_matches(given.lower(), names, n=3, cutoff=0.6)
     if near:
         return f"unknown {what} {given!r}: did you mean {' or '.join(near)}?"
     listing = see or (f"there are {', '.join(names)}" if names else "there are none")

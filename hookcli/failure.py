@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import traceback
 from pathlib import Path
 from types import FrameType
@@ -12,19 +14,25 @@ from torch import nn
 
 from hookcli import tree
 
-_OURS = str(Path(__file__).parent)
-_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parent) + os.sep
+_TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
 def explain(error: BaseException, model: nn.Module) -> str:
     """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
-    what = f"{type(error).__name__}: {_first_line(error)}"
     place = _innermost(error, model)
+    where = f"{place[0]} failed{place[1]}" if place else "the run failed"
+    return f"{where}: {describe(error)}"
+
+
+def describe(error: BaseException) -> str:
+    """The error, and on a second line the frames of the model's own code that it came through, innermost first."""
+    what = f"{type(error).__name__}: {_first_line(error)}"
     if out_of_memory(error):
-        what = f"out of memory ({_first_line(error)}): try a smaller --batch-size or --input, or another --device"
-    where = f"{place[0]} failed{place[1]}: " if place else "the run failed: "
+        wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
+        what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
     frames = " < ".join(reversed(_own_frames(error)))
-    return f"{where}{what}" + (f"\n  at {frames}" if frames else "")
+    return what + (f"\n  at {frames}" if frames else "")
 
 
 def out_of_memory(error: BaseException) -> bool:

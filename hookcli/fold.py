@@ -104,19 +104,19 @@ def arranged(report: Report, view: View) -> Report:
     known = [column.name for column in report.columns]
     if view.sort:
         name = view.sort.removeprefix("-")
-        _check(name, known, report.probe)
+        _check("--sort", name, known)
         report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
     if view.columns:
         for name in view.columns:
-            _check(name, known, report.probe)
+            _check("--columns", name, known)
         by_name: dict[str, Column] = {column.name: column for column in report.columns}
         report = replace(report, columns=[by_name[name] for name in view.columns])
     return report
 
 
-def _check(name: str, known: Sequence[str], probe: str) -> None:
+def _check(option: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
-        raise UsageError(unknown(f"column of {probe}", name, known))
+        raise UsageError(f"{option}: {unknown('column', name, known)}")
 
 
 def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:

@@ -53,7 +53,7 @@ class _Site:
     module: nn.Module
     calls: int = 0
     recomputed: int = 0
-    open: list[tuple[int, int]] = field(default_factory=list)
+    open: list[tuple[int, int, tree.Undo]] = field(default_factory=list)
 
 
 class HookSession:
@@ -191,19 +191,24 @@ class HookSession:
             site.calls += 1
             self._began += 1
             self._emit(HookEvent(HookKind.FORWARD_PRE, site.fqn, module, call, index, args, kwargs))
-        site.open.append((call, index))
+        undo = tree.Undo()
+        site.open.append((call, index, undo))
         if not (self._callbacks[HookKind.TENSOR_GRAD_INPUT] and torch.is_grad_enabled()):
             return None
-        return tree.replace_arguments(args, kwargs, partial(self._watch_input, site, call))
+        return tree.replace_arguments(args, kwargs, partial(self._watch_input, site, call), undo)
 
     def _after(self, site: _Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
-        call, index = site.open.pop() if site.open else (site.calls - 1, -1)
+        call, index, undo = site.open.pop()
+        undo()
         if not _in_backward():
             self._emit(HookEvent(HookKind.FORWARD, site.fqn, module, call, index, args, kwargs, output))
-        if not (self._callbacks[HookKind.TENSOR_GRAD_OUTPUT] and torch.is_grad_enabled()):
+        if not (self._watches_gradients() and torch.is_grad_enabled()):
             return None
         passed = {id(x) for _, x in tree.arguments(args, kwargs)} if not getattr(module, "inplace", False) else set()
         return tree.replace(output, partial(self._watch_output, site, call, passed))
+
+    def _watches_gradients(self) -> bool:
+        return bool(self._callbacks[HookKind.TENSOR_GRAD_OUTPUT] or self._callbacks[HookKind.TENSOR_GRAD_INPUT])
 
     def _watch_input(self, site: _Site, call: int, path: str, x: Tensor) -> Tensor:
         if not x.requires_grad:
@@ -217,9 +222,12 @@ class HookSession:
     def _watch_output(self, site: _Site, call: int, passed: set[int], path: str, y: Tensor) -> Tensor:
         if not y.requires_grad:
             return y
-        shared = id(y) in passed or self._hooked_at.get(y) == y._version
-        if shared or y.is_leaf or y._is_view():
+        watched = self._callbacks[HookKind.TENSOR_GRAD_OUTPUT]
+        shared = watched and (id(y) in passed or y.is_leaf or self._hooked_at.get(y) == y._version)
+        if shared or y._is_view():
             y = Alias.apply(y)
+        if not watched:
+            return y
         self._hooked_at[y] = y._version
         return self._hook_tensor(HookKind.TENSOR_GRAD_OUTPUT, site, call, path, y)
 

@@ -75,7 +75,10 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     if setting.dtype != torch.float32:
         model.to(dtype=setting.dtype)
     model.to(setting.device)
-    args, described = _inputs(recipe, model, setting)
+    try:
+        args, described = _inputs(recipe, model, setting)
+    except (RuntimeError, MemoryError) as error:
+        raise ModelError(f"making the input of {recipe.name} failed: {failure.describe(error)}") from error
     return Prepared(model, args, described, remark)
 
 
@@ -100,7 +103,7 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
     except HookcliError:
         raise
     except Exception as error:
-        raise ModelError(f"building {name}: {failure.explain(error, nn.Module())}") from error
+        raise ModelError(f"building {name} failed: {failure.describe(error)}") from error
 
 
 def _load(recipe: Recipe, model: nn.Module, setting: Setting) -> str | None:

@@ -51,9 +51,9 @@ def measure(tensor: Tensor) -> Pending:
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
-            return Pending([], TensorStats(numel=values.numel()))
+            return Pending([], TensorStats(numel=values.numel(), l2=math.nan))
         extra = _zeros_stats(implied) if implied else None
-        if values.device.type == "cpu":
+        if _on_cpu(values):
             return Pending([_cpu_block(block) for block in _blocks(values, CPU_BLOCK)], extra)
         parts = [_device_block(block) for block in _blocks(values, DEVICE_BLOCK)]
         return Pending(torch.stack(parts) if parts else [], extra)
@@ -92,6 +92,10 @@ def resolve(pending: Sequence[Pending]) -> list[TensorStats]:
 def stats(tensor: Tensor) -> TensorStats:
     """The statistics of one tensor, at once. On an accelerator this waits for it."""
     return resolve([measure(tensor)])[0]
+
+
+def _on_cpu(values: Tensor) -> bool:
+    return values.device.type == "cpu"
 
 
 def _finish(pending: Pending) -> TensorStats:

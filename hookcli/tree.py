@@ -7,7 +7,7 @@ where nothing changed; hooks must hand back the very object they were given unle
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -38,24 +38,48 @@ def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tupl
 Change = Callable[[str, Tensor], Tensor]
 
 
+class Undo(list[tuple[Any, Any, Any, Any]]):
+    """What was put into lists and mappings: (container, key, was, is). Calling it puts the old items back."""
+
+    def __call__(self) -> None:
+        for container, key, was, now in self:
+            present = key < len(container) if isinstance(container, list) else key in container
+            if present and container[key] is now:
+                container[key] = was
+
+
 def replace_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any], change: Change
+    args: tuple[Any, ...], kwargs: dict[str, Any], change: Change, undo: Undo
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """`replace` for the arguments of a call, with the paths that `arguments` gives."""
+    """`replace` for the arguments of a call, with the paths that `arguments` gives.
+
+    Lists and mappings stay the objects that they are, since the callee may add to them for the caller to find: their
+    items are exchanged for the time of the call, until `undo` is called.
+    """
     if len(args) == 1 and not kwargs:
-        return (replace(args[0], change),), kwargs
-    return replace(args, change), replace(kwargs, change)
+        return (replace(args[0], change, undo=undo),), kwargs
+    return replace(args, change, undo=undo), {k: replace(v, change, f'["{k}"]', 1, undo) for k, v in kwargs.items()}
 
 
-def replace(value: Any, change: Change, path: str = "", depth: int = 0) -> Any:
-    """The value with `change(path, tensor)` in place of each tensor; the same object where no tensor changed."""
+def replace(value: Any, change: Change, path: str = "", depth: int = 0, undo: Undo | None = None) -> Any:
+    """The value with `change(path, tensor)` in place of each tensor; the same object where no tensor changed.
+
+    Containers are rebuilt, or with `undo` lists and mappings are changed and the way back noted there.
+    """
     if isinstance(value, Tensor):
         return change(path, value)
     if depth >= _DEEPEST:
         return value
     old = list(_children(value))
-    new = [replace(item, change, path + step, depth + 1) for step, item in old]
+    new = [replace(item, change, path + step, depth + 1, undo) for step, item in old]
     if all(a is b for (_, a), b in zip(old, new, strict=True)):
+        return value
+    if undo is not None and isinstance(value, (list, MutableMapping)):
+        keys = range(len(value)) if isinstance(value, list) else list(value)
+        for key, (_, was), now in zip(keys, old, new, strict=True):
+            if was is not now:
+                undo.append((value, key, was, now))
+                value[key] = now
         return value
     return _rebuilt(value, new)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli import registry
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, remark
+from hookcli.commands.output import Output, remark, short_warnings
 from hookcli.commands.progress import Progress
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.report import Report
@@ -35,7 +35,7 @@ def inspect_model(
 ) -> int:
     """Run a probe on a model and write its report. `train` is the command's default mode; `run` goes to `capture`."""
     output = Output(options)  # finds a wrong format or folder before the work, not after
-    with Progress(options.quiet) as progress:
+    with Progress(options.quiet) as progress, short_warnings(options):
         progress.stage("importing torch")
         import torch
 
@@ -43,7 +43,7 @@ def inspect_model(
             torch.set_num_threads(options.threads)
         recipe = find_recipe(spec, options)
         try:
-            reports = _capture(recipe, make_probe, options, train, progress, run)
+            reports = _capture(recipe, make_probe, options, output, train, progress, run)
         except (ModelError, KeyboardInterrupt) as error:
             _write_partial(getattr(error, "reports", ()), output)
             raise
@@ -86,13 +86,22 @@ def parse_args(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _capture(
-    recipe: Recipe, make_probe: Callable[[], Probe], options: Options, train: bool, progress: Progress, run: dict[str, Any]
+    recipe: Recipe,
+    make_probe: Callable[[], Probe],
+    options: Options,
+    output: Output,
+    train: bool,
+    progress: Progress,
+    run: dict[str, Any],
 ) -> list[Report]:
     """Prepare and run; where the numbers don't matter, on the meta device if the model can."""
     from hookcli.prepare import META, prepare, runs_only_for_real
 
     probe = make_probe()
+    output.check_columns(probe.columns)
     setting = _setting(options, train, targets=probe.needs_backward)
+    if probe.values and setting.device == META:
+        raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
     if not probe.values and setting.device.type == "cpu":
         try:
             progress.stage(f"{recipe.name} on the meta device")

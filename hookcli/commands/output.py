@@ -6,14 +6,16 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hookcli import registry
 from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import UsageError, unknown
 from hookcli.fold import View, arranged, fold
-from hookcli.report import Report
+from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
 
 
@@ -27,6 +29,10 @@ class Output:
             _check_writable(self.path)
         self.reporter = _reporter(options.format, self.path)
         self.view = _view(options, self.path is None and sys.stdout.isatty())
+
+    def check_columns(self, columns: Sequence[Column]) -> None:
+        """Raises UsageError for a column that the report will not have: before the run, not after."""
+        arranged(Report("", "", columns, ()), self.view)
 
     def write(self, reports: Sequence[Report]) -> None:
         """Write the reports; a file is complete or as it was before."""
@@ -46,10 +52,25 @@ def remark(text: str, options: Options) -> None:
         print(f"hookcli: {text}", file=sys.stderr)
 
 
+@contextmanager
+def short_warnings(options: Options) -> Iterator[None]:
+    """Warnings of the model's code as one line each; those about PyTorch's own use of PyTorch only with --debug."""
+    with warnings.catch_warnings():
+        if not options.debug:
+            warnings.filterwarnings("ignore", module=r"(torch|torchvision)\.")
+            warnings.showwarning = lambda message, category, *_: remark(
+                f"warning: {category.__name__}: {str(message).strip().partition(chr(10))[0]}", options
+            )
+        yield
+
+
 def _reporter(name: str | None, path: Path | None) -> Reporter:
     if name is None and path is not None:
         name = _by_suffix(path)
-    found: Reporter = registry.load("reporters", name or "table")()
+    name = name or "table"
+    if name not in registry.names("reporters"):
+        raise UsageError(unknown("--format", name, registry.names("reporters")))
+    found: Reporter = registry.load("reporters", name)()
     return found
 
 

@@ -129,7 +129,7 @@ class ShapesProbe(Probe):
 
     def skipped(self) -> list[Skipped]:
         unknown = self._counter.unknown | set(getattr(self._counter, "_unsupported_ops", ()))
-        costs = [Skipped("", f"no known cost for {name}: its MACs are not counted") for name in sorted(unknown)]
+        costs = [Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")] if unknown else []
         lazy = [Skipped(n, "lazy: its size is not known yet") for n, p in self.session.model.named_parameters() if is_lazy(p)]
         return [*costs, *lazy, *never_called(self.session)]
 

@@ -31,7 +31,7 @@ class ImportPathSource:
                 raise UsageError(f"{request.spec} is a module already: it takes no --arg")
             return _recipe(request, partial(copy.deepcopy, target))
         if not callable(target):
-            raise UsageError(f"{request.spec} is a {type(target).__name__}, not something that returns an nn.Module")
+            raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")
         _check_arguments(target, request)
         return _recipe(request, partial(target, **request.args))
 
@@ -41,8 +41,8 @@ def load_object(spec: str) -> Any:
     place, separator, name = spec.rpartition(":")
     if not separator or not place or not name:
         raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
-    module = _from_file(place) if place.endswith(".py") or "/" in place else _from_package(place)
-    return _attribute(module, name, spec)
+    is_file = place.endswith(".py") or "/" in place or Path(place).is_file()
+    return _attribute(_from_file(place) if is_file else _from_package(place), name, place)
 
 
 def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
@@ -62,7 +62,7 @@ def _model(made: Any, spec: str) -> tuple[nn.Module, tuple[Any, ...] | None]:
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
         made, example = made
     if not isinstance(made, nn.Module):
-        raise UsageError(f"{spec} returned a {type(made).__name__}, not an nn.Module")
+        raise UsageError(f"{spec} returned {type(made).__name__}, not an nn.Module")
     example = getattr(made, "example_input_array", None) if example is None else example
     if isinstance(example, torch.Tensor):
         example = (example,)
@@ -109,11 +109,11 @@ def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = N
     return module or imported
 
 
-def _attribute(module: ModuleType, name: str, spec: str) -> Any:
+def _attribute(module: ModuleType, name: str, place: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise UsageError(unknown(f"name in {spec.rpartition(':')[0]}", part, _makers(found)))
+            raise UsageError(f"{place}: {unknown('name', part, _makers(found))}")
         found = getattr(found, part)
     return found
 

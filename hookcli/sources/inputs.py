@@ -13,15 +13,14 @@ from hookcli.errors import UsageError, unknown
 from hookcli.sources.base import InputSpec, Recipe
 
 FILLS = ("ones", "zeros", "randn", "rand")
-_DTYPES = {
-    name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype) and not name.startswith("q")
-}
+_COMMON = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
+_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
 def parse_dtype(name: str) -> torch.dtype:
     """A dtype by PyTorch's name. Raises UsageError with the nearest right ones."""
     if name.removeprefix("torch.") not in _DTYPES:
-        raise UsageError(unknown("dtype", name, _DTYPES))
+        raise UsageError(unknown("dtype", name, _COMMON))
     return _DTYPES[name.removeprefix("torch.")]
 
 

@@ -51,13 +51,11 @@ def _read_safetensors(file: str) -> Any:
 def _read_pickle(file: str) -> Any:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UsageError(
-            f"--weights {file}: refused, since loading it could run code (torch.load with weights_only=True): "
-            f"save model.state_dict() instead"
-        ) from error
-    except (RuntimeError, EOFError, OSError) as error:
-        raise UsageError(f"--weights {file}: not a file that torch.save wrote ({_first_line(error)})") from error
+    except Exception as error:  # a file that is not a checkpoint fails in the unpickler's many ways
+        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
+            refused = "refused, since loading it could run code (torch.load with weights_only=True)"
+            raise UsageError(f"--weights {file}: {refused}: save model.state_dict() instead") from error
+        raise UsageError(f"--weights {file}: not a file that torch.save wrote") from error
 
 
 def fill(model: nn.Module, state: Mapping[str, Any], strict: bool, name: str) -> str | None:
@@ -90,7 +88,3 @@ def _shortened(keys: Iterable[str], limit: int = 3) -> str:
     keys = list(keys)
     rest = f" and {len(keys) - limit} more" if len(keys) > limit else ""
     return f"{len(keys)} ({', '.join(keys[:limit])}{rest})"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

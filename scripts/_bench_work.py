@@ -1,0 +1,111 @@
+"""What scripts/bench times inside a process. It imports torch, which the parent of the measured processes must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from hookcli import registry
+
+BATCH = 10
+Actions = dict[str, Callable[[], object]]
+
+
+def build(name: str, train: bool = False) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return torchvision.models.get_model(name).train(train), torch.randn(BATCH, 3, 224, 224)
+
+
+def forward(model: Callable[[Tensor], Any], x: Tensor) -> None:
+    with torch.no_grad():
+        model(x)
+
+
+def backward(model: Callable[[Tensor], Any], x: Tensor) -> None:
+    loss = nn.functional.cross_entropy(model(x), x.new_zeros(len(x)).long())
+    torch.autograd.backward(loss)
+
+
+def probed(probe: str, work: Callable[..., None], model: nn.Module, x: Tensor, **settings: Any) -> int:
+    """The work under a probe; how many rows it gave. All that hookcli does counts: attaching, reducing, the rows."""
+    from hookcli.hooks import HookSession  # not above, so that a plain run's memory is without hookcli's
+
+    made = registry.load("probes", probe)(**settings)
+    with HookSession(model) as session:
+        made.attach(session)
+        work(model, x.detach().requires_grad_().clone() if made.needs_input_grad else x)
+    return len(made.rows())
+
+
+def naive(model: nn.Module, x: Tensor) -> None:
+    """What people write: every statistic a call of its own, read at once, for every tensor that a module returns."""
+
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        for t in output if isinstance(output, tuple) else (output,):
+            if t is not None:
+                rows.append([s.item() for s in (t.mean(), t.std(), t.min(), t.max(), t.norm(), (t == 0).sum())])
+
+    rows: list[list[float]] = []
+    handles = [module.register_forward_hook(hook) for module in model.modules()]
+    forward(model, x)
+    for handle in handles:
+        handle.remove()
+
+
+def activations(name: str) -> Actions:
+    model, x = build(name)
+    return {
+        "plain forward": partial(forward, model, x),
+        "hookcli activations": partial(probed, "activations", forward, model, x),
+        "naive hooks, six .item() a tensor": partial(naive, model, x),
+    }
+
+
+def torchlens(name: str) -> Actions:
+    """For a process of its own, because TorchLens leaves PyTorch's functions wrapped."""
+    from torchlens import trace
+
+    model, x = build(name)
+    return {
+        "plain forward": partial(forward, model, x),
+        "torchlens.trace (keeps every tensor)": partial(forward, partial(trace, model), x),
+    }
+
+
+def grads(kinds: tuple[str, ...]) -> tuple[Actions, Callable[[], object]]:
+    """The ways, and what clears the gradients between them."""
+    model, x = build("resnet50", train=True)
+    actions: Actions = {"plain": partial(backward, model, x)}
+    for of in kinds:
+        actions[f"hookcli grads --of {of}"] = partial(probed, "grads", backward, model, x, of=of)
+    return actions, partial(model.zero_grad, set_to_none=True)
+
+
+def twice(work: Callable[..., None], probe: str | None = None, **settings: Any) -> None:
+    """Twice, because what is kept past a run shows in the next one's peak."""
+    model, x = build("resnet50", train=work is backward)
+    for _ in range(2):
+        model.zero_grad(set_to_none=True)
+        if probe:
+            probed(probe, work, model, x, **settings)
+        else:
+            work(model, x)
+
+
+def reductions() -> tuple[int, int, int]:
+    """Rows, distinct outputs and tensors reduced of hookcli activations. One seen again unchanged is not distinct."""
+    from hookcli import stats
+
+    model, x = build("resnet50")
+    distinct: dict[tuple[int, int], Tensor] = {}  # holds the tensors, so that no id is used twice
+    for module in model.modules():
+        module.register_forward_hook(lambda module, args, y: distinct.update({(id(y), y._version): y}))
+    with patch.object(stats, "measure", wraps=stats.measure) as measure:
+        rows = probed("activations", forward, model, x)
+    return rows, len(distinct), measure.call_count

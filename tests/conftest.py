@@ -1,0 +1,92 @@
+"""What all tests share: one thread each, a command line in this process, and a witness for side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from hookcli.cli import main
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests run side by side: one thread each. No terminal width or colour leaks in from outside."""
+    torch.set_num_threads(1)
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run a command line in this process."""
+
+    def run(*argv: str) -> Ran:
+        capfd.readouterr()
+        code = main(list(argv))
+        out, err = capfd.readouterr()
+        return Ran(code, out, err)
+
+    return run
+
+
+NET = '''
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3, padding=1)
+        self.act = nn.ReLU(inplace=True)
+        self.fc = nn.Linear(width * 16, 10)
+
+    def forward(self, x):
+        return self.fc(self.act(self.conv(x)).flatten(1))
+
+class Needs(nn.Module):
+    def __init__(self, hidden, depth=2):
+        super().__init__()
+
+class Crashes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        self.net(x)
+        raise KeyError("lost")
+
+def pair():
+    return Net(), (torch.ones(2, 3, 4, 4),)
+
+def boom():
+    raise ValueError("no such config")
+
+def number():
+    return 3
+
+def loss(output):
+    return (output ** 2).sum()
+
+ready = Net()
+'''
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a user's own `net.py`, as the working directory."""
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
