@@ -208,7 +208,7 @@ def _preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
     """Put gradients, buffers and random number generators back as they were."""
     tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
     devices = {t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}
-    buffers = [(m, n, b, b._version, b.clone()) for m in model.modules() for n, b in m._buffers.items() if b is not None]
+    buffers = [(m, n, b, b.clone()) for m in model.modules() for n, b in m._buffers.items() if b is not None]
     grads = [(p, p.grad) for p in model.parameters()] if backward else []
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([]))
@@ -221,8 +221,8 @@ def _preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
         finally:
             for parameter, grad in grads:
                 parameter.grad = grad
-            with torch.no_grad():
-                for module, name, buffer, version, value in buffers:
-                    module._buffers[name] = buffer
-                    if buffer._version != version:
-                        buffer.copy_(value)
+            for module, name, buffer, value in buffers:
+                module._buffers[name] = buffer
+                # Batch normalization changes its buffers without a trace in their version. `.data` leaves none either,
+                # so that a graph of the caller's that holds the buffer can still run backward.
+                buffer.data.copy_(value)

@@ -41,7 +41,10 @@ class _Counter(FlopCounterMode):
 class _Call:
     """One call of a module: what went in, what came out (None until it returned), the counter before and after."""
 
-    event: HookEvent
+    fqn: str
+    module: nn.Module
+    call: int
+    index: int
     inputs: list[list[int]]
     started: int
     outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
@@ -83,8 +86,9 @@ class ShapesProbe(Probe):
 
     def _enter(self, event: HookEvent) -> None:
         inputs = [list(tensor.shape) for _, tensor in tree.arguments(event.args, event.kwargs)]
-        event.args, event.kwargs = (), {}
-        self._calls[event.fqn, event.call] = _Call(event, inputs, self._counter.macs)
+        assert event.module is not None
+        call = _Call(event.fqn, event.module, event.call, event.index, inputs, self._counter.macs)
+        self._calls[event.fqn, event.call] = call
 
     def _leave(self, event: HookEvent) -> None:
         call = self._calls[event.fqn, event.call]
@@ -98,18 +102,16 @@ class ShapesProbe(Probe):
         return [row for call in self._calls.values() for row in self._rows_of(call)]
 
     def _rows_of(self, call: _Call) -> Iterable[Row]:
-        event, module = call.event, call.event.module
-        assert module is not None
-        params, trainable = count_parameters(module)
+        params, trainable = count_parameters(call.module)
         for number, (path, shape, dtype) in enumerate(call.outputs or [("", None, None)]):
             first = number == 0
             yield Row(
                 {
-                    "fqn": event.fqn,
-                    "type": type(module).__name__,
-                    "depth": event.fqn.count(".") + 1 if event.fqn else 0,
-                    "call": event.call,
-                    "index": event.index,
+                    "fqn": call.fqn,
+                    "type": type(call.module).__name__,
+                    "depth": call.fqn.count(".") + 1 if call.fqn else 0,
+                    "call": call.call,
+                    "index": call.index,
                     "path": path,
                     # a lone input is its shape; several are a list of shapes
                     "input_shape": call.inputs[0] if len(call.inputs) == 1 else call.inputs or None,

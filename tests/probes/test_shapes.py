@@ -1,0 +1,106 @@
+"""Parameters and MACs against torchvision's published numbers, and against a hand-computed model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchvision
+from support import Hand, Nested, Shared, untouched
+from torch import nn
+
+from hookcli.catalog import entries
+from hookcli.engine import capture
+from hookcli.prepare import META, Setting, prepare
+from hookcli.report import Report
+from hookcli.sources.base import InputSpec, Request
+from hookcli.sources.torchvision import TorchvisionSource
+
+# Detectors' published costs depend on what their weights detect.
+PUBLISHED = [
+    (name, member)
+    for name, entry in entries().items()
+    if entry.kind != "detection"
+    for member in torchvision.models.get_model_weights(name.removeprefix("quantized_")).__members__
+    if member != "DEFAULT"
+]
+
+
+@pytest.mark.parametrize(("name", "weights"), PUBLISHED, ids=lambda value: value)
+def test_published_numbers(name: str, weights: str) -> None:
+    recipe = TorchvisionSource().recipe(Request(name, {}, weights))
+    # RAFT's cost was published for 512x512.
+    inputs = (InputSpec((1, 3, 512, 512)),) if name.startswith("raft") else ()
+    prepared = prepare(recipe, Setting(inputs=inputs, device=META))
+    report = capture(prepared.model, prepared.args, ["shapes"])[0]
+    published = torchvision.models.get_model_weights(name.removeprefix("quantized_"))[weights].meta
+    assert report.totals["macs"] / 1e9 == pytest.approx(published["_ops"], abs=0.001)
+    if name not in ("inception_v3", "quantized_inception_v3"):  # published with the auxiliary head that its weights drop when they are loaded
+        assert report.totals["params"] == published["num_params"]
+    assert_invariants(report)
+
+
+def assert_invariants(report: Report) -> None:
+    """What runs inside a call costs no more than the call, and the model's row is the total."""
+    root = next(row for row in report.rows if not row.fqn)
+    assert (root["params"], root["macs"]) == (report.totals["params"], report.totals["macs"])
+    top = [row for row in report.rows if row["depth"] == 1 and row["macs"] is not None]
+    assert sum(row["macs"] for row in top) <= root["macs"]
+    assert [row["index"] for row in report.rows] == sorted(row["index"] for row in report.rows)
+
+
+def test_a_model_computed_by_hand() -> None:
+    model = Hand()
+    with untouched(model):
+        report = capture(model, torch.ones(5, 2), ["shapes"])[0]
+    rows = {row.fqn: row for row in report.rows}
+    # 5 x 2 x 2 and 5 x 2 x 1 multiply-accumulates; 2 x 2 + 2 and 2 parameters
+    assert [(r.fqn, r["params"], r["macs"]) for r in report.rows] == [
+        ("", 8, 30), ("first", 6, 20), ("relu", 0, 0), ("out", 2, 10),
+    ]  # fmt: skip
+    assert rows["first"]["input_shape"] == [5, 2] and rows["out"]["output_shape"] == [5, 1]
+    assert report.totals == {"params": 8, "trainable": 8, "param_bytes": 32, "macs": 30}
+
+
+def test_tied_parameters_count_once_and_each_call_has_a_row() -> None:
+    model = Shared()
+    with untouched(model):
+        report = capture(model, torch.tensor([[1, 2, 3]]), ["shapes"])[0]
+    assert report.totals["params"] == sum(p.numel() for p in model.parameters()) == 7 * 5 + 30
+    calls = [row for row in report.rows if row.fqn == "mix"]
+    assert [(row["call"], row["macs"]) for row in calls] == [(0, 75), (1, 75), (2, 75)]
+
+
+def test_nested_outputs_have_a_row_per_tensor_and_sums_stay_right() -> None:
+    report = capture(Nested("named"), torch.ones(2, 3), ["shapes"])[0]
+    root = [row for row in report.rows if not row.fqn]
+    assert [(row["path"], row["params"]) for row in root] == [(".main", 16), (".aux", None)]
+    assert sum(row["macs"] or 0 for row in report.rows if row.fqn) == report.totals["macs"] == 2 * 12
+
+
+def test_frozen_parameters_are_not_trainable() -> None:
+    model = Hand().requires_grad_(False)
+    assert capture(model, torch.ones(1, 2), ["shapes"])[0].totals["trainable"] == 0
+
+
+def test_attention_is_counted_whole_and_its_bypassed_parts_are_named() -> None:
+    model = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = torch.ones(1, 4, 8)
+    with untouched(model):
+        report = capture(model, (x, x, x), ["shapes"])[0]
+    # projections of q, k, v and output: 4 x 4 x 8 x 8; scores and values: 2 x 4 x 4 x 8
+    assert report.totals["macs"] == 4 * 4 * 64 + 2 * 4 * 4 * 8
+    assert [(s.fqn, "MultiheadAttention uses its weights" in s.reason) for s in report.skipped] == [("out_proj", True)]
+
+
+def test_an_operator_without_a_formula_is_said() -> None:
+    class Boxes(nn.Module):
+        def forward(self, boxes: torch.Tensor) -> torch.Tensor:
+            return torchvision.ops.nms(boxes, boxes[:, 0], 0.5)
+
+    report = capture(Boxes(), torch.rand(3, 4), ["shapes"])[0]
+    assert any("torchvision::nms" in item.reason for item in report.skipped)
+
+
+def test_lazy_modules_are_measured_once_they_know_their_size() -> None:
+    report = capture(nn.LazyLinear(3), torch.ones(2, 5), ["shapes"])[0]
+    assert report.totals["params"] == 18
