@@ -37,7 +37,7 @@ class ModelEntry:
 
 
 def entries() -> dict[str, ModelEntry]:
-    """Every model that `torchvision.models.list_models()` gives, by name, sorted. Empty where torchvision is missing."""
+    """Every model that `torchvision.models.list_models()` gives, by name. Empty where torchvision is missing."""
     folder = models_folder()
     return dict(_entries(str(folder))) if folder else {}
 
@@ -133,7 +133,7 @@ def _weight_entries(node: ast.ClassDef) -> Iterator[ast.Call]:
 
 
 def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
-    """What a `Weights(...)` call says about sizes: the keywords of its transforms, and its meta with what it includes."""
+    """What a `Weights(...)` call says about sizes: the keywords of its transforms, and its meta."""
     given = {k.arg: k.value for k in weights.keywords}
     transforms, meta = given.get("transforms"), given.get("meta")
     keywords = transforms.keywords if isinstance(transforms, ast.Call) else []

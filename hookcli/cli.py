@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import traceback
@@ -32,10 +33,16 @@ def build_app(extra: Sequence[str] = ()) -> typer.Typer:
     app.callback(help=HELP, epilog=_epilog(EXAMPLES, _NOTE))(_version_option)
     for name, module in (_COMMANDS | _TABLES).items():
         function = takes_options(getattr(module, name), SHOWING if name in _TABLES else None)
-        _add(app, name, function, module.HELP, module.EXAMPLES)
+        _add(app, name, function, inspect.getdoc(function) or "", module.EXAMPLES)
     for name in extra:
         owner = registry.find("probes", name).distribution
-        _add(app, name, takes_options(_probe_command(name)), f"The probe {name}, from {owner}.", (f"hookcli {name} resnet50",))
+        _add(
+            app,
+            name,
+            takes_options(_probe_command(name)),
+            f"The probe {name}, from {owner}.",
+            (f"hookcli {name} resnet50",),
+        )
     return app
 
 

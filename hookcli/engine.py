@@ -113,9 +113,8 @@ def watch(
 
 def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
     """What a report's `meta` says of a run: versions, device, dtype, mode, input shapes."""
-    tensor = next(iter(model.parameters()), None)
-    if tensor is None:
-        tensor = next((t for _, t in tree.leaves(inputs)), torch.empty(0))
+    tensors: list[Tensor] = [*model.parameters(), *(t for _, t in tree.leaves(inputs)), torch.empty(0)]
+    tensor = tensors[0]
     shapes = ["x".join(map(str, t.shape)) for _, t in tree.leaves(inputs)]
     return {
         "torch": torch.__version__,
@@ -152,7 +151,7 @@ def _backward(output: Any, loss: str | Loss | None, vector: str | None, meta: di
         meta["backward_vector"] = vector
         torch.autograd.backward(roots, [_vector(vector, t) for t in roots])
         return
-    function = losses.NAMED[loss or "sum"] if loss is None or isinstance(loss, str) else loss
+    function: Loss = losses.NAMED[loss or "sum"] if loss is None or isinstance(loss, str) else loss
     value = function(output)
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hookcli.report import Report
+from typing import Any
 
 
 class HookcliError(Exception):
@@ -27,10 +24,10 @@ class PluginError(HookcliError):
 class ModelError(HookcliError):
     """The model itself failed while it was built or run.
 
-    `reports` holds what the probes had measured until then, so that nothing is lost.
+    `reports` holds the Reports of what the probes had measured until then, so that nothing is lost.
     """
 
-    def __init__(self, message: str, reports: Sequence[Report] = ()) -> None:
+    def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.reports = tuple(reports)
 
@@ -38,8 +35,9 @@ class ModelError(HookcliError):
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
     names = sorted(known)
-    near = get_close_matches(given.lower(), names, n=3, cutoff=0.6)
+    by_case = {name.lower(): name for name in names}
+    near = get_close_matches(given.lower(), by_case, n=3)
     if near:
-        return f"unknown {what} {given!r}: did you mean {' or '.join(near)}?"
+        return f"unknown {what} {given!r}: did you mean {' or '.join(by_case[name] for name in near)}?"
     listing = see or (f"there are {', '.join(names)}" if names else "there are none")
     return f"unknown {what} {given!r}: {listing}"

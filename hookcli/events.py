@@ -1,4 +1,4 @@
-"""What a hook hands to a probe, and the identity that lets autograd tell two uses of one tensor apart."""
+"""What a hook hands to a probe, and what a session remembers of a module and does to a tensor."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from hookcli.tree import Undo
 
 
 class HookKind(StrEnum):
@@ -58,3 +60,19 @@ class Alias(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         return grads[0]
+
+
+@dataclass(slots=True)
+class Site:
+    """A hooked module: how often it was called, and the calls that are under way (a module may call itself)."""
+
+    fqn: str
+    module: nn.Module
+    calls: int = 0
+    recomputed: int = 0
+    open: list[tuple[int, int, Undo]] = field(default_factory=list)
+
+
+def in_backward() -> bool:
+    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
+    return torch._C._current_graph_task_id() != -1

@@ -35,6 +35,7 @@ def depth_of(row: Row) -> int:
 
 
 def deepest(report: Report) -> int:
+    """The depth of the deepest row."""
     return max((depth_of(row) for row in report.rows), default=0)
 
 
@@ -77,9 +78,9 @@ def _identity(row: Row) -> tuple[Any, ...]:
 
 
 def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
-    values = dict(rows[0].values) | {"fqn": fqn}
+    values = dict(rows[0].values)
     if len(rows) > 1:
-        values["merged"] = len(rows)
+        values |= {"fqn": fqn, "merged": len(rows)}
         for key in ("shape", "input_shape", "output_shape", "dtype", "type", "path"):
             if key in values and any(row.get(key) != values[key] for row in rows):
                 values[key] = None

@@ -1,7 +1,7 @@
 """The only file that registers a PyTorch hook.
 
-A `HookSession` attaches hooks to a model while its `with` block runs. What the hooks see reaches probes as
-`HookEvent`s. After the block, also after an exception, no hook is left and every switch is as it was.
+A `HookSession` attaches hooks to a model while its `with` block runs; probes get `HookEvent`s. After the block, also
+after an exception, no hook is left and every switch is as it was.
 
 Hooks must not change what they watch (design, rule 3), so:
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -37,23 +36,14 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
 from hookcli.errors import PluginError, UsageError
-from hookcli.events import Alias, Callback, HookEvent, HookKind
+from hookcli.events import Alias, Callback, HookEvent, HookKind, Site, in_backward
+
+__all__ = ["HookEvent", "HookKind", "HookSession", "Select", "parameters_on_meta"]
 
 T = TypeVar("T")
 
 
 Select = Callable[[str, nn.Module], bool]
-
-
-@dataclass(slots=True)
-class _Site:
-    """A hooked module: how often it was called, and the calls that are under way (a module may call itself)."""
-
-    fqn: str
-    module: nn.Module
-    calls: int = 0
-    recomputed: int = 0
-    open: list[tuple[int, int, tree.Undo]] = field(default_factory=list)
 
 
 class HookSession:
@@ -67,10 +57,10 @@ class HookSession:
         self.model = model
         self.passes = 0
         self._fastpath = fastpath
-        self._select = select or (lambda fqn, module: True)
+        self._select = select or _everything
         self._stack = ExitStack()
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
-        self._sites: dict[int, _Site] = {}
+        self._sites: dict[int, Site] = {}
         self._began = 0
         self._arrived = 0
         self._tensor_handles: list[RemovableHandle] = []
@@ -103,7 +93,7 @@ class HookSession:
         self._subscribe_modules(HookKind.FORWARD, callback)
 
     def input_grad(self, callback: Callback) -> None:
-        """The gradient of each tensor that a module received, by that module's use of it: `event.path`, `event.grad`."""
+        """The gradient of each tensor that a module received, by its use of it: `event.path`, `event.grad`."""
         self._subscribe_modules(HookKind.TENSOR_GRAD_INPUT, callback)
 
     def output_grad(self, callback: Callback) -> None:
@@ -131,10 +121,6 @@ class HookSession:
         """The watched modules whose forward no hook has seen."""
         return {site.fqn: site.module for site in self._sites.values() if not site.calls}
 
-    def progress(self) -> tuple[int, int]:
-        """How many of the watched modules were called, of how many."""
-        return sum(1 for site in self._sites.values() if site.calls), len(self._sites)
-
     # Registration.
 
     def _subscribe_modules(self, kind: HookKind, callback: Callback) -> None:
@@ -147,10 +133,12 @@ class HookSession:
         fused = {id(part) for layer in layers for part in layer.modules()}
         for fqn, module in self.model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
-                raise UsageError(f"{fqn or 'the model'} is a TorchScript module, which takes no hooks: pass the nn.Module")
+                raise UsageError(
+                    f"{fqn or 'the model'} is a TorchScript module, which takes no hooks: pass the nn.Module"
+                )
             if not self._select(fqn, module):
                 continue
-            site = self._sites[id(module)] = _Site(fqn, module)
+            site = self._sites[id(module)] = Site(fqn, module)
             if id(module) not in fused:
                 enter, leave = partial(self._before, site), partial(self._after, site)
                 self._stack.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
@@ -158,7 +146,7 @@ class HookSession:
         if fused & self._sites.keys():
             self._hook_globally({key: site for key, site in self._sites.items() if key in fused})
 
-    def _hook_globally(self, sites: dict[int, _Site]) -> None:
+    def _hook_globally(self, sites: dict[int, Site]) -> None:
         """Global hooks see every module of the process: look only at ours. They pass no keyword arguments."""
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
@@ -179,10 +167,12 @@ class HookSession:
                 callback(event)
             except Exception as error:
                 owner = type(getattr(callback, "__self__", callback)).__name__
-                raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {type(error).__name__}: {error}") from error
+                raise PluginError(
+                    f"{owner} failed at {event.fqn or 'the model'}: {type(error).__name__}: {error}"
+                ) from error
 
-    def _before(self, site: _Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        again = _in_backward()
+    def _before(self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        again = in_backward()
         if again:
             call, index = site.recomputed, -1
             site.recomputed += 1
@@ -197,10 +187,10 @@ class HookSession:
             return None
         return tree.replace_arguments(args, kwargs, partial(self._watch_input, site, call), undo)
 
-    def _after(self, site: _Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         call, index, undo = site.open.pop()
         undo()
-        if not _in_backward():
+        if not in_backward():
             self._emit(HookEvent(HookKind.FORWARD, site.fqn, module, call, index, args, kwargs, output))
         if not (self._watches_gradients() and torch.is_grad_enabled()):
             return None
@@ -210,7 +200,7 @@ class HookSession:
     def _watches_gradients(self) -> bool:
         return bool(self._callbacks[HookKind.TENSOR_GRAD_OUTPUT] or self._callbacks[HookKind.TENSOR_GRAD_INPUT])
 
-    def _watch_input(self, site: _Site, call: int, path: str, x: Tensor) -> Tensor:
+    def _watch_input(self, site: Site, call: int, path: str, x: Tensor) -> Tensor:
         if not x.requires_grad:
             return x
         if not getattr(site.module, "inplace", False):
@@ -219,7 +209,7 @@ class HookSession:
             x = x.clone()
         return self._hook_tensor(HookKind.TENSOR_GRAD_INPUT, site, call, path, x)
 
-    def _watch_output(self, site: _Site, call: int, passed: set[int], path: str, y: Tensor) -> Tensor:
+    def _watch_output(self, site: Site, call: int, passed: set[int], path: str, y: Tensor) -> Tensor:
         if not y.requires_grad:
             return y
         watched = self._callbacks[HookKind.TENSOR_GRAD_OUTPUT]
@@ -231,13 +221,13 @@ class HookSession:
         self._hooked_at[y] = y._version
         return self._hook_tensor(HookKind.TENSOR_GRAD_OUTPUT, site, call, path, y)
 
-    def _hook_tensor(self, kind: HookKind, site: _Site, call: int, path: str, x: Tensor) -> Tensor:
+    def _hook_tensor(self, kind: HookKind, site: Site, call: int, path: str, x: Tensor) -> Tensor:
         self._tensor_handles.append(x.register_hook(partial(self._arrive, kind, site, call, path)))
         if len(self._tensor_handles) % 4096 == 0:  # a long session must not keep the handles of graphs that are gone
             self._tensor_handles = [h for h in self._tensor_handles if h.hooks_dict_ref() is not None]
         return x
 
-    def _arrive(self, kind: HookKind, site: _Site, call: int, path: str, grad: Tensor) -> None:
+    def _arrive(self, kind: HookKind, site: Site, call: int, path: str, grad: Tensor) -> None:
         event = HookEvent(kind, site.fqn, site.module, call, self._arrived, path=path, grad=grad)
         self._arrived += 1
         self._emit(event)
@@ -252,9 +242,8 @@ class HookSession:
             handle.remove()
 
 
-def _in_backward() -> bool:
-    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
-    return torch._C._current_graph_task_id() != -1
+def _everything(fqn: str, module: nn.Module) -> bool:
+    return True
 
 
 def parameters_on_meta() -> AbstractContextManager[Any]:
@@ -266,5 +255,6 @@ def parameters_on_meta() -> AbstractContextManager[Any]:
     def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
         return None if parameter is None else nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
 
-    handle: RemovableHandle = register_module_parameter_registration_hook(to_meta)
-    return handle
+    # PyTorch's own hint says that the hook returns nothing, and would not let it replace the parameter.
+    register: Callable[..., RemovableHandle] = register_module_parameter_registration_hook
+    return register(to_meta)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,7 @@ def flow_sequence(output: Any) -> Tensor:
     return torch.stack([0.8 ** (len(flows) - 1 - i) * flow.abs().mean() for i, flow in enumerate(flows)]).sum()
 
 
-NAMED = {
+NAMED: dict[str, Callable[[Any], Tensor]] = {
     "sum": partial(reduce_all, how="sum"),
     "mean": partial(reduce_all, how="mean"),
     "cross-entropy": cross_entropy,

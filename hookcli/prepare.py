@@ -15,7 +15,7 @@ from hookcli import failure, tree
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.hooks import parameters_on_meta
 from hookcli.sources.base import InputSpec, Recipe
-from hookcli.sources.inputs import input_specs, make_tensor, parse_dtype
+from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.sources.weights import fill, is_file, read_state
 
 META = torch.device("meta")

@@ -145,6 +145,7 @@ def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None)
 
 
 def duration(seconds: float) -> str:
+    """0.25 s, or 25 ms."""
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
 
 

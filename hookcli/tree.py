@@ -100,7 +100,7 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _rebuilt(value: Any, items: list[Any]) -> Any:
-    """A container like `value` that holds `items`. Subclasses are copied, not constructed: their arguments are unknown."""
+    """A container like `value` that holds `items`. Subclasses are copied: how to construct them is not known."""
     if isinstance(value, tuple):
         return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
     if type(value) is list:

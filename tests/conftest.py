@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +13,11 @@ from hookcli.cli import main
 
 
 @pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests run side by side: one thread each. No terminal width or colour leaks in from outside."""
     torch.set_num_threads(1)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    yield
 
 
 @dataclass
@@ -41,7 +40,7 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     return run
 
 
-NET = '''
+NET = """
 import torch
 from torch import nn
 
@@ -81,7 +80,7 @@ def loss(output):
     return (output ** 2).sum()
 
 ready = Net()
-'''
+"""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Hooks change nothing: outputs, gradients, buffers and random state are the same bit for bit; and what they see is right.
+"""Hooks change nothing: outputs, gradients, buffers and random state are the same bit for bit; and they see the truth.
 
 The reference for gradients adds a zero to every output (or input) and reads the zero's gradient: it shares nothing with
 the way that hookcli takes them.
@@ -90,7 +90,9 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "branches": Branches,
     "reshaped": Reshaped,
     "twice": Twice,
-    "instance": lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.InstanceNorm1d(2), nn.Flatten(), nn.SiLU(inplace=True)),
+    "instance": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 3)), nn.InstanceNorm1d(2), nn.Flatten(), nn.SiLU(inplace=True)
+    ),
 }
 
 
@@ -249,7 +251,7 @@ class Pyramid(nn.Module):
 
 
 def test_where_a_container_and_a_later_user_share_an_input_sums_are_equal_but_for_rounding() -> None:
-    """The known limit of `--of inputs`: three gradients are added in another order. `--of outputs` is exact here too."""
+    """The known limit of `--of inputs`: three gradients are added in another order. `--of outputs` is exact here."""
     torch.manual_seed(0)
     model, x = Pyramid(), torch.randn(4, WIDTH)
     expected = run(copy.deepcopy(model), x, grad=True)

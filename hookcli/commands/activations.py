@@ -6,7 +6,6 @@ from hookcli.commands.common import inspect_model
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.registry import load
 
-HELP = "Statistics of what every module returns."
 EXAMPLES = (
     "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",
     "hookcli activations convnext_tiny --type Linear --sort -max",
@@ -15,4 +14,5 @@ EXAMPLES = (
 
 
 def activations(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+    """Statistics of what every module returns."""
     return inspect_model(model, load("probes", "activations"), options)

@@ -52,7 +52,7 @@ def inspect_model(
 
 
 def find_recipe(spec: str, options: Options) -> Recipe:
-    """Ask the source that the spec names. `NAME:REST` goes to source NAME; else a colon or a path means an import path."""
+    """Ask the source that the spec names. `NAME:REST` goes to source NAME; any other colon means an import path."""
     from hookcli.sources.base import Request
 
     prefix = _PREFIX.fullmatch(spec)
@@ -133,13 +133,21 @@ def _run(
     run = dict(run)
     if why := run.pop("why_real", None):
         meta["not_on_meta"] = why
-    if probe.needs_backward and not run.get("backward_vector"):
-        if run.get("loss") is None and recipe.loss:
-            run["loss"] = recipe.loss
-            meta["loss"] = recipe.loss_name
+    if recipe.loss and run.get("loss") is None and not run.get("backward_vector"):
+        run["loss"] = recipe.loss
+        meta |= {"loss": recipe.loss_name} if probe.needs_backward else {}
     select = _select(prepared.model, options)
     progress.stage(f"running {recipe.name}")
-    return capture(prepared.model, prepared.args, [probe], select=select, fastpath=options.fastpath, name=recipe.name, meta=meta, **run)
+    return capture(
+        prepared.model,
+        prepared.args,
+        [probe],
+        select=select,
+        fastpath=options.fastpath,
+        name=recipe.name,
+        meta=meta,
+        **run,
+    )
 
 
 def _setting(options: Options, train: bool, targets: bool) -> Setting:

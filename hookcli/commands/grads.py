@@ -12,7 +12,6 @@ from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.errors import UsageError, unknown
 from hookcli.registry import load
 
-HELP = "Statistics of gradients, in the order in which they arrive."
 EXAMPLES = (
     "hookcli grads resnet50 --input 10x3x224x224 --fill ones --depth all",
     "hookcli grads vit_b_16 --of outputs --sort l2",
@@ -27,7 +26,8 @@ _VECTORS = ("ones", "randn")
 def grads(
     model: Model = DEFAULT_MODEL,
     of: Annotated[
-        str, typer.Option(metavar="|".join(_OF), help="Of what: each module's outputs or inputs.", rich_help_panel=_PANEL)
+        str,
+        typer.Option(metavar="|".join(_OF), help="Of what: each module's outputs or inputs.", rich_help_panel=_PANEL),
     ] = "parameters",
     loss: Annotated[
         str | None,
@@ -40,7 +40,9 @@ def grads(
     backward_vector: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(_VECTORS), help="No loss: a vector-Jacobian product of the outputs.", rich_help_panel=_PANEL
+            metavar="|".join(_VECTORS),
+            help="No loss: a vector-Jacobian product of the outputs.",
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     passes: Annotated[
@@ -49,6 +51,7 @@ def grads(
     *,
     options: Options,
 ) -> int:
+    """Statistics of gradients, in the order in which they arrive."""
     if of not in _OF:
         raise UsageError(unknown("--of", of, _OF))
     if backward_vector is not None and backward_vector not in _VECTORS:

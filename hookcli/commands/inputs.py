@@ -6,7 +6,6 @@ from hookcli.commands.common import inspect_model
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.registry import load
 
-HELP = "Statistics of what every module receives."
 EXAMPLES = (
     "hookcli inputs resnet50 --batch-size 10",
     "hookcli inputs vit_b_16 --type LayerNorm --sort -std",
@@ -15,4 +14,5 @@ EXAMPLES = (
 
 
 def inputs(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+    """Statistics of what every module receives."""
     return inspect_model(model, load("probes", "inputs"), options)

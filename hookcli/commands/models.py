@@ -13,7 +13,6 @@ from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Column, Report, Row
 
-HELP = "Every torchvision model: kind, parameters as published, natural input. Imports no torch."
 EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
 
 _COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "Params"), Column("input", "Input"))
@@ -24,6 +23,7 @@ def models(
     *,
     options: Options,
 ) -> int:
+    """Every torchvision model: kind, parameters as published, natural input. Imports no torch."""
     output = Output(options)
     known = entries()
     if not known:

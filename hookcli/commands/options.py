@@ -24,12 +24,14 @@ def complete_models(incomplete: str) -> list[str]:
 
 
 def complete_formats(incomplete: str) -> list[str]:
+    """The formats that begin as typed, those of other distributions too."""
     from hookcli.registry import names
 
     return [name for name in names("reporters") if name.startswith(incomplete)]
 
 
 def parse_depth(text: str | None) -> float | None:
+    """`3`, or `all` as infinity; None where it is left to the reporter. Raises UsageError for anything else."""
     if text is None or text == "auto":
         return None
     if text == "all":
@@ -61,12 +63,14 @@ _MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "What to show", "Ou
 class Options:
     """What the shared options say, as typed by the user."""
 
-    arg: Annotated[list[str], _option(_MODEL, metavar="KEY=VALUE", help="Argument for the model's callable; repeatable.")] = (
-        field(default_factory=list)
-    )
+    arg: Annotated[
+        list[str], _option(_MODEL, metavar="KEY=VALUE", help="Argument for the model's callable; repeatable.")
+    ] = field(default_factory=list)
     weights: Annotated[
         str | None,
-        _option(_MODEL, metavar="NAME|FILE", help="torchvision weights that are on disk, or a .pt or .safetensors file."),
+        _option(
+            _MODEL, metavar="NAME|FILE", help="torchvision weights that are on disk, or a .pt or .safetensors file."
+        ),
     ] = None
     strict: Annotated[
         bool, _option(_MODEL, "--strict/--no-strict", help="Whether the weights must fit the model exactly.")
@@ -76,7 +80,9 @@ class Options:
         list[str],
         _option(_INPUT, "--input", "-i", metavar="SHAPE", help="10x3x224x224, or 2x128:int64; once per input."),
     ] = field(default_factory=list)
-    batch_size: Annotated[int | None, _option(_INPUT, "--batch-size", "-b", min=1, help="First size of each input.")] = None
+    batch_size: Annotated[
+        int | None, _option(_INPUT, "--batch-size", "-b", min=1, help="First size of each input.")
+    ] = None
     fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="What the input holds.")] = "randn"
     train: Annotated[
         bool | None, _option(_RUN, "--train/--eval", show_default=False, help="Mode of the model [eval; grads: train].")
@@ -90,14 +96,21 @@ class Options:
     depth: Annotated[
         str | None, _option(_SHOW, metavar="N|all", help="Group what lies deeper [as fits a screen; files: all].")
     ] = None
-    match: Annotated[str | None, _option(_SHOW, metavar="GLOB", help="Only names that match, such as 'layer4.*'.")] = None
+    match: Annotated[str | None, _option(_SHOW, metavar="GLOB", help="Only names that match, such as 'layer4.*'.")] = (
+        None
+    )
     type: Annotated[str | None, _option(_SHOW, metavar="CLASS", help="Only modules of a class, such as Conv2d.")] = None
     columns: Annotated[str | None, _option(_SHOW, metavar="A,B,...", help="Only these columns, in this order.")] = None
     sort: Annotated[str | None, _option(_SHOW, metavar="COLUMN", help="Smallest first; -COLUMN: largest first.")] = None
     format: Annotated[
         str | None,
         _option(
-            _OUT, "--format", "-f", metavar="NAME", autocompletion=complete_formats, help="table, json, csv, markdown ..."
+            _OUT,
+            "--format",
+            "-f",
+            metavar="NAME",
+            autocompletion=complete_formats,
+            help="table, json, csv, markdown ...",
         ),
     ] = None
     output: Annotated[

@@ -12,7 +12,6 @@ from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.report import Column, Report, Row
 
-HELP = "Every source, probe, reporter and check that is installed, and the distribution that it is from."
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --format json")
 
 _COLUMNS = (
@@ -29,6 +28,7 @@ def plugins(
     *,
     options: Options,
 ) -> int:
+    """Every source, probe, reporter and check that is installed, and the distribution that it is from."""
     output = Output(options)
     rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
     output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])

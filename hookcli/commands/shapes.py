@@ -6,7 +6,6 @@ from hookcli.commands.common import inspect_model
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.registry import load
 
-HELP = "Shapes in and out of every module, parameters and MACs; without compute where the model allows it."
 EXAMPLES = (
     "hookcli shapes resnet50",
     "hookcli shapes vit_b_16 --depth all --columns fqn,output_shape,macs",
@@ -15,4 +14,5 @@ EXAMPLES = (
 
 
 def shapes(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+    """Shapes in and out of every module, parameters and MACs; without compute where the model allows it."""
     return inspect_model(model, load("probes", "shapes"), options)

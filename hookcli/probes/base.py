@@ -55,7 +55,7 @@ class Probe(ABC):
 class StatsProbe(Probe):
     """A probe whose rows carry TensorStats. Tensors are reduced in the callback, and read back only for `rows`."""
 
-    columns = (
+    columns: Sequence[Column] = (
         Column("fqn", "Layer"),
         Column("type", "Type"),
         Column("call", "Call"),

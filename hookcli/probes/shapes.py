@@ -21,15 +21,18 @@ class _Counter(FlopCounterMode):
     """PyTorch's counter, which also remembers the operators of other libraries that it has no formula for."""
 
     def __init__(self) -> None:
-        known = inspect.signature(FlopCounterMode).parameters
-        super().__init__(display=False, **({"skip_unsupported": True} if "skip_unsupported" in known else {}))
+        settings: dict[str, Any] = {"display": False}
+        if "skip_unsupported" in inspect.signature(FlopCounterMode).parameters:
+            settings["skip_unsupported"] = True  # run higher-order operators that it can't count, and say which
+        super().__init__(**settings)
         self.unknown: set[str] = set()
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
         # PyTorch's own operators without a formula are elementwise or move data: by its convention they count 0.
         if func_packet not in self.flop_registry and not str(func_packet).startswith(("aten.", "prim")):
             self.unknown.add(str(func_packet).replace(".", "::", 1))
-        return super()._count_flops(func_packet, out, args, kwargs)
+        counted: Any = super()._count_flops  # untyped
+        return counted(func_packet, out, args, kwargs)
 
     @property
     def macs(self) -> int:
@@ -132,7 +135,11 @@ class ShapesProbe(Probe):
     def skipped(self) -> list[Skipped]:
         unknown = self._counter.unknown | set(getattr(self._counter, "_unsupported_ops", ()))
         costs = [Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")] if unknown else []
-        lazy = [Skipped(n, "lazy: its size is not known yet") for n, p in self.session.model.named_parameters() if is_lazy(p)]
+        lazy = [
+            Skipped(n, "lazy: its size is not known yet")
+            for n, p in self.session.model.named_parameters()
+            if is_lazy(p)
+        ]
         return [*costs, *lazy, *never_called(self.session)]
 
 

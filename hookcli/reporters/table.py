@@ -52,8 +52,7 @@ def _print(console: Console, report: Report, view: View) -> None:
         for before, row in zip([None, *shown.rows], shown.rows, strict=False)
     ]
     widths = {
-        column.name: max([len(column.title), *(line[i].cell_len for line in cells)])
-        for i, column in enumerate(columns)
+        column.name: max([len(column.title), *(line[i].cell_len for line in cells)]) for i, column in enumerate(columns)
     }
     kept = columns if view.columns else present.fitted(columns, widths, view.width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
@@ -63,8 +62,8 @@ def _print(console: Console, report: Report, view: View) -> None:
     for line in cells:
         table.add_row(*(text for text, column in zip(line, columns, strict=True) if column in kept))
     console.print(table)
-    for line in _footer(report, shown, [c for c in columns if c not in kept]):
-        console.print(line, style="dim", soft_wrap=view.width is None)
+    for note in _footer(report, shown, [c for c in columns if c not in kept]):
+        console.print(note, style="dim", soft_wrap=view.width is None)
 
 
 def _cell(row: Row, column: Column, tree: bool, continued: bool) -> Text:

@@ -34,7 +34,7 @@ def positional(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
 class Recipe:
     """How to make a model and what it takes.
 
-    `build` may be called more than once and under a device context (`with torch.device("meta")`), and downloads nothing.
+    `build` may be called more than once and under a device context (`with torch.device("meta")`). It downloads nothing.
     `inputs` is the model's natural input; None where the source can't know it.
     `example` gives the positional arguments that a model that `build` made brings along, if it does.
     `arrange` makes the positional arguments of the tensors (a detector takes one list of images), `arrange_training`

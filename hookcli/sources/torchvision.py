@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import losses
-from hookcli.catalog import ModelEntry, entries
+from hookcli.catalog import ModelEntry, entries, installed_version
 from hookcli.errors import UsageError, unknown
 from hookcli.sources.base import InputSpec, Recipe, Request
 
@@ -27,7 +27,9 @@ class TorchvisionSource:
     def recipe(self, request: Request) -> Recipe:
         known = entries()
         if not known:
-            raise UsageError(f"{request.spec!r} is a torchvision model, and torchvision is not installed: pip install torchvision")
+            raise UsageError(
+                f"{request.spec!r} is a torchvision model, and torchvision is not installed: pip install torchvision"
+            )
         if request.spec not in known:
             raise UsageError(unknown("model", request.spec, known, see="see `hookcli models`") + _hint(request.spec))
         models = import_models()
@@ -42,17 +44,10 @@ def import_models() -> Any:
         import torchvision.models
     except (ImportError, RuntimeError, AttributeError) as error:
         raise UsageError(
-            f"torch {torch.__version__} and torchvision {_version('torchvision')} do not match "
-            f"({type(error).__name__}: {str(error).splitlines()[0]}). Get a pair: pip install --upgrade torch torchvision"
+            f"torch {torch.__version__} and torchvision {installed_version()} do not match "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}). Get a pair: pip install -U torch torchvision"
         ) from error
     return torchvision.models
-
-
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "of unknown version"
 
 
 def _hint(spec: str) -> str:
@@ -63,7 +58,7 @@ def _hint(spec: str) -> str:
 
 
 def _published(models: Any, request: Request) -> Any:
-    """The member of the model's weights enums that was named: `IMAGENET1K_V2`, `ResNet50_Weights.IMAGENET1K_V2`, `DEFAULT`.
+    """The member of the model's weights enums that was named, with or without the enum's name, or `DEFAULT`.
 
     A quantizable model has two enums, for its float form and for its quantized one.
     """
@@ -74,7 +69,9 @@ def _published(models: Any, request: Request) -> Any:
         name = str(request.weights).removeprefix(f"{enum.__name__}.")
         if name in enum.__members__:
             return enum[name]
-    raise UsageError(unknown(f"weights of {request.spec}", str(request.weights), [n for e in enums for n in e.__members__]))
+    raise UsageError(
+        unknown(f"weights of {request.spec}", str(request.weights), [n for e in enums for n in e.__members__])
+    )
 
 
 def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
@@ -121,23 +118,31 @@ def _on_disk(weights: Any) -> Mapping[str, Any]:
     return loaded
 
 
-def _recipe(entry: ModelEntry, build: Any, weights: Any) -> Recipe:
-    shared: dict[str, Any] = {"name": entry.name, "build": build, "meta": {"kind": entry.kind}}
-    shared["inputs"] = tuple(InputSpec(shape) for shape in _input_shapes(entry, weights))
-    if weights:
-        shared["state"] = partial(_on_disk, weights)
-        shared["meta"] = {"kind": entry.kind, "weights": str(weights)}
-    match entry.kind:
-        case "detection":
-            detector = {"arrange": _images, "arrange_training": partial(_images_and_targets, entry.name), "batched": False}
-            return Recipe(**shared, **detector, loss=losses.own_losses, loss_name="the model's own losses")
-        case "optical_flow":
-            return Recipe(**shared, loss=losses.flow_sequence, loss_name="L1 to zero flow")
-        case "segmentation":
-            loss = partial(losses.cross_entropy, auxiliary=0.5)
-            return Recipe(**shared, loss=loss, loss_name="cross-entropy per pixel, class 0")
-        case _:
-            return Recipe(**shared, loss=losses.cross_entropy, loss_name="cross-entropy, class 0")
+def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> Recipe:
+    recipe = Recipe(
+        name=entry.name,
+        build=build,
+        inputs=tuple(InputSpec(shape) for shape in _input_shapes(entry, weights)),
+        loss=losses.cross_entropy,
+        loss_name="cross-entropy, class 0",
+        state=partial(_on_disk, weights) if weights else None,
+        meta={"kind": entry.kind} | ({"weights": str(weights)} if weights else {}),
+    )
+    if entry.kind == "segmentation":
+        loss = partial(losses.cross_entropy, auxiliary=0.5)
+        return replace(recipe, loss=loss, loss_name="cross-entropy per pixel, class 0")
+    if entry.kind == "optical_flow":
+        return replace(recipe, loss=losses.flow_sequence, loss_name="L1 to zero flow")
+    if entry.kind == "detection":
+        return replace(
+            recipe,
+            arrange=_images,
+            arrange_training=partial(_images_and_targets, entry.name),
+            batched=False,
+            loss=losses.own_losses,
+            loss_name="the model's own losses",
+        )
+    return recipe
 
 
 def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...]:

@@ -34,7 +34,10 @@ def test_published_numbers(name: str, weights: str) -> None:
     report = capture(prepared.model, prepared.args, ["shapes"])[0]
     published = torchvision.models.get_model_weights(name.removeprefix("quantized_"))[weights].meta
     assert report.totals["macs"] / 1e9 == pytest.approx(published["_ops"], abs=0.001)
-    if name not in ("inception_v3", "quantized_inception_v3"):  # published with the auxiliary head that its weights drop when they are loaded
+    if name not in (
+        "inception_v3",
+        "quantized_inception_v3",
+    ):  # published with the auxiliary head that its weights drop when they are loaded
         assert report.totals["params"] == published["num_params"]
     assert_invariants(report)
 

@@ -80,7 +80,7 @@ def test_resnet_parameter_gradients_agree_and_fc_bias_comes_first() -> None:
         report = capture(model, x, ["grads"], loss="cross-entropy")[0]
     cross_entropy(model(x), torch.zeros(2, dtype=torch.long)).backward()
     grads = {name: p.grad for name, p in model.named_parameters()}
-    assert [row.fqn for row in report.rows][0] == "fc.bias" and [row.fqn for row in report.rows][-1] == "conv1.weight"
+    assert report.rows[0].fqn == "fc.bias" and report.rows[-1].fqn == "conv1.weight"
     assert {row.fqn for row in report.rows} == grads.keys()
     for row in report.rows:
         assert grads[row.fqn] is not None
@@ -182,7 +182,10 @@ def test_what_was_not_measured_is_said() -> None:
     reasons = {s.fqn: s.reason for s in capture(Partly(), torch.ones(1, 2), ["activations"])[0].skipped}
     assert reasons == {"unused": "never called in train mode"}
     reasons = {s.fqn: s.reason for s in capture(Partly(), torch.ones(1, 2), ["grads"], loss="sum")[0].skipped}
-    assert reasons["unused.weight"] == "no gradient reached it" and reasons["frozen.bias"] == "frozen (requires_grad=False)"
+    assert (
+        reasons["unused.weight"] == "no gradient reached it"
+        and reasons["frozen.bias"] == "frozen (requires_grad=False)"
+    )
     report = capture(Partly(), torch.ones(1, 2), [GradsProbe("outputs")], loss="sum")[0]
     reasons = {s.fqn: s.reason for s in report.skipped}
     assert reasons["parts.0"] == "output: no gradient reached it" and "require grad" in reasons["frozen"]

@@ -1,0 +1,185 @@
+"""Every mistake gets one clear line on stderr and exit 2, with what was measured before it on stdout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hookcli.cli import main
+
+Cli = Callable[..., Any]
+
+NET = ("net.py:Net", "--input", "2x3x4x4")
+MISTAKES: dict[tuple[str, ...], str] = {
+    ("shapes", "resnet5"): "unknown model 'resnet5': did you mean resnet50",
+    ("shapes", "net.py"): "(a file needs the callable's name: net.py:NAME)",
+    ("shapes", "net.py:Nett"): "net.py: unknown name 'Nett'",
+    ("shapes", "nope.py:Net"): "no file 'nope.py'",
+    ("shapes", "notes.txt:Net"): "'notes.txt' is not a Python file",
+    ("shapes", "syntax.py:f"): "syntax.py is not valid Python: line 1",
+    ("shapes", "binary.py:f"): "binary.py is not",
+    ("shapes", "fails.py:f"): "importing fails.py failed: ZeroDivisionError",
+    ("shapes", "no.such.module:f"): "no module 'no.such.module'",
+    ("shapes", "os:path"): "os:path is module, not something that returns an nn.Module",
+    ("shapes", "net.py:Needs", "--arg", "depth=3"): "net.py:Needs needs an argument: give --arg hidden=...",
+    ("shapes", "net.py:Net", "--arg", "wdth=3"): "unknown argument of net.py:Net 'wdth': did you mean width?",
+    ("shapes", "net.py:ready", "--arg", "width=3"): "it takes no --arg",
+    ("shapes", "net.py:number", "-i", "1"): "net.py:number returned int, not an nn.Module",
+    ("shapes", "net.py:boom", "-i", "1"): "building net.py:boom failed: ValueError: no such config",
+    ("shapes", "net.py:Net"): "net.py:Net: say what it takes, for example --input 1x3x224x224",
+    ("shapes", "--arg", "width"): "--arg 'width': give key=value",
+    ("shapes", "--input", "3x"): "--input '3x': give sizes as in 1x3x224x224",
+    ("shapes", "--input", "axb"): "--input 'axb'",
+    ("shapes", "--input", "1x3:float23"): "unknown dtype 'float23': did you mean float32",
+    ("shapes", "--fill", "one"): "unknown --fill 'one': did you mean ones",
+    ("shapes", "--dtype", "float23"): "unknown dtype 'float23': did you mean float32",
+    ("shapes", "--dtype", "int64"): "a model's dtype is a floating-point one",
+    ("shapes", "--device", "warp"): "--device warp: not there; there is cpu",
+    ("activations", "--device", "meta"): "--device meta: there are no values",
+    ("shapes", "--depth", "deep"): "--depth 'deep': give a number from 1, or all",
+    ("shapes", *NET, "--match", "zz*"): "unknown --match 'zz*'",
+    ("shapes", *NET, "--type", "Conv2"): "unknown --type 'Conv2': did you mean Conv2d?",
+    ("shapes", *NET, "--columns", "fqn,mac"): "--columns: unknown column 'mac': did you mean macs?",
+    ("shapes", *NET, "--sort", "-mac"): "--sort: unknown column 'mac'",
+    ("shapes", *NET, "--format", "jsn"): "unknown --format 'jsn': did you mean json?",
+    ("shapes", *NET, "--output", "x.jsn"): "unknown suffix '.jsn': did you mean .json",
+    ("shapes", *NET, "--output", "no/such/x.json"): "--output no/such/x.json: can't write to no/such/",
+    ("shapes", *NET, "--output", "/proc/x.json"): "can't write to /proc/",
+    ("shapes", *NET, "--output", "."): "is a folder",
+    ("shapes", *NET, "--weights", "no.pt"): "--weights: no file 'no.pt'",
+    ("shapes", *NET, "--weights", "junk.pt"): "--weights junk.pt: not a file that torch.save wrote",
+    ("shapes", *NET, "--weights", "junk.safetensors"): "--weights junk.safetensors: not a safetensors file",
+    ("shapes", *NET, "--weights", "whole.pt"): "--weights whole.pt: refused, since loading it could run code",
+    ("shapes", *NET, "--weights", "number.pt"): "--weights number.pt: holds a int, not a state dict",
+    ("shapes", *NET, "--weights", "DEFAULT"): "only torchvision models have published weights",
+    ("shapes", "resnet18", "--weights", "IMAGENET1K_V3"): "did you mean IMAGENET1K_V1",
+    ("activations", "resnet18", "--weights", "DEFAULT"): "hookcli does not download",
+    ("grads", *NET, "--of", "weights"): "unknown --of 'weights'",
+    ("grads", *NET, "--loss", "crossentropy"): "unknown --loss 'crossentropy': did you mean cross-entropy?",
+    ("grads", *NET, "--loss", "net.py:los"): "net.py: unknown name 'los': did you mean loss?",
+    ("grads", *NET, "--backward-vector", "one"): "unknown --backward-vector 'one': did you mean ones?",
+    ("grads", *NET, "--loss", "sum", "--backward-vector", "ones"): "give one of them",
+    ("grads", "quantized_resnet18", "--arg", "quantize=true"): "no gradients",
+    ("activations", *NET[:1], "--input", "9000000x3x1024x1024"): "out of memory",
+    ("shapes", "--no-such-option"): "No such option: --no-such-option",
+    ("shapes", "a", "b"): "unexpected extra argument",
+    ("shape",): "No such command 'shape'",
+    ("shapes", "--batch-size", "0"): "--batch-size",
+    ("models", "resnt"): "unknown model 'resnt': did you mean",
+}
+
+
+@pytest.fixture
+def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCH_HOME", str(net))
+    (net / "notes.txt").write_text("hello")
+    (net / "syntax.py").write_text("def f(:")
+    (net / "binary.py").write_bytes(b"\xff\xfe\x00\x01")
+    (net / "fails.py").write_text("1 / 0")
+    (net / "junk.pt").write_text("hello")
+    (net / "junk.safetensors").write_text("hello")
+    torch.save(torch.nn.Linear(1, 1), net / "whole.pt")
+    torch.save(3, net / "number.pt")
+    return net
+
+
+@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
+def test_one_clear_line(cli: Cli, mistakes: Path, argv: tuple[str, ...]) -> None:
+    ran = cli(*argv)
+    assert (ran.code, ran.out) == (2, ""), ran.out
+    lines = ran.err.splitlines()
+    assert lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0], ran.err
+    assert len(lines) <= 2 and "Traceback" not in ran.err
+
+
+def test_a_wrong_shape_names_the_module_and_shows_the_table_up_to_there(cli: Cli, net: Path) -> None:
+    ran = cli("activations", "net.py:Net", "--input", "2x3x9x9")
+    assert ran.code == 2
+    assert ran.err.startswith("hookcli: error: fc (Linear) failed on input 2x648: RuntimeError: ")
+    assert ran.err.splitlines()[1].startswith("  at net.py:") and "Traceback" not in ran.err
+    assert "conv" in ran.out and "incomplete: the run failed" in ran.out
+    on_meta = cli("shapes", "net.py:Net", "--input", "2x3x9x9")
+    assert "fc (Linear) failed on input 2x648" in on_meta.err and "2x648" in on_meta.out
+
+
+def test_a_crash_in_the_models_own_code_is_the_models(cli: Cli, net: Path) -> None:
+    ran = cli("activations", "net.py:Crashes", "-i", "2x3x4x4")
+    assert "the model (Crashes) failed on input 2x3x4x4: KeyError: 'lost'" in ran.err
+    assert "net.py:" in ran.err and "hookcli/" not in ran.err and "net.conv" in ran.out
+
+
+def test_debug_shows_everything(cli: Cli, net: Path) -> None:
+    ran = cli("activations", "net.py:Crashes", "-i", "2x3x4x4", "--debug")
+    assert "Traceback" in ran.err and 'raise KeyError("lost")' in ran.err and ran.code == 2
+
+
+def test_a_state_dict_that_does_not_fit_says_what_is_missing_and_extra(cli: Cli, net: Path) -> None:
+    torch.save({"conv.weight": torch.ones(8, 3, 3, 3), "conv.bias": torch.ones(3), "head.bias": torch.ones(2)}, "w.pt")
+    ran = cli("activations", *NET, "--weights", "w.pt")
+    assert ran.code == 2 and ran.err.strip().endswith("(--no-strict loads what fits)")
+    for part in ("missing 2 (fc.weight, fc.bias)", "extra 1 (head.bias)", "wrong shape 1 (conv.bias is 3, not 8)"):
+        assert part in ran.err
+    ran = cli("activations", *NET, "--weights", "w.pt", "--no-strict")
+    assert ran.code == 0 and "loaded 1 of 4 tensors" in ran.err
+
+
+def test_our_own_bug_shows_its_traceback_and_is_no_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookcli.commands.models.entries", lambda: 1 / 0)
+    ran = cli("models")
+    assert ran.code == 2 and "ZeroDivisionError" in ran.err and "this is a bug in hookcli" in ran.err
+
+
+def test_ctrl_c_reports_what_was_seen(cli: Cli, net: Path) -> None:
+    (net / "stops.py").write_text(
+        "from torch import nn\n"
+        "class Stops(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.first = nn.Linear(2, 2)\n"
+        "    def forward(self, x):\n"
+        "        self.first(x)\n"
+        "        raise KeyboardInterrupt\n"
+    )
+    ran = cli("activations", "stops.py:Stops", "-i", "1x2")
+    assert ran.code == 130 and ran.err == "hookcli: interrupted\n" and "first" in ran.out
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    command = f"{sys.executable} -m hookcli models --format csv | head -n 1"
+    ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr, ran.stdout) == (0, "", "name,kind,params,input\n")
+
+
+@pytest.fixture
+def mismatch(net: Path) -> dict[str, str]:
+    """A torchvision that fails on import as one that was built for another torch does."""
+    package = net / "site" / "torchvision"
+    (package / "models").mkdir(parents=True)
+    (package / "__init__.py").write_text('raise RuntimeError("operator torchvision::nms does not exist")\n')
+    (package / "version.py").write_text("__version__ = '0.1'\n")
+    (package / "models" / "resnet.py").write_text("@register_model()\ndef resnet18(*, weights=None): ...\n")
+    cache = {"XDG_CACHE_HOME": str(net / "cache")}
+    return {**os.environ, **cache, "PYTHONPATH": str(net / "site")}
+
+
+def test_torch_and_torchvision_that_do_not_match(mismatch: dict[str, str]) -> None:
+    def run(*argv: str) -> subprocess.CompletedProcess[str]:
+        hookcli = [sys.executable, "-m", "hookcli", *argv]
+        return subprocess.run(hookcli, capture_output=True, text=True, env=mismatch, check=False)
+
+    ran = run("shapes", "resnet18")
+    assert ran.returncode == 2 and len(ran.stderr.splitlines()) == 1
+    assert f"torch {torch.__version__} and torchvision 0.1 do not match" in ran.stderr
+    assert "operator torchvision::nms does not exist" in ran.stderr and "pip install" in ran.stderr
+    assert run("shapes", "net.py:Net", "-i", "2x3x4x4").returncode == 0
+
+
+def test_main_returns_and_does_not_exit() -> None:
+    assert main(["shapes", "resnet5"]) == 2

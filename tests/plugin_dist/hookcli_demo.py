@@ -1,0 +1,50 @@
+"""A distribution of its own: a source, a probe and a reporter for hookcli."""
+
+from torch import nn
+
+from hookcli.errors import UsageError
+from hookcli.probes.base import Probe
+from hookcli.report import Column, Row
+from hookcli.sources.base import InputSpec, Recipe
+
+
+class DemoSource:
+    """`demo:WIDTH` is a small network of that width."""
+
+    def recipe(self, request):
+        if not request.spec.isdecimal():
+            raise UsageError(f"demo:{request.spec}: give a width, as in demo:8")
+        width = int(request.spec)
+        return Recipe(
+            name=f"demo of width {width}",
+            build=lambda: nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1)),
+            inputs=(InputSpec((16, 4)),),
+        )
+
+
+class DeadProbe(Probe):
+    """How many units of each ReLU are zero for every input."""
+
+    name = "dead"
+    columns = (Column("fqn", "Layer"), Column("units", "Units"), Column("dead", "Dead"))
+
+    def attach(self, session):
+        self.found = []
+        session.forward(self.see)
+
+    def see(self, event):
+        if isinstance(event.module, nn.ReLU):
+            units = event.output.flatten(1)
+            self.found.append((event.fqn, units.shape[1], (units == 0).all(0).sum()))
+
+    def rows(self):
+        return [Row({"fqn": fqn, "units": units, "dead": int(dead)}) for fqn, units, dead in self.found]
+
+
+class LinesReporter:
+    """A line per row, fields separated by a vertical bar."""
+
+    suffixes = (".lines",)
+
+    def render(self, reports, view):
+        return "".join("|".join(str(row.get(c.name)) for c in r.columns) + "\n" for r in reports for row in r.rows)

@@ -1,0 +1,97 @@
+"""Plugins of other distributions: found without being loaded, used from the command line, harmless when broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from hookcli import registry
+from hookcli.errors import PluginError
+from hookcli.registry import Plugin
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with the demo distribution, and with this one's packages beneath it."""
+    folder = tmp_path_factory.mktemp("env")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True).stdout.strip()
+    Path(site, "parent.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "hookcli_demo.py"):
+        (source / name).write_text((HERE / "plugin_dist" / name).read_text())
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, str(source)], check=True)
+    return python
+
+
+def run(python: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "PYTHONPATH")}
+    return subprocess.run(
+        [python, "-m", "hookcli", *argv], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_all_three_kinds_from_the_command_line(scratch: Path) -> None:
+    ran = run(scratch, "dead", "demo:8", "--format", "lines", "--seed", "1")
+    assert ran.returncode == 0, ran.stderr
+    name, units, dead = ran.stdout.strip().split("|")
+    assert (name, units) == ("1", "8") and 0 <= int(dead) <= 8
+    assert run(scratch, "dead", "--help").stdout.startswith("Usage: hookcli dead")
+    shapes = json.loads(run(scratch, "shapes", "demo:8", "--format", "json").stdout)
+    assert shapes["reports"][0]["totals"]["params"] == 4 * 8 + 8 + 8 + 1
+    assert run(scratch, "shapes", "demo:wide").stderr == "hookcli: error: demo:wide: give a width, as in demo:8\n"
+
+
+def test_a_reporters_name_is_a_suffix(scratch: Path, tmp_path: Path) -> None:
+    assert run(scratch, "dead", "demo:8", "--output", str(tmp_path / "x.lines")).returncode == 0
+    assert (tmp_path / "x.lines").read_text().startswith("1|8|")
+
+
+def test_listing_names_the_distribution_and_what_does_not_load(scratch: Path) -> None:
+    ran = run(scratch, "plugins", "--format", "json")
+    rows = {(row["kind"], row["name"]): row for row in json.loads(ran.stdout)["reports"][0]["rows"]}
+    assert rows["probe", "dead"]["distribution"] == "hookcli-demo 1.2.3"
+    assert rows["probe", "broken"]["state"] is None and ran.returncode == 0
+    ran = run(scratch, "plugins", "--load", "--format", "json")
+    rows = {(row["kind"], row["name"]): row for row in json.loads(ran.stdout)["reports"][0]["rows"]}
+    assert "hookcli-demo 1.2.3" in rows["probe", "broken"]["state"] and ran.returncode == 2
+    assert all(row["state"] == "loads" for key, row in rows.items() if key != ("probe", "broken"))
+
+
+def test_a_broken_plugin_costs_one_line_and_the_rest_works(scratch: Path) -> None:
+    ran = run(scratch, "broken", "demo:8")
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
+    assert "'broken'" in ran.stderr and "hookcli-demo" in ran.stderr and "ModuleNotFoundError" in ran.stderr
+    assert run(scratch, "shapes", "demo:8").returncode == 0
+
+
+def test_two_of_one_name_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Plugin("probes", "shapes", "other:Shapes", "other 1.0")
+    monkeypatch.setattr(registry, "_external", lambda: (other,))
+    with pytest.raises(PluginError, match=r"hookcli and other 1\.0 both bring it"):
+        registry.load("probes", "shapes")
+    assert registry.load("probes", "grads").name == "grads"
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(PluginError, match="did you mean shapes"):
+        registry.load("probes", "shape")
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_every_built_in_plugin_loads(kind: str) -> None:
+    for plugin in registry.plugins(kind):
+        if plugin.distribution == "hookcli":
+            assert plugin.load().__doc__
