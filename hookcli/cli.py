@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,6 +20,8 @@ from hookcli.errors import HookcliError
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
 _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
+
+_INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 _COMMANDS = {"shapes": shapes, "inputs": inputs, "activations": activations, "grads": grads}
 _TABLES = {"models": models, "plugins": plugins}
@@ -94,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     say = partial(print, file=sys.stderr)
     try:
         code = build_app(_extra_probes(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
+        if code == _INTERRUPTED:
+            say("hookcli: interrupted")
         return int(code or 0)
     except typer.TyperException as error:
         return _usage_error(error)
@@ -102,13 +105,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         say(f"hookcli: error: {error}")
         return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        say("hookcli: interrupted")
-        return 130
-    except BrokenPipeError:
-        # The reader has seen enough. Python would complain when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
         traceback.print_exc()
         say("hookcli: this is a bug in hookcli, please report it")

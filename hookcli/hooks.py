@@ -227,7 +227,9 @@ class HookSession:
             self._tensor_handles = [h for h in self._tensor_handles if h.hooks_dict_ref() is not None]
         return x
 
-    def _arrive(self, kind: HookKind, site: Site, call: int, path: str, grad: Tensor) -> None:
+    def _arrive(self, kind: HookKind, site: Site, call: int, path: str, grad: Tensor | None) -> None:
+        if grad is None:  # an operator that has no gradient for this input, such as roi_align for its boxes
+            return
         event = HookEvent(kind, site.fqn, site.module, call, self._arrived, path=path, grad=grad)
         self._arrived += 1
         self._emit(event)

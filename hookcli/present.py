@@ -180,13 +180,15 @@ def run_line(report: Report) -> str:
     return " · ".join(said)
 
 
-def skipped_line(report: Report, most: int = 1) -> str:
-    """What was not measured, grouped by reason."""
-    reasons: dict[str, list[str]] = {}
+def skipped_line(report: Report, most: int = 3) -> str:
+    """What was not measured, grouped by reason, with an example of each; `most` reasons."""
+    reasons: dict[str, dict[str, None]] = {}
     for item in report.skipped:
-        reasons.setdefault(item.reason, []).append(item.fqn or "(model)")
+        reasons.setdefault(item.reason, {})[item.fqn or "(model)"] = None
     said = []
-    for reason, names in reasons.items():
-        rest = f" and {len(names) - most} more" if len(names) > most else ""
-        said.append(f"{', '.join(names[:most])}{rest}: {reason}")
+    for reason, names in list(reasons.items())[:most]:
+        rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        said.append(f"{next(iter(names))}{rest}: {reason}")
+    if len(reasons) > most:
+        said.append(f"and {len(reasons) - most} more reasons (--format json lists all)")
     return "; ".join(said)

@@ -129,10 +129,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What was not measured, and why. An absent row is never mistaken for a zero."""
+    """What was not measured, and why. An absent row is never mistaken for a zero.
+
+    `path` tells which tensor of several, as in a row.
+    """
 
     fqn: str
     reason: str
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,7 @@ class Report:
             "columns": [asdict(column) for column in self.columns],
             "rows": [row.flat() for row in self.rows],
             "totals": dict(self.totals),
-            "skipped": [asdict(item) for item in self.skipped],
+            "skipped": [{k: v for k, v in asdict(item).items() if v or k != "path"} for item in self.skipped],
             "findings": [asdict(item) for item in self.findings],
         }
 

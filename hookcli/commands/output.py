@@ -39,11 +39,19 @@ class Output:
         shown = [arranged(r if self.view.depth is None else fold(r, self.view.depth), self.view) for r in reports]
         text = self.reporter.render(shown, self.view)
         if self.path is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            _print(text)
             return
         _replace(self.path, text)
         remark(f"wrote {self.path}: {sum(len(r.rows) for r in shown):,} rows", self.options)
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). Python would complain when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def remark(text: str, options: Options) -> None:

@@ -70,16 +70,16 @@ class StatsProbe(Probe):
         self.session: HookSession | None = None
         self._reduce = Reducer()
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], Pending]] = {}
-        self._skipped: dict[tuple[str, str], Skipped] = {}
+        self._skipped: dict[Skipped, None] = {}
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
         """Reduce the tensor into a row. A later one of the same key takes its place."""
         row = values | {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
         self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
 
-    def skip(self, fqn: str, reason: str) -> None:
+    def skip(self, fqn: str, reason: str, path: str = "") -> None:
         """Note once that something could not be measured."""
-        self._skipped.setdefault((fqn, reason), Skipped(fqn, reason))
+        self._skipped[Skipped(fqn, reason, path)] = None
 
     def rows(self) -> list[Row]:
         taken = list(self._taken.values())
@@ -90,7 +90,7 @@ class StatsProbe(Probe):
         return {"rows": len(self._taken)}
 
     def skipped(self) -> list[Skipped]:
-        return [*self._skipped.values(), *(never_called(self.session) if self.session else [])]
+        return [*self._skipped, *(never_called(self.session) if self.session else [])]
 
 
 def describe(event: HookEvent, path: str) -> dict[str, Any]:

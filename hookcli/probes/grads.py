@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Literal
+
+from torch import Tensor
 
 from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
@@ -77,12 +80,12 @@ class GradsProbe(StatsProbe):
         self.take(values, event.grad, *key)
 
     def _expect_outputs(self, event: HookEvent) -> None:
-        for path, tensor in tree.leaves(event.output):
+        for path, tensor in _differentiable(tree.leaves(event.output)):
             why = "no gradient reached it" if tensor.requires_grad else "does not require grad"
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:
-        for path, tensor in tree.arguments(event.args, event.kwargs):
+        for path, tensor in _differentiable(tree.arguments(event.args, event.kwargs)):
             why = "no gradient reached it" if tensor.requires_grad else "does not require grad"
             self._expected[event.fqn, event.call, path] = f"input: {why}"
             self._versions[event.fqn, event.call, path] = tensor._version
@@ -98,8 +101,7 @@ class GradsProbe(StatsProbe):
             return self._parameters_without()
         for key, reason in self._expected.items():
             if key not in self._arrived:
-                fqn, _, path = key
-                self.skip(fqn, f"{reason}{f' ({path})' if path else ''}")
+                self.skip(key[0], reason, key[2])
         return super().skipped()
 
     def _parameters_without(self) -> list[Skipped]:
@@ -110,3 +112,8 @@ class GradsProbe(StatsProbe):
             for fqn, parameter in self.session.model.named_parameters()
             if fqn not in measured
         ]
+
+
+def _differentiable(leaves: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Those that could have a gradient at all: labels and masks can't."""
+    return ((path, x) for path, x in leaves if x.is_floating_point() or x.is_complex())
