@@ -46,16 +46,10 @@ def _print(console: Console, report: Report, view: View) -> None:
     if view.depth is None:
         shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = present.visible(shown, view)
-    tree = "depth" in {column.name for column in report.columns} and not view.sort
-    cells = [
-        [_cell(row, column, tree, present.continues(row, before)) for column in columns]
-        for before, row in zip([None, *shown.rows], shown.rows, strict=False)
-    ]
-    widths = {
-        column.name: max([len(column.title), *(line[i].cell_len for line in cells)]) for i, column in enumerate(columns)
-    }
+    cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
+    widths = {c.name: max([len(c.title), *(line[i].cell_len for line in cells)]) for i, c in enumerate(columns)}
     kept = columns if view.columns else present.fitted(columns, widths, view.width)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column in kept:
         left = present.reads_left(shown, column.name)
         table.add_column(column.title, justify="left" if left else "right", overflow="fold", no_wrap=not left)
@@ -66,15 +60,41 @@ def _print(console: Console, report: Report, view: View) -> None:
         console.print(note, style="dim", soft_wrap=view.width is None)
 
 
-def _cell(row: Row, column: Column, tree: bool, continued: bool) -> Text:
-    if continued and column.name in ("fqn", "type", "input_shape", "params", "macs"):
+def _in_call_order(report: Report) -> bool:
+    """Whether rows come as modules were entered, containers first, so that they read as a tree."""
+    names = {column.name for column in report.columns}
+    return "call" in names and "kind" not in names
+
+
+def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[Text]]:
+    before: Row | None = None
+    levels: dict[str, int] = {}
+    lines = []
+    for row in report.rows:
+        continued = present.continues(row, before)
+        name = _branch(row, levels) if tree else present.cell(row, "fqn")
+        lines.append([_cell(row, column.name, name, continued) for column in columns])
+        before = row
+    return lines
+
+
+def _branch(row: Row, levels: dict[str, int]) -> str:
+    """The name of a row as a branch below the nearest of its containers that is shown; notes its own level."""
+    owner = row.fqn
+    while owner and (owner := owner.rpartition(".")[0]) not in levels:
+        pass
+    levels[row.fqn] = levels[owner] + 1 if owner else 0
+    name = present.cell(row, "fqn")
+    return "  " * levels[row.fqn] + (name[len(owner) + 1 :] if owner else name)
+
+
+def _cell(row: Row, column: str, name: str, continued: bool) -> Text:
+    if continued and column in ("fqn", "type", "input_shape", "params", "macs"):
         return Text("")
-    text = present.cell(row, column.name)
-    if column.name == "mark":
-        return Text(text, style="bold red")
-    if column.name == "fqn" and tree:
-        return Text("  " * (depth_of(row) - 1)) + Text(text if not row.fqn else text[row.fqn.rfind(".") + 1 :])
-    return Text(text, style=_style(row, column.name, text))
+    if column == "fqn":
+        return Text(name)
+    text = present.cell(row, column)
+    return Text(text, style="bold red" if column == "mark" else _style(row, column, text))
 
 
 def _style(row: Row, name: str, text: str) -> str:
