@@ -21,6 +21,7 @@ HELP = "See what happens inside a PyTorch model: layer shapes, activation and gr
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
 _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
 
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 _COMMANDS = {"shapes": shapes, "inputs": inputs, "activations": activations, "grads": grads}
@@ -30,7 +31,13 @@ _TABLES = {"models": models, "plugins": plugins}
 def build_app(extra: Sequence[str] = ()) -> typer.Typer:
     """The app with the built-in commands, and one for each probe named in `extra`."""
     # Rich's help costs more start-up time than all the rest of `hookcli --help`; ours is plain, grouped text.
-    app = typer.Typer(cls=GroupedGroup, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+    app = typer.Typer(
+        cls=GroupedGroup,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings=_CONTEXT,
+    )
     app.callback(help=HELP, epilog=_epilog(EXAMPLES, _NOTE))(_version_option)
     for name, module in (_COMMANDS | _TABLES).items():
         function = takes_options(getattr(module, name), SHOWING if name in _TABLES else None)

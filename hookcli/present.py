@@ -135,13 +135,17 @@ def _speaks(report: Report, name: str) -> bool:
 
 
 def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
-    """The columns without the most dispensable ones, until they fit."""
-    kept = list(columns)
-    for name in _DISPENSABLE:
-        if width is None or sum(widths[c.name] + 2 for c in kept) <= width:
-            break
-        kept = [c for c in kept if c.name != name]
-    return kept
+    """The columns without those that do not fit, the most dispensable ones first."""
+    if width is None:
+        return list(columns)
+    room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in _DISPENSABLE)
+    dropped = set()
+    for name in sorted(widths.keys() & set(_DISPENSABLE), key=_DISPENSABLE.index, reverse=True):
+        if widths[name] + 2 <= room:
+            room -= widths[name] + 2
+        else:
+            dropped.add(name)
+    return [c for c in columns if c.name not in dropped]
 
 
 def duration(seconds: float) -> str:

@@ -46,12 +46,16 @@ def grads(
         ),
     ] = None,
     passes: Annotated[
-        int, typer.Option(min=1, help="Passes without zeroing: gradients accumulate.", rich_help_panel=_PANEL)
+        int,
+        typer.Option(metavar="N", min=1, help="Passes without zeroing: gradients accumulate.", rich_help_panel=_PANEL),
     ] = 1,
     *,
     options: Options,
 ) -> int:
-    """Statistics of gradients, in the order in which they arrive."""
+    """Statistics of gradients, in the order of arrival.
+
+    Of parameters in the order in which autograd is done with them, or of what each module returned or received.
+    """
     if of not in _OF:
         raise UsageError(unknown("--of", of, _OF))
     if backward_vector is not None and backward_vector not in _VECTORS:

@@ -19,11 +19,14 @@ _COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "P
 
 
 def models(
-    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="A part of the name, or a glob.")] = "*",
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A part of the name, or a glob.")] = "*",
     *,
     options: Options,
 ) -> int:
-    """Every torchvision model: kind, parameters as published, natural input. Imports no torch."""
+    """Every torchvision model, with its natural input.
+
+    Parameters are those that torchvision publishes for its weights. Imports no torch.
+    """
     output = Output(options)
     known = entries()
     if not known:

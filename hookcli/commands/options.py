@@ -44,7 +44,7 @@ def parse_depth(text: str | None) -> float | None:
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="A torchvision name, package.module:callable, or path/to/file.py:callable.",
         autocompletion=complete_models,
         show_default=True,
@@ -75,21 +75,25 @@ class Options:
     strict: Annotated[
         bool, _option(_MODEL, "--strict/--no-strict", help="Whether the weights must fit the model exactly.")
     ] = True
-    seed: Annotated[int, _option(_MODEL, help="For random weights and random input.")] = 0
+    seed: Annotated[int, _option(_MODEL, metavar="N", help="For random weights and random input.")] = 0
     input: Annotated[
         list[str],
         _option(_INPUT, "--input", "-i", metavar="SHAPE", help="10x3x224x224, or 2x128:int64; once per input."),
     ] = field(default_factory=list)
     batch_size: Annotated[
-        int | None, _option(_INPUT, "--batch-size", "-b", min=1, help="First size of each input.")
+        int | None, _option(_INPUT, "--batch-size", "-b", metavar="N", min=1, help="First size of each input.")
     ] = None
     fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="What the input holds.")] = "randn"
     train: Annotated[
         bool | None, _option(_RUN, "--train/--eval", show_default=False, help="Mode of the model [eval; grads: train].")
     ] = None
-    device: Annotated[str, _option(_RUN, help="cpu, cuda, cuda:1, mps ...; shapes needs none.")] = "cpu"
-    dtype: Annotated[str, _option(_RUN, help="Of the model and its input: float32, bfloat16 ...")] = "float32"
-    threads: Annotated[int | None, _option(_RUN, min=1, help="CPU threads [PyTorch's choice].")] = None
+    device: Annotated[str, _option(_RUN, metavar="DEVICE", help="cpu, cuda, cuda:1, mps ...; shapes needs none.")] = (
+        "cpu"
+    )
+    dtype: Annotated[str, _option(_RUN, metavar="DTYPE", help="Of the model and its input: float32, bfloat16 ...")] = (
+        "float32"
+    )
+    threads: Annotated[int | None, _option(_RUN, metavar="N", min=1, help="CPU threads [PyTorch's choice].")] = None
     fastpath: Annotated[
         bool, _option(_RUN, "--fastpath/--no-fastpath", help="Let attention take its fused path in eval mode.")
     ] = True

@@ -28,7 +28,10 @@ def plugins(
     *,
     options: Options,
 ) -> int:
-    """Every source, probe, reporter and check that is installed, and the distribution that it is from."""
+    """Every plugin, and the distribution it is from.
+
+    Sources, probes, reporters and checks, those of hookcli first. Nothing is loaded unless asked for.
+    """
     output = Output(options)
     rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
     output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])

@@ -14,5 +14,8 @@ EXAMPLES = (
 
 
 def shapes(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
-    """Shapes in and out of every module, parameters and MACs; without compute where the model allows it."""
+    """Shapes, parameters and MACs of every module.
+
+    Needs no compute where the model can run on the meta device, which most can.
+    """
     return inspect_model(model, load("probes", "shapes"), options)

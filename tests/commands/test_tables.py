@@ -1,0 +1,89 @@
+"""models, plugins, help and completion: instant, and true."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torchvision
+
+from hookcli.cli import _COMMANDS, _TABLES
+
+Cli = Callable[..., Any]
+
+
+def test_models(cli: Cli) -> None:
+    found = json.loads(cli("models", "-f", "json").out)["reports"][0]
+    assert [row["name"] for row in found["rows"]] == torchvision.models.list_models()
+    assert found["model"] == f"torchvision {torchvision.__version__}"
+    assert next(r for r in found["rows"] if r["name"] == "resnet50") == {
+        "name": "resnet50", "kind": "classification", "params": 25557032, "input": "1x3x224x224",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [("resnet5", ["fcn_resnet50"]), ("vit_?_14", ["vit_h_14"]), ("optical_flow", ["raft_large", "raft_small"])],
+)
+def test_models_by_a_part_a_glob_or_a_kind(cli: Cli, pattern: str, names: list[str]) -> None:
+    found = [row["name"] for row in json.loads(cli("models", pattern, "-f", "json").out)["reports"][0]["rows"]]
+    assert set(names) <= set(found) and (found == names or pattern == "resnet5")
+
+
+def test_plugins(cli: Cli) -> None:
+    ran = cli("plugins")
+    for name in ("torchvision", "importpath", "shapes", "grads", "table", "csv"):
+        assert name in ran.out
+    assert ran.code == 0
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in (*_COMMANDS, *_TABLES))])
+def test_help_ends_with_examples(cli: Cli, command: tuple[str, ...]) -> None:
+    ran = cli(*command, "--help")
+    assert ran.code == 0 and "Examples:" in ran.out
+    assert "\x1b" not in ran.out and max(map(len, ran.out.splitlines())) <= 80
+
+
+def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
+    text = cli("grads", "--help").out
+    for heading in ("Arguments:", "Gradients:", "Model:", "Input:", "Run:", "What to show:", "Output:"):
+        assert f"\n{heading}\n" in text
+    options = (
+        "input batch-size fill seed arg weights no-strict train eval device dtype threads depth match type columns"
+    )
+    options += " sort format output quiet debug of loss backward-vector passes"
+    assert [option for option in options.split() if f"--{option}" not in text] == []
+
+
+EXAMPLES = [line for module in (_COMMANDS | _TABLES).values() for line in module.EXAMPLES if "net.py" not in line]
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_examples_work(cli: Cli, line: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = cli(*shlex.split(line)[1:])
+    assert ran.code == 0, ran.err
+
+
+def test_no_arguments_show_the_help(cli: Cli) -> None:
+    ran = cli()
+    assert ran.code == 0 and "Commands:" in ran.out
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out == "hookcli 0.1.0\n"
+
+
+def test_completion_knows_the_models() -> None:
+    asked = {"COMP_WORDS": "hookcli shapes resnet1", "COMP_CWORD": "2", "_HOOKCLI_COMPLETE": "complete_bash"}
+    code = "from hookcli.cli import entry; entry()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["resnet101", "resnet152", "resnet18"]

@@ -1,0 +1,122 @@
+"""Reporters from a handmade report: whole outputs, held against golden files and against the report itself.
+
+`pytest --golden` writes the files anew; read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from hookcli import present, registry
+from hookcli.fold import View
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats
+from hookcli.reporters.table import TableReporter
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def row(fqn: str, kind: str, stats: TensorStats, **values: object) -> Row:
+    base = {"fqn": fqn, "type": kind, "call": 0, "index": 0, "path": "", "shape": [2, 3], "dtype": "float32"}
+    return Row(base | values, stats)
+
+
+ROWS = (
+    row("", "Net", TensorStats(6, 0.5, 1.25, -1.0, 2.0, 3.5, zeros=1)),
+    row("stem", "Conv2d", TensorStats(802816, -1.2345e-8, 0.28, -0.77, 12.5, 791.9)),
+    row("stem.norm", "BatchNorm2d", TensorStats(6, 123456.0, 1e9, -1e-4, 99999.0, 1e30, zeros=3)),
+    row("head", "Linear", TensorStats(6, 0.0, 0.0, 0.0, 0.0, 0.0, zeros=6), path='["out"]'),
+    row("head", "Linear", TensorStats(6, 1.0, 2.0, -3.0, 4.0, 5.0, nan=2, inf=1), path='["aux"]', dtype="float16"),
+    row("gone", "Identity", TensorStats(0), shape=[0]),
+)
+COLUMNS = (Column("fqn", "Layer"), Column("type", "Type"), Column("call", "Call"), Column("index", "Order"),
+           Column("path", "Path"), Column("shape", "Shape"), Column("dtype", "Dtype"), *STATS_COLUMNS)  # fmt: skip
+META = {"torch": "2.15", "input": "2x3", "device": "cpu", "dtype": "float32", "mode": "eval", "seconds": 0.25}
+REPORT = Report(
+    "activations", "net.py:Net", COLUMNS, ROWS, META | {"complete": True}, {"rows": 6},
+    (Skipped("drop", "never called in eval mode"), Skipped("drop2", "never called in eval mode")),
+)  # fmt: skip
+
+VIEWS = {
+    "table": ("table", View()),
+    "table80": ("table", View(width=80, height=24)),
+    "table_color": ("table", View(width=120, height=50, color=True)),
+    "markdown": ("markdown", View()),
+    "csv": ("csv", View()),
+    "json": ("json", View()),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_golden(name: str, request: pytest.FixtureRequest) -> None:
+    reporter, view = VIEWS[name]
+    text = registry.load("reporters", reporter)().render([REPORT], view)
+    file = GOLDEN / f"{name}.txt"
+    if request.config.getoption("--golden"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_table_fits_its_width(width: int) -> None:
+    text = TableReporter().render([REPORT], View(width=width, height=50))
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_the_table_marks_in_words_what_is_wrong() -> None:
+    lines = TableReporter().render([REPORT], View()).splitlines()
+    assert any("2 NaN, 1 Inf" in line for line in lines) and any("all zero" in line for line in lines)
+    assert any(line.startswith("gone") and "empty" in line for line in lines)
+    assert any("drop and 1 more: never called" in line for line in lines)
+
+
+def test_colour_only_where_it_is_asked_for() -> None:
+    assert "\x1b[" in TableReporter().render([REPORT], View(width=100, color=True))
+    assert "\x1b[" not in TableReporter().render([REPORT], View(width=100))
+
+
+@pytest.mark.parametrize("name", registry.names("reporters"))
+def test_every_reporter_takes_none_one_and_several(name: str) -> None:
+    reporter = registry.load("reporters", name)()
+    for reports in ([], [REPORT], [REPORT, REPORT]):
+        assert isinstance(reporter.render(reports, View()), str)
+    assert reporter.suffixes
+
+
+def test_machine_formats_hold_every_row_unrounded() -> None:
+    data = json.loads(registry.load("reporters", "json")().render([REPORT], View()))
+    found = Report.from_dict(data["reports"][0])
+    assert [r.stats for r in found.rows][:5] == [r.stats for r in ROWS][:5]
+    assert math.isnan(found.rows[5].stats.mean)  # type: ignore[union-attr]
+    lines = list(csv.DictReader(io.StringIO(registry.load("reporters", "csv")().render([REPORT], View()))))
+    assert [float(line["mean"]) for line in lines[:5]] == [r["mean"] for r in ROWS[:5]]
+    assert lines[0]["shape"] == "2x3" and lines[5]["mean"] == "NaN"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"), (1.0, "1.000"), (-0.0123456, "-0.01235"), (99999.0, "99999"), (123456.0, "1.235e+05"),
+        (0.00099, "9.900e-04"), (math.nan, "-"), (math.inf, "inf"), (-math.inf, "-inf"), (9.9996, "10.000"),
+    ],
+)  # fmt: skip
+def test_numbers(value: float, text: str) -> None:
+    assert present.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (999, "999"), (1000, "1 K"), (4089184256, "4.089 G"), (999_999_999, "1 G"), (None, "-")],
+)
+def test_quantities(value: int | None, text: str) -> None:
+    assert present.quantity(value) == text
+
+
+def test_a_share_is_never_rounded_to_none_or_all() -> None:
+    for zeros, text in ((0, "0"), (1, "0.1%"), (999_999, "99.9%"), (1_000_000, "100%")):
+        assert present.share(row("x", "T", TensorStats(1_000_000, zeros=zeros)), "zeros") == text

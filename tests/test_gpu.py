@@ -1,0 +1,56 @@
+"""On a GPU: the same figures, and nothing waits for the device inside a hook."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torchvision
+from support import assert_stats, hooks_on
+
+from hookcli.engine import capture, watch
+from hookcli.probes.grads import GradsProbe
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torchvision.models.resnet18(weights=None).double().eval()
+
+
+PROBES = {
+    "activations": lambda: "activations",
+    "inputs": lambda: "inputs",
+    "parameters": lambda: GradsProbe("parameters"),
+    "outputs": lambda: GradsProbe("outputs"),
+    "inputs' grads": lambda: GradsProbe("inputs"),
+}
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_figures_are_those_of_the_cpu(model: torch.nn.Module, name: str) -> None:
+    x = torch.randn(2, 3, 64, 64, dtype=torch.float64)
+    on_cpu = capture(copy.deepcopy(model), x, [PROBES[name]()], loss="cross-entropy")[0]
+    on_gpu = capture(model.cuda(), x.cuda(), [PROBES[name]()], loss="cross-entropy")[0]
+    assert [r.fqn for r in on_gpu.rows] == [r.fqn for r in on_cpu.rows] and on_gpu.meta["device"] == "cuda:0"
+    for gpu, cpu in zip(on_gpu.rows, on_cpu.rows, strict=True):
+        assert cpu.stats is not None
+        assert_stats(gpu.stats, cpu.stats)
+    assert sum(hooks_on(model).values()) == 0
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_nothing_synchronizes_inside_a_hook(model: torch.nn.Module, name: str) -> None:
+    model, x = model.float().cuda(), torch.randn(2, 3, 64, 64, device="cuda")
+    model(x).sum().backward()  # libraries that load on first use may wait
+    torch.cuda.synchronize()
+    with watch(model, [PROBES[name]()]) as seen:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            model(x).sum().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert seen.reports()[0].rows
