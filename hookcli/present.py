@@ -176,7 +176,7 @@ def run_line(report: Report) -> str:
     said += [f"input {meta['input']}"] if meta.get("input") else []
     said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
     if "loss_value" in meta and meta["loss_value"] is not None:
-        said.append(f"loss {number(meta['loss_value'])} ({meta['loss']})")
+        said.append(f"loss {meta['loss_value']:.4g} ({meta['loss']})")
     elif "backward_vector" in meta:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}")
     said += [duration(meta["seconds"])] if "seconds" in meta else []

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+# Tests run side by side, and some start processes: one thread each, set before torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
@@ -14,7 +18,7 @@ from hookcli.cli import main
 
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests run side by side: one thread each. No terminal width or colour leaks in from outside."""
+    """No terminal width or colour leaks in from outside."""
     torch.set_num_threads(1)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
