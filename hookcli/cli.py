@@ -7,30 +7,29 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import typer
 
 from hookcli import registry
-from hookcli.commands import activations, grads, inputs, models, plugins, shapes
-from hookcli.commands.help import GroupedCommand, GroupedGroup
+from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, SHOWING, Model, Options, takes_options
 from hookcli.errors import HookcliError
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
 _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
-
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
-_COMMANDS = {"shapes": shapes, "inputs": inputs, "activations": activations, "grads": grads}
-_TABLES = {"models": models, "plugins": plugins}
+RUNNING = ("shapes", "inputs", "activations", "grads")
+LISTING = ("models", "plugins")
+COMMANDS = (*RUNNING, *LISTING)
 
 
-def build_app(extra: Sequence[str] = ()) -> typer.Typer:
-    """The app with the built-in commands, and one for each probe named in `extra`."""
-    # Rich's help costs more start-up time than all the rest of `hookcli --help`; ours is plain, grouped text.
+def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The app with these commands: built-in ones, and probes of other distributions by their names."""
     app = typer.Typer(
         cls=GroupedGroup,
         rich_markup_mode=None,
@@ -39,18 +38,14 @@ def build_app(extra: Sequence[str] = ()) -> typer.Typer:
         context_settings=_CONTEXT,
     )
     app.callback(help=HELP, epilog=_epilog(EXAMPLES, _NOTE))(_version_option)
-    for name, module in (_COMMANDS | _TABLES).items():
-        function = takes_options(getattr(module, name), SHOWING if name in _TABLES else None)
-        _add(app, name, function, inspect.getdoc(function) or "", module.EXAMPLES)
-    for name in extra:
-        owner = registry.find("probes", name).distribution
-        _add(
-            app,
-            name,
-            takes_options(_probe_command(name)),
-            f"The probe {name}, from {owner}.",
-            (f"hookcli {name} resnet50",),
-        )
+    for name in commands:
+        if name in COMMANDS:
+            module = import_module(f"hookcli.commands.{name}")
+            function = takes_options(getattr(module, name), SHOWING if name in LISTING else None)
+            _add(app, name, function, inspect.getdoc(function) or "", module.EXAMPLES)
+        else:
+            about = f"The probe {name}, from {registry.find('probes', name).distribution}."
+            _add(app, name, takes_options(_probe_command(name)), about, (f"hookcli {name} resnet50",))
     return app
 
 
@@ -88,12 +83,17 @@ def _probe_command(name: str) -> Callable[..., int]:
     return command
 
 
-def _extra_probes(arguments: Sequence[str]) -> list[str]:
-    """Probes of other distributions are looked up only where the command is not one of ours: it takes time."""
+def _wanted(arguments: Sequence[str]) -> Sequence[str]:
+    """The commands that a command line may mean: making one takes a fifth of the time that making all does.
+
+    Probes of other distributions are looked up only where none of ours is named: that takes time, too.
+    """
     command = next((word for word in arguments if not word.startswith("-")), None)
-    if command is None or command in _COMMANDS or command in _TABLES:
-        return []
-    return [name for name in registry.names("probes") if name not in _COMMANDS]
+    if command is None:
+        return COMMANDS
+    if command in COMMANDS:
+        return (command,)
+    return (*COMMANDS, *(name for name in registry.names("probes") if name not in COMMANDS))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     say = partial(print, file=sys.stderr)
     try:
-        code = build_app(_extra_probes(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
+        code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
         if code == _INTERRUPTED:
             say("hookcli: interrupted")
         return int(code or 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 
@@ -34,6 +33,8 @@ class ModelError(HookcliError):
 
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
+    from difflib import get_close_matches  # only mistakes need it
+
     names = sorted(known)
     by_case = {name.lower(): name for name in names}
     near = get_close_matches(given.lower(), by_case, n=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -72,6 +71,8 @@ def find_recipe(spec: str, options: Options) -> Recipe:
 
 def parse_args(given: Sequence[str]) -> dict[str, Any]:
     """`key=value` pairs; values as Python literals (or true, false, null) where they are any, else as text."""
+    from ast import literal_eval
+
     named = {"true": True, "false": False, "null": None, "none": None}
     parsed: dict[str, Any] = {}
     for item in given:
@@ -79,7 +80,7 @@ def parse_args(given: Sequence[str]) -> dict[str, Any]:
         if not separator or not key.isidentifier():
             raise UsageError(f"--arg {item!r}: give key=value, as in --arg num_classes=10")
         try:
-            parsed[key] = named[text.lower()] if text.lower() in named else ast.literal_eval(text)
+            parsed[key] = named[text.lower()] if text.lower() in named else literal_eval(text)
         except (ValueError, SyntaxError):
             parsed[key] = text
     return parsed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +93,8 @@ def _by_suffix(path: Path) -> str:
 
 def _check_writable(path: Path) -> None:
     """By doing it: permissions say little to an administrator, and nothing on a read-only file system."""
+    import tempfile
+
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder; give a file in it")
     if path.exists() and not path.is_file():
