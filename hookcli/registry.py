@@ -72,11 +72,11 @@ def _any_declared() -> bool:
     for place in map(Path, sys.path):
         if place.is_file():
             return True  # a zip file: leave it to those who can read it
-        with suppress(OSError):
-            for name in os.listdir(place):
-                if name.endswith((".dist-info", ".egg-info")):
+        with suppress(OSError), os.scandir(place) as folders:
+            for folder in folders:
+                if folder.name.endswith((".dist-info", ".egg-info")):
                     with suppress(OSError):
-                        if b"[hookcli." in (place / name / "entry_points.txt").read_bytes():
+                        if b"[hookcli." in Path(folder, "entry_points.txt").read_bytes():
                             return True
     return False
 

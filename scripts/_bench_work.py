@@ -47,9 +47,10 @@ def naive(model: nn.Module, x: Tensor) -> None:
     """What people write: every statistic a call of its own, read at once, for every tensor that a module returns."""
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
-        for t in output if isinstance(output, tuple) else (output,):
-            if t is not None:
-                rows.append([s.item() for s in (t.mean(), t.std(), t.min(), t.max(), t.norm(), (t == 0).sum())])
+        tensors = [t for t in (output if isinstance(output, tuple) else (output,)) if t is not None]
+        rows.extend(
+            [s.item() for s in (t.mean(), t.std(), t.min(), t.max(), t.norm(), (t == 0).sum())] for t in tensors
+        )
 
     rows: list[list[float]] = []
     handles = [module.register_forward_hook(hook) for module in model.modules()]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import assert_stats, equal, float64_stats, hooks_on
 from torch import Tensor, nn
@@ -135,7 +135,11 @@ def test_hooks_change_nothing(names: list[str], probe: str, train: bool, seed: i
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(LAYERS[name]() for name in names)).train(train)
     x = torch.randn(4, WIDTH)
     make, grad = PROBES[probe]
-    expected = run(copy.deepcopy(model), x, grad=grad)
+    try:
+        expected = run(copy.deepcopy(model), x, grad=grad)
+    except RuntimeError as error:  # two in-place activations in a row can't be differentiated, hooks or not
+        assume("modified by an inplace operation" not in str(error))
+        raise
     with watch(model, [make()]) as seen:
         found = run(model, x, grad=grad)
     assert equal(expected, found)

@@ -112,7 +112,7 @@ def test_a_wrong_shape_names_the_module_and_shows_the_table_up_to_there(cli: Cli
 def test_a_crash_in_the_models_own_code_is_the_models(cli: Cli, net: Path) -> None:
     ran = cli("activations", "net.py:Crashes", "-i", "2x3x4x4")
     assert "the model (Crashes) failed on input 2x3x4x4: KeyError: 'lost'" in ran.err
-    assert "net.py:" in ran.err and "hookcli/" not in ran.err and "net.conv" in ran.out
+    assert "net.py:" in ran.err and "hookcli/" not in ran.err and "  conv " in ran.out
 
 
 def test_debug_shows_everything(cli: Cli, net: Path) -> None:
