@@ -188,6 +188,8 @@ class HookSession:
         return tree.replace_arguments(args, kwargs, partial(self._watch_input, site, call), undo)
 
     def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        if not site.open:  # the session began while the module was running
+            return None
         call, index, undo = site.open.pop()
         undo()
         if not in_backward():
@@ -204,7 +206,7 @@ class HookSession:
         if not x.requires_grad:
             return x
         if not getattr(site.module, "inplace", False):
-            x = x.view_as(x)
+            x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
         elif x._is_view():
             x = x.clone()
         return self._hook_tensor(HookKind.TENSOR_GRAD_INPUT, site, call, path, x)

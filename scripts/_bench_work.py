@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -88,8 +89,9 @@ def grads(kinds: tuple[str, ...]) -> tuple[Actions, Callable[[], object]]:
     return actions, partial(model.zero_grad, set_to_none=True)
 
 
-def twice(work: Callable[..., None], probe: str | None = None, **settings: Any) -> None:
-    """Twice, because what is kept past a run shows in the next one's peak."""
+def twice(name: str, probe: str | None = None, **settings: Any) -> None:
+    """Twice, because what is kept past a run shows in the next one's peak. `name`: forward or backward."""
+    work = {"forward": forward, "backward": backward}[name]
     model, x = build("resnet50", train=work is backward)
     for _ in range(2):
         model.zero_grad(set_to_none=True)
@@ -110,3 +112,8 @@ def reductions() -> tuple[int, int, int]:
     with patch.object(stats, "measure", wraps=stats.measure) as measure:
         rows = probed("activations", forward, model, x)
     return rows, len(distinct), measure.call_count
+
+
+if __name__ == "__main__":
+    # As in: forward activations; backward grads of=inputs
+    twice(*sys.argv[1:3], **dict(setting.split("=") for setting in sys.argv[3:]))

@@ -207,3 +207,32 @@ def test_outputs_without_tensors_pass_through() -> None:
 
 def test_kinds_have_names_of_their_own() -> None:
     assert len({str(kind) for kind in HookKind}) == len(HookKind)
+
+
+def test_a_session_may_begin_while_a_module_runs() -> None:
+    class Opens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            session.output_grad(lambda event: seen.append(event.fqn))
+            return self.inner(x)
+
+    model, seen = Opens(), []
+    with HookSession(model) as session:
+        model(torch.ones(1, 2)).sum().backward()
+    assert seen == ["inner"]
+
+
+def test_sparse_inputs_pass() -> None:
+    class Multiplies(nn.Module):
+        def forward(self, a: torch.Tensor) -> torch.Tensor:
+            return torch.sparse.mm(a, torch.ones(3, 2))
+
+    model, seen = Multiplies(), []
+    a = torch.eye(3).to_sparse().requires_grad_()
+    with HookSession(model) as session:
+        session.input_grad(lambda event: seen.append(event.grad.to_dense().sum().item()))
+        model(a).sum().backward()
+    assert seen == [6.0]
