@@ -57,7 +57,7 @@ class HookSession:
         self.model = model
         self.passes = 0
         self._fastpath = fastpath
-        self._select = select or _everything
+        self._select = select
         self._stack = ExitStack()
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._sites: dict[int, Site] = {}
@@ -105,17 +105,13 @@ class HookSession:
         if not self._callbacks[HookKind.POST_ACCUMULATE_GRAD]:
             for fqn, parameter in self.model.named_parameters():
                 owner = self.model.get_submodule(fqn.rpartition(".")[0])
-                if parameter.requires_grad and self._select(fqn, owner):
+                if parameter.requires_grad and (self._select is None or self._select(fqn, owner)):
                     # The closure must not hold the parameter: it would outlive even the garbage collector.
                     hook = partial(self._accumulated, fqn)
                     self._stack.enter_context(parameter.register_post_accumulate_grad_hook(hook))
         self._callbacks[HookKind.POST_ACCUMULATE_GRAD].append(callback)
 
     # What a probe may ask about the run.
-
-    def modules(self) -> dict[str, nn.Module]:
-        """The watched modules by fqn, in the order of `named_modules`."""
-        return {site.fqn: site.module for site in self._sites.values()}
 
     def never_called(self) -> dict[str, nn.Module]:
         """The watched modules whose forward no hook has seen."""
@@ -133,10 +129,8 @@ class HookSession:
         fused = {id(part) for layer in layers for part in layer.modules()}
         for fqn, module in self.model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
-                raise UsageError(
-                    f"{fqn or 'the model'} is a TorchScript module, which takes no hooks: pass the nn.Module"
-                )
-            if not self._select(fqn, module):
+                raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
+            if self._select and not self._select(fqn, module):
                 continue
             site = self._sites[id(module)] = Site(fqn, module)
             if id(module) not in fused:
@@ -244,10 +238,6 @@ class HookSession:
     def _remove_tensor_hooks(self) -> None:
         for handle in self._tensor_handles:
             handle.remove()
-
-
-def _everything(fqn: str, module: nn.Module) -> bool:
-    return True
 
 
 def parameters_on_meta() -> AbstractContextManager[Any]:
