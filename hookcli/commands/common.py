@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from hookcli.report import Report
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookcli.prepare import Prepared, Setting
+    from hookcli.prepare import Setting
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
 
@@ -34,20 +34,73 @@ def inspect_model(
 ) -> int:
     """Run a probe on a model and write its report. `train` is the command's default mode; `run` goes to `capture`."""
     output = Output(options)  # finds a wrong format or folder before the work, not after
-    with Progress(options.quiet) as progress, short_warnings(options):
-        progress.stage("importing torch")
-        import torch
+    try:
+        with Progress(options.quiet) as progress, short_warnings(options):
+            progress.stage("importing torch")
+            import torch
 
-        if options.threads:
-            torch.set_num_threads(options.threads)
-        recipe = find_recipe(spec, options)
-        try:
-            reports = _capture(recipe, make_probe, options, output, train, progress, run)
-        except (ModelError, KeyboardInterrupt) as error:
-            _write_partial(getattr(error, "reports", ()), output)
-            raise
+            if options.threads:
+                torch.set_num_threads(options.threads)
+            output.check_columns(make_probe().columns)
+            inspection = _Inspection(find_recipe(spec, options), options, progress, run)
+            reports = inspection.reports(make_probe, train if options.train is None else options.train)
+    except (ModelError, KeyboardInterrupt) as error:
+        _write_partial(getattr(error, "reports", ()), output)
+        raise
     output.write(reports)
     return 0
+
+
+@dataclass(frozen=True)
+class _Inspection:
+    """A model, and how to run it."""
+
+    recipe: Recipe
+    options: Options
+    progress: Progress
+    run: dict[str, Any]
+
+    def reports(self, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
+        """Prepare and run; where the numbers don't matter, on the meta device if the model can."""
+        from hookcli.prepare import META, runs_only_for_real
+
+        probe = make_probe()
+        setting = _setting(self.options, train, targets=probe.needs_backward)
+        if probe.values and setting.device == META:
+            raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
+        if probe.values or setting.device.type != "cpu":
+            return self._on(probe, setting)
+        try:
+            return self._on(probe, replace(setting, device=META))
+        except ModelError as error:
+            if not runs_only_for_real(error):
+                raise
+            return self._on(make_probe(), setting, not_on_meta=str(error.__cause__).partition("\n")[0])
+
+    def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
+        from hookcli.engine import capture
+        from hookcli.prepare import prepare
+
+        self.progress.stage(f"building {self.recipe.name} on {setting.device}")
+        prepared = prepare(self.recipe, setting)
+        if prepared.remark:
+            remark(prepared.remark, self.options)
+        meta |= {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
+        loss = self.run.get("loss")
+        if probe.needs_backward and self.recipe.loss and not (loss or self.run.get("backward_vector")):
+            loss = self.recipe.loss
+            meta["loss"] = self.recipe.loss_name
+        self.progress.stage(f"running {self.recipe.name} on {setting.device}")
+        return capture(
+            prepared.model,
+            prepared.args,
+            [probe],
+            **self.run | {"loss": loss},
+            select=_select(prepared.model, self.options),
+            fastpath=self.options.fastpath,
+            name=self.recipe.name,
+            meta=meta | dict(self.recipe.meta) | _versions(),
+        )
 
 
 def find_recipe(spec: str, options: Options) -> Recipe:
@@ -86,71 +139,6 @@ def parse_args(given: Sequence[str]) -> dict[str, Any]:
     return parsed
 
 
-def _capture(
-    recipe: Recipe,
-    make_probe: Callable[[], Probe],
-    options: Options,
-    output: Output,
-    train: bool,
-    progress: Progress,
-    run: dict[str, Any],
-) -> list[Report]:
-    """Prepare and run; where the numbers don't matter, on the meta device if the model can."""
-    from hookcli.prepare import META, prepare, runs_only_for_real
-
-    probe = make_probe()
-    output.check_columns(probe.columns)
-    setting = _setting(options, train, targets=probe.needs_backward)
-    if probe.values and setting.device == META:
-        raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
-    if not probe.values and setting.device.type == "cpu":
-        try:
-            progress.stage(f"{recipe.name} on the meta device")
-            meta_setting = replace(setting, device=META)
-            return _run(recipe, prepare(recipe, meta_setting), probe, meta_setting, options, progress, run)
-        except ModelError as error:
-            if not runs_only_for_real(error):
-                raise
-            run = {**run, "why_real": str(error.__cause__).partition("\n")[0]}
-            probe = make_probe()
-    progress.stage(f"building {recipe.name}")
-    return _run(recipe, prepare(recipe, setting), probe, setting, options, progress, run)
-
-
-def _run(
-    recipe: Recipe,
-    prepared: Prepared,
-    probe: Probe,
-    setting: Setting,
-    options: Options,
-    progress: Progress,
-    run: dict[str, Any],
-) -> list[Report]:
-    from hookcli.engine import capture
-
-    if prepared.remark:
-        remark(prepared.remark, options)
-    meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed, **recipe.meta, **_versions()}
-    run = dict(run)
-    if why := run.pop("why_real", None):
-        meta["not_on_meta"] = why
-    if recipe.loss and run.get("loss") is None and not run.get("backward_vector"):
-        run["loss"] = recipe.loss
-        meta |= {"loss": recipe.loss_name} if probe.needs_backward else {}
-    select = _select(prepared.model, options)
-    progress.stage(f"running {recipe.name}")
-    return capture(
-        prepared.model,
-        prepared.args,
-        [probe],
-        select=select,
-        fastpath=options.fastpath,
-        name=recipe.name,
-        meta=meta,
-        **run,
-    )
-
-
 def _setting(options: Options, train: bool, targets: bool) -> Setting:
     from hookcli.prepare import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
@@ -160,7 +148,6 @@ def _setting(options: Options, train: bool, targets: bool) -> Setting:
         raise UsageError(f"--dtype {options.dtype}: a model's dtype is a floating-point one, such as bfloat16")
     if options.fill not in FILLS:
         raise UsageError(unknown("--fill", options.fill, FILLS))
-    train = train if options.train is None else options.train
     return Setting(
         inputs=tuple(parse_input(text) for text in options.input),
         batch=options.batch_size,
