@@ -115,7 +115,7 @@ def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
     """What a report's `meta` says of a run: versions, device, dtype, mode, input shapes."""
     tensors: list[Tensor] = [*model.parameters(), *(t for _, t in tree.leaves(inputs)), torch.empty(0)]
     tensor = tensors[0]
-    shapes = ["x".join(map(str, t.shape)) for _, t in tree.leaves(inputs)]
+    shapes = [tree.shape_text(t) for _, t in tree.leaves(inputs)]
     return {
         "torch": torch.__version__,
         "device": str(tensor.device),

@@ -70,7 +70,7 @@ class Site:
     module: nn.Module
     calls: int = 0
     recomputed: int = 0
-    open: list[tuple[int, int, Undo]] = field(default_factory=list)
+    open: list[tuple[int, int, bool, Undo]] = field(default_factory=list)
 
 
 def in_backward() -> bool:

@@ -58,7 +58,7 @@ def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None
 
 def _given(frame: FrameType) -> str:
     args, kwargs = frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {})
-    shapes = ["x".join(map(str, t.shape)) or "scalar" for _, t in tree.arguments(args, kwargs)]
+    shapes = [tree.shape_text(t) for _, t in tree.arguments(args, kwargs)]
     return f" on input {', '.join(shapes)}" if shapes else ""
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Column, Report, Row, TensorStats
 
+_SIZES = ("params", "trainable")
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -41,10 +43,15 @@ def deepest(report: Report) -> int:
 
 def fitting_depth(report: Report, lines: int) -> float:
     """The greatest depth at which the folded report has at most `lines` rows; at least 1. math.inf: all of it fits."""
-    if len(report.rows) <= lines:
+    if len(report.rows) <= lines or not _has_names(report):
         return math.inf
     levels = range(deepest(report), 1, -1)
     return next((depth for depth in levels if len(fold(report, depth).rows) <= lines), 1)
+
+
+def _has_names(report: Report) -> bool:
+    """Whether rows are places in a model; a list of models has nothing to group by."""
+    return any(column.name == "fqn" for column in report.columns)
 
 
 def fold(report: Report, depth: float) -> Report:
@@ -52,24 +59,34 @@ def fold(report: Report, depth: float) -> Report:
 
     A module at the limit keeps its own figures, and a `note` where something below it is not finite. Parameters have
     no row above them, so those below the limit are merged into one; modules below a container that was never called
-    itself likewise. `merged` counts the rows that a row stands for where they are more than one.
+    itself likewise: the statistics of the innermost, the costs of the outermost, which include those of their parts.
+    `merged` counts the rows that a row stands for where they are more than one.
     """
-    if math.isinf(depth):
+    if math.isinf(depth) or not _has_names(report):
         return report
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[str, list[Row]] = defaultdict(list)
     present = {row.fqn for row in report.rows}
     parents = {row.fqn.rpartition(".")[0] for row in report.rows}
+    costs = any("macs" in row.values for row in report.rows)
     for row in report.rows:
         owner = ".".join(row.fqn.split(".")[: int(depth)]) if depth_of(row) > depth else row.fqn
         if owner == row.fqn:
             groups.setdefault(_identity(row), []).append(row)
         elif owner in present:
             hidden[owner].append(row)
-        elif row.fqn not in parents:
+        elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), ""), []).append(row)
     rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
     return replace(report, rows=rows)
+
+
+def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
+    """Whether a row between `owner` and this one holds its costs already."""
+    while (fqn := fqn.rpartition(".")[0]) and fqn != owner:
+        if fqn in present:
+            return True
+    return False
 
 
 def _identity(row: Row) -> tuple[Any, ...]:
@@ -85,11 +102,19 @@ def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
             if key in values and any(row.get(key) != values[key] for row in rows):
                 values[key] = None
         if "macs" in values:
-            values["macs"] = sum(row["macs"] or 0 for row in rows)
+            values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
     if note := _note(below, fqn):
         values["note"] = note
     stats = [row.stats for row in rows if row.stats]
     return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
+
+
+def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
+    """MACs of every call, parameters of every module once; None where none is known."""
+    once = {row.fqn: row for row in reversed(rows) if row["params"] is not None}.values()
+    known = [row["macs"] for row in rows if row["macs"] is not None]
+    sums: dict[str, int | None] = {key: sum(row[key] for row in once) if once else None for key in _SIZES}
+    return sums | {"macs": sum(known) if known else None}
 
 
 def _note(below: Iterable[Row], fqn: str) -> str | None:
@@ -128,4 +153,11 @@ def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
 
     valued = [row for row in rows if not missing(row.get(name))]
     rest = [row for row in rows if missing(row.get(name))]
-    return sorted(valued, key=lambda row: row[name], reverse=descending) + rest
+    return sorted(valued, key=lambda row: _rank(row[name]), reverse=descending) + rest
+
+
+def _rank(value: Any) -> Any:
+    """What a value is sorted by: shapes by their number of elements, of several shapes by the sum."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return sum(map(_rank, value)) if value and isinstance(value[0], (list, tuple)) else math.prod(value)

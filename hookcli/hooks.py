@@ -31,6 +31,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
     register_module_parameter_registration_hook,
 )
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -38,7 +39,7 @@ from hookcli import tree
 from hookcli.errors import PluginError, UsageError
 from hookcli.events import Alias, Callback, HookEvent, HookKind, Site, in_backward
 
-__all__ = ["HookEvent", "HookKind", "HookSession", "Select", "parameters_on_meta"]
+__all__ = ["HookEvent", "HookKind", "HookSession", "Select", "parameters_on_meta", "selects_parameter"]
 
 T = TypeVar("T")
 
@@ -56,6 +57,8 @@ class HookSession:
     def __init__(self, model: nn.Module, *, select: Select | None = None, fastpath: bool = True) -> None:
         self.model = model
         self.passes = 0
+        self.parameters: dict[str, nn.Parameter] = {}
+        self.hooked_parameters: set[str] = set()
         self._fastpath = fastpath
         self._select = select
         self._stack = ExitStack()
@@ -104,11 +107,14 @@ class HookSession:
         """After a parameter's `.grad` was added to; `event.grad` is `.grad`. Tied parameters fire once."""
         if not self._callbacks[HookKind.POST_ACCUMULATE_GRAD]:
             for fqn, parameter in self.model.named_parameters():
-                owner = self.model.get_submodule(fqn.rpartition(".")[0])
-                if parameter.requires_grad and (self._select is None or self._select(fqn, owner)):
+                if not selects_parameter(self._select, self.model, fqn):
+                    continue
+                self.parameters[fqn] = parameter
+                if parameter.requires_grad and not is_lazy(parameter):
                     # The closure must not hold the parameter: it would outlive even the garbage collector.
                     hook = partial(self._accumulated, fqn)
                     self._stack.enter_context(parameter.register_post_accumulate_grad_hook(hook))
+                    self.hooked_parameters.add(fqn)
         self._callbacks[HookKind.POST_ACCUMULATE_GRAD].append(callback)
 
     # What a probe may ask about the run.
@@ -125,8 +131,8 @@ class HookSession:
         self._callbacks[kind].append(callback)
 
     def _hook_modules(self) -> None:
-        layers = [m for m in self.model.modules() if isinstance(m, nn.TransformerEncoderLayer)]
-        fused = {id(part) for layer in layers for part in layer.modules()}
+        layers = [m for m in self.model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
+        fused = {id(part) for layer in layers for part in layer.modules()} if self._fastpath else set()
         for fqn, module in self.model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
@@ -166,7 +172,7 @@ class HookSession:
                 ) from error
 
     def _before(self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        again = in_backward()
+        again = in_backward() and site.calls > site.recomputed
         if again:
             call, index = site.recomputed, -1
             site.recomputed += 1
@@ -176,7 +182,7 @@ class HookSession:
             self._began += 1
             self._emit(HookEvent(HookKind.FORWARD_PRE, site.fqn, module, call, index, args, kwargs))
         undo = tree.Undo()
-        site.open.append((call, index, undo))
+        site.open.append((call, index, again, undo))
         if not (self._callbacks[HookKind.TENSOR_GRAD_INPUT] and torch.is_grad_enabled()):
             return None
         return tree.replace_arguments(args, kwargs, partial(self._watch_input, site, call), undo)
@@ -184,9 +190,9 @@ class HookSession:
     def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         if not site.open:  # the session began while the module was running
             return None
-        call, index, undo = site.open.pop()
+        call, index, again, undo = site.open.pop()
         undo()
-        if not in_backward():
+        if not again:
             self._emit(HookEvent(HookKind.FORWARD, site.fqn, module, call, index, args, kwargs, output))
         if not (self._watches_gradients() and torch.is_grad_enabled()):
             return None
@@ -238,6 +244,13 @@ class HookSession:
     def _remove_tensor_hooks(self) -> None:
         for handle in self._tensor_handles:
             handle.remove()
+
+
+def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:
+    """Whether a parameter is watched: by its own name or by that of its module."""
+    owner_fqn = fqn.rpartition(".")[0]
+    owner = model.get_submodule(owner_fqn)
+    return select is None or select(fqn, owner) or select(owner_fqn, owner)
 
 
 def parameters_on_meta() -> AbstractContextManager[Any]:

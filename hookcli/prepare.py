@@ -123,7 +123,7 @@ def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[A
         example = recipe.example(model) if recipe.example else None
         if example is None:
             raise UsageError(f"{recipe.name}: say what it takes, for example --input {_guess(model)}")
-        shapes = ["x".join(map(str, x.shape)) for _, x in tree.leaves(example)]
+        shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
         return tuple(tree.replace(example, lambda path, x: _cast(x, setting))), f"{', '.join(shapes)} (its example)"
     tensors = [
         make_tensor(spec, setting.fill, setting.dtype, setting.device, setting.seed + number)

@@ -49,7 +49,7 @@ def shape(value: Any) -> str:
         return "-"
     if value and isinstance(value[0], (list, tuple)):
         return ", ".join(shape(part) for part in value)
-    return "x".join(map(str, value)) or "scalar"
+    return "x".join("*" if size < 0 else str(size) for size in value) or "scalar"
 
 
 def cell(row: Row, name: str) -> str:

@@ -38,6 +38,18 @@ def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tupl
 Change = Callable[[str, Tensor], Tensor]
 
 
+def shape_of(tensor: Tensor) -> list[int]:
+    """The tensor's shape; -1 for the sizes of a nested tensor that differ between its parts."""
+    if not tensor.is_nested:
+        return list(tensor.shape)
+    return [tensor.size(0)] + [-1] * (tensor.dim() - 1)
+
+
+def shape_text(tensor: Tensor) -> str:
+    """10x3x224x224; `*` for a size that varies."""
+    return "x".join("*" if size < 0 else str(size) for size in shape_of(tensor)) or "scalar"
+
+
 class Undo(list[tuple[Any, Any, Any, Any]]):
     """What was put into lists and mappings: (container, key, was, is). Calling it puts the old items back."""
 
@@ -81,7 +93,10 @@ def replace(value: Any, change: Change, path: str = "", depth: int = 0, undo: Un
                 undo.append((value, key, was, now))
                 value[key] = now
         return value
-    return _rebuilt(value, new)
+    try:
+        return _rebuilt(value, new)
+    except Exception:  # a container that can't be copied stays as it is, and its tensors unwatched
+        return value
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
+from hookcli.tree import shape_of
 
 
 class Probe(ABC):
@@ -26,6 +27,8 @@ class Probe(ABC):
     needs_backward: bool = False
     needs_input_grad: bool = False
     """Whether the model's own inputs must require grad, so that gradients reach them."""
+    watches_parameters: bool = False
+    """Whether its rows are parameters rather than modules."""
     values: bool = True
     """Whether the numbers in the tensors matter. Where they don't, the model may run on the meta device."""
     fastpath: bool = True
@@ -74,8 +77,12 @@ class StatsProbe(Probe):
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
         """Reduce the tensor into a row. A later one of the same key takes its place."""
-        row = values | {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-        self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
+        row = values | {"shape": shape_of(tensor), "dtype": str(tensor.dtype).removeprefix("torch.")}
+        try:
+            self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
+        except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
+            reason = f"can't be reduced ({row['dtype']}, {type(error).__name__})"
+            self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
 
     def skip(self, fqn: str, reason: str, path: str = "") -> None:
         """Note once that something could not be measured."""

@@ -42,6 +42,7 @@ class GradsProbe(StatsProbe):
         super().__init__()
         self.of = of
         self.needs_input_grad = of == "inputs"
+        self.watches_parameters = of == "parameters"
         self._expected: dict[tuple[str, int, str], str] = {}
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
@@ -88,7 +89,7 @@ class GradsProbe(StatsProbe):
         for path, tensor in _differentiable(tree.arguments(event.args, event.kwargs)):
             why = "no gradient reached it" if tensor.requires_grad else "does not require grad"
             self._expected[event.fqn, event.call, path] = f"input: {why}"
-            self._versions[event.fqn, event.call, path] = tensor._version
+            self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else tensor._version
 
     def _notice_in_place(self, event: HookEvent) -> None:
         for path, tensor in tree.arguments(event.args, event.kwargs):
@@ -108,10 +109,18 @@ class GradsProbe(StatsProbe):
         assert self.session is not None
         measured = {values["fqn"] for values, _ in self._taken.values()}
         return [
-            Skipped(fqn, "no gradient reached it" if parameter.requires_grad else "frozen (requires_grad=False)")
-            for fqn, parameter in self.session.model.named_parameters()
+            Skipped(fqn, self._why_without(fqn, parameter.requires_grad))
+            for fqn, parameter in self.session.parameters.items()
             if fqn not in measured
         ]
+
+    def _why_without(self, fqn: str, requires_grad: bool) -> str:
+        assert self.session is not None
+        if not requires_grad:
+            return "frozen (requires_grad=False)"
+        if fqn not in self.session.hooked_parameters:
+            return "lazy: it takes no hook before its module has run once"
+        return "no gradient reached it"
 
 
 def _differentiable(leaves: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

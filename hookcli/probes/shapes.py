@@ -15,6 +15,7 @@ from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.base import Probe, never_called
 from hookcli.report import Column, Row, Skipped
+from hookcli.tree import shape_of
 
 
 class _Counter(FlopCounterMode):
@@ -80,15 +81,17 @@ class ShapesProbe(Probe):
         Column("macs", "MACs", "multiply-accumulates"),
     )
 
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, int], _Call] = {}
+
     def attach(self, session: HookSession) -> None:
         self.session = session
-        self._calls: dict[tuple[str, int], _Call] = {}
         self._counter = session.enter_context(_Counter())
         session.forward_pre(self._enter)
         session.forward(self._leave)
 
     def _enter(self, event: HookEvent) -> None:
-        inputs = [list(tensor.shape) for _, tensor in tree.arguments(event.args, event.kwargs)]
+        inputs = [shape_of(tensor) for _, tensor in tree.arguments(event.args, event.kwargs)]
         assert event.module is not None
         call = _Call(event.fqn, event.module, event.call, event.index, inputs, self._counter.macs)
         self._calls[event.fqn, event.call] = call
@@ -97,7 +100,7 @@ class ShapesProbe(Probe):
         call = self._calls[event.fqn, event.call]
         call.macs = self._counter.macs - call.started
         call.outputs = [
-            (path, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            (path, shape_of(tensor), str(tensor.dtype).removeprefix("torch."))
             for path, tensor in tree.leaves(event.output)
         ]
 
@@ -130,7 +133,12 @@ class ShapesProbe(Probe):
         model = self.session.model
         params, trainable = count_parameters(model)
         size = sum(p.numel() * p.element_size() for p in model.parameters() if not is_lazy(p))
-        return {"params": params, "trainable": trainable, "param_bytes": size, "macs": self._counter.macs}
+        return {"params": params, "trainable": trainable, "param_bytes": size, "macs": self._forward_macs()}
+
+    def _forward_macs(self) -> int:
+        """Of one forward of the model; the counter runs on through a backward pass and further passes."""
+        root = self._calls.get(("", 0))
+        return self._counter.macs if root is None or root.macs is None else root.macs
 
     def skipped(self) -> list[Skipped]:
         unknown = self._counter.unknown | set(getattr(self._counter, "_unsupported_ops", ()))
