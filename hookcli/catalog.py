@@ -19,6 +19,7 @@ from typing import Any
 
 # Where a model has no size of its own: any video model takes 16 frames, and detectors resize what they get.
 _FRAMES = 16
+_FORMAT = 1  # of the cache; a change of what is read asks for a new number
 _DETECTION_SIZE = 320
 
 
@@ -59,7 +60,8 @@ def installed_version() -> str:
 @cache
 def _entries(folder: str) -> dict[str, ModelEntry]:
     sources = [Path(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(".py")]
-    stamp = f"{len(sources)}-{max((s.stat().st_mtime_ns for s in sources), default=0)}"
+    newest = max((s.stat().st_mtime_ns for s in sources), default=0)
+    stamp = f"{_FORMAT}-{installed_version()}-{len(sources)}-{newest}"
     cached = _cache_file()
     with suppress(OSError, ValueError, KeyError, TypeError):
         saved = json.loads(cached.read_text("utf-8"))

@@ -10,20 +10,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli import failure, losses, registry, tree
-from hookcli.errors import HookcliError, ModelError, UsageError
+from hookcli.errors import HookcliError, ModelError, PluginError, UsageError, unknown
 from hookcli.hooks import HookSession, Select
 from hookcli.probes.base import Probe
 from hookcli.report import Report
 
 Loss = Callable[[Any], Tensor]
+VECTORS = ("ones", "randn")
 
 
 def capture(
     model: nn.Module,
     inputs: Any,
-    probes: Sequence[str | Probe] = ("shapes",),
+    probes: str | Sequence[str | Probe] = ("shapes",),
     *,
     loss: str | Loss | None = None,
     backward_vector: str | None = None,
@@ -44,7 +46,8 @@ def capture(
     Raises ModelError where the model fails; its `reports` hold what was seen until then. A KeyboardInterrupt passes
     through, with the same in its attribute `reports`.
     """
-    chosen = [_probe(p) for p in probes]
+    _check(model, loss, backward_vector)
+    chosen = _probes(probes)
     args, kwargs = _arguments(inputs)
     backward = any(p.needs_backward for p in chosen)
     described = {**describe_run(model, inputs), **(meta or {})}
@@ -52,12 +55,13 @@ def capture(
     described["fastpath"] = fastpath
     finish = partial(_reports, chosen, name or type(model).__name__, described)
     started = time.perf_counter()
+    if backward:  # from here on, not through the caller's own graph
+        args, kwargs = tree.replace((args, kwargs), _detached)
     with _preserved(model, inputs, backward), HookSession(model, select=select, fastpath=fastpath) as session:
         if watch_session:
             watch_session(session)
         try:
-            for probe in chosen:
-                probe.attach(session)
+            _attach(chosen, session)
             if any(p.needs_input_grad for p in chosen):
                 args, kwargs = tree.replace((args, kwargs), _requiring_grad)
                 described["input_requires_grad"] = True
@@ -73,8 +77,10 @@ def capture(
         except KeyboardInterrupt as error:
             error.reports = finish(started, complete=False)  # type: ignore[attr-defined]
             raise
-        except Exception as error:
-            raise ModelError(failure.explain(error, model), finish(started, complete=False)) from error
+        except (Exception, SystemExit) as error:
+            said = failure.explain(error, model)
+            described["error"] = said.partition("\n")[0]
+            raise ModelError(said, finish(started, complete=False)) from error
         return finish(started, complete=True)
 
 
@@ -93,7 +99,7 @@ class Watch:
 @contextmanager
 def watch(
     model: nn.Module,
-    probes: Sequence[str | Probe] = ("activations",),
+    probes: str | Sequence[str | Probe] = ("activations",),
     *,
     select: Select | None = None,
     fastpath: bool = True,
@@ -101,13 +107,13 @@ def watch(
 ) -> Iterator[Watch]:
     """Look at a model while code of one's own runs it, for example around a training step.
 
-    Nothing is reset afterwards but the hooks: what the step did to the model stays done.
+    Nothing is reset afterwards but the hooks: what the step did to the model stays done. Rows grow with the number of
+    forwards; of several backward passes the last one's gradients are kept. So watch a step, not a whole training.
     """
-    chosen = [_probe(p) for p in probes]
+    chosen = _probes(probes)
     fastpath = fastpath and all(p.fastpath for p in chosen)
     with HookSession(model, select=select, fastpath=fastpath) as session:
-        for probe in chosen:
-            probe.attach(session)
+        _attach(chosen, session)
         yield Watch(session, chosen, name or type(model).__name__, describe_run(model, ()) | {"fastpath": fastpath})
 
 
@@ -125,11 +131,35 @@ def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
     }
 
 
-def _probe(probe: str | Probe) -> Probe:
-    if isinstance(probe, Probe):
-        return probe
-    made: Probe = registry.load("probes", probe)()
-    return made
+def _check(model: nn.Module, loss: Any, vector: str | None) -> None:
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"capture needs an nn.Module, not {type(model).__name__}")
+    if isinstance(loss, str) and loss not in losses.NAMED:
+        raise UsageError(unknown("loss", loss, losses.NAMED))
+    if vector is not None and vector not in VECTORS:
+        raise UsageError(unknown("backward_vector", vector, VECTORS))
+
+
+def _probes(probes: str | Probe | Sequence[str | Probe]) -> list[Probe]:
+    named = [probes] if isinstance(probes, (str, Probe)) else probes
+    return [p if isinstance(p, Probe) else registry.load("probes", p)() for p in named]
+
+
+def _attach(probes: Sequence[Probe], session: HookSession) -> None:
+    for probe in probes:
+        with _blaming(probe):
+            probe.attach(session)
+
+
+@contextmanager
+def _blaming(probe: Probe) -> Iterator[None]:
+    """An error of a probe is the probe's, not the model's."""
+    try:
+        yield
+    except HookcliError:
+        raise
+    except Exception as error:
+        raise PluginError(f"probe {probe.name!r} failed: {type(error).__name__}: {error}") from error
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -181,6 +211,10 @@ def _what(value: Any) -> str:
     return f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
+def _detached(path: str, x: Tensor) -> Tensor:
+    return x.detach().requires_grad_(x.requires_grad)
+
+
 def _requiring_grad(path: str, x: Tensor) -> Tensor:
     """A copy that requires grad and is not a leaf, so that the model may still write into it."""
     if not (x.is_floating_point() or x.is_complex()):
@@ -199,7 +233,11 @@ def _reports(
     probes: Sequence[Probe], name: str, meta: dict[str, Any], started: float, *, complete: bool
 ) -> list[Report]:
     meta = {**meta, "seconds": time.perf_counter() - started, "complete": complete}
-    return [probe.report(name, meta) for probe in probes]
+    reports = []
+    for probe in probes:
+        with _blaming(probe):
+            reports.append(probe.report(name, meta))
+    return reports
 
 
 @contextmanager
@@ -207,7 +245,7 @@ def _preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
     """Put gradients, buffers and random number generators back as they were."""
     tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
     devices = {t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}
-    buffers = [(m, n, b, b.clone()) for m in model.modules() for n, b in m._buffers.items() if b is not None]
+    buffers = [(m, dict(m._buffers), _values(m)) for m in model.modules()]
     grads = [(p, p.grad) for p in model.parameters()] if backward else []
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([]))
@@ -220,8 +258,20 @@ def _preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
         finally:
             for parameter, grad in grads:
                 parameter.grad = grad
-            for module, name, buffer, value in buffers:
-                module._buffers[name] = buffer
-                # Batch normalization changes its buffers without a trace in their version. `.data` leaves none either,
-                # so that a graph of the caller's that holds the buffer can still run backward.
-                buffer.data.copy_(value)
+            for module, table, values in buffers:
+                module._buffers.clear()
+                module._buffers.update(table)
+                for name, value in values.items():
+                    _put_back(module._buffers[name], value)
+
+
+def _values(module: nn.Module) -> dict[str, Tensor]:
+    """Copies of a module's buffers; those of lazy modules have no values yet."""
+    return {n: b.clone() for n, b in module._buffers.items() if b is not None and not is_lazy(b) and not b.is_meta}
+
+
+def _put_back(buffer: Tensor | None, value: Tensor) -> None:
+    # Batch normalization changes its buffers without a trace in their version, so the values are compared. `.data`
+    # leaves no trace either: a graph of the caller's that holds the buffer can still run backward.
+    if buffer is not None and not torch.equal(buffer, value):
+        buffer.data.copy_(value)

@@ -41,7 +41,9 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or "(no message)"
+    """The first line, and of a heading (`Error(s) in loading state_dict for X:`) what comes under it, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["(no message)"]
+    return f"{lines[0]} {lines[1][:200]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
 
 
 def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None:

@@ -97,10 +97,9 @@ def _identity(row: Row) -> tuple[Any, ...]:
 def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     values = dict(rows[0].values)
     if len(rows) > 1:
-        values |= {"fqn": fqn, "merged": len(rows)}
-        for key in ("shape", "input_shape", "output_shape", "dtype", "type", "path"):
-            if key in values and any(row.get(key) != values[key] for row in rows):
-                values[key] = None
+        # What differs between the rows, and is not known to merge, is not shown: it would be the first one's.
+        differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
+        values |= dict.fromkeys(differing - {"index"}) | {"fqn": fqn, "merged": len(rows)}
         if "macs" in values:
             values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
     if note := _note(below, fqn):
@@ -153,7 +152,12 @@ def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
 
     valued = [row for row in rows if not missing(row.get(name))]
     rest = [row for row in rows if missing(row.get(name))]
-    return sorted(valued, key=lambda row: _rank(row[name]), reverse=descending) + rest
+
+    def rank(row: Row) -> Any:
+        """Zeros as the share that the table shows: the deadest first, not the largest."""
+        return row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
+
+    return sorted(valued, key=rank, reverse=descending) + rest
 
 
 def _rank(value: Any) -> Any:

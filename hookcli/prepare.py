@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,10 +39,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model and the positional arguments to call it with."""
+    """A model and the arguments to call it with, positional or by keyword."""
 
     model: nn.Module
-    args: tuple[Any, ...]
+    inputs: tuple[Any, ...] | dict[str, Any]
     described: str
     """The input in words: 2x3x224x224, or with targets for a detector in training."""
     remark: str | None = None
@@ -55,7 +54,7 @@ def parse_device(name: str) -> torch.device:
         device = torch.device(name)
         if device.type != "meta":
             torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except Exception as error:  # each backend fails in its own way
         raise UsageError(f"--device {name}: not there; there is {', '.join(_devices())}") from error
     return device
 
@@ -69,31 +68,41 @@ def _devices() -> list[str]:
 def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     """Build the model, fill and cast it, and make its input. Raises ModelError where its own code fails."""
     torch.manual_seed(setting.seed)
-    model = _built(recipe, setting.device)
-    remark = _load(recipe, model, setting) if setting.weights else None
-    model.train(setting.train)
-    if setting.dtype != torch.float32:
-        model.to(dtype=setting.dtype)
-    model.to(setting.device)
+    published = bool(setting.weights) and not is_file(str(setting.weights))
+    if published and recipe.build_filled is None:
+        known = "only torchvision models have published weights; give a file (.pt, .safetensors)"
+        raise UsageError(f"--weights {setting.weights}: {known}")
+    if published and setting.device != META:
+        assert recipe.build_filled is not None
+        model, remark = _call(recipe.build_filled, recipe.name), None
+    else:  # for shapes published weights need not be on disk
+        model = _built(recipe, setting.device)
+        file = None if published else setting.weights
+        remark = fill(model, read_state(file), setting.strict, file) if file else None
     try:
-        args, described = _inputs(recipe, model, setting)
-    except (RuntimeError, MemoryError) as error:
-        raise ModelError(f"making the input of {recipe.name} failed: {failure.describe(error)}") from error
-    return Prepared(model, args, described, remark)
+        model.train(setting.train)
+        if setting.dtype != torch.float32:
+            model.to(dtype=setting.dtype)
+        model.to(setting.device)
+        inputs, described = _inputs(recipe, model, setting)
+    except (RuntimeError, MemoryError, TypeError, OverflowError, ValueError) as error:
+        raise ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(error)}") from error
+    return Prepared(model, inputs, described, remark)
 
 
 def _built(recipe: Recipe, device: torch.device) -> nn.Module:
     if device != META:
         return _call(recipe.build, recipe.name)
-    ways: list[Callable[[], Any]] = [partial(torch.device, "meta"), parameters_on_meta, nullcontext]
-    for way in ways[:-1]:
+    ways: list[Callable[[], Any]] = [partial(torch.device, "meta"), parameters_on_meta]
+    for way in ways:
         try:
             with way():
                 return recipe.build()
         except HookcliError:
             raise
-        except Exception:  # reads a value while it is built: try the next way, and let the last one speak
-            continue
+        except (Exception, SystemExit) as error:  # a model that reads a value while it is built: try the next way
+            if not runs_only_for_real(error):
+                break
     return _call(recipe.build, recipe.name)
 
 
@@ -102,29 +111,20 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
         return build()
     except HookcliError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"building {name} failed: {failure.describe(error)}") from error
 
 
-def _load(recipe: Recipe, model: nn.Module, setting: Setting) -> str | None:
-    """Fill the model. On the meta device a file is only compared, and published weights need not be on disk."""
-    name = str(setting.weights)
-    if is_file(name):
-        return fill(model, read_state(name), setting.strict, name)
-    if recipe.state is None:
-        known = "only torchvision models have published weights; give a file (.pt, .safetensors)"
-        raise UsageError(f"--weights {name}: {known}")
-    return fill(model, recipe.state(), setting.strict, name) if setting.device != META else None
-
-
-def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...], str]:
+def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
     specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch)
     if specs is None:
         example = recipe.example(model) if recipe.example else None
         if example is None:
             raise UsageError(f"{recipe.name}: say what it takes, for example --input {_guess(model)}")
         shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
-        return tuple(tree.replace(example, lambda path, x: _cast(x, setting))), f"{', '.join(shapes)} (its example)"
+        if setting.batch:
+            raise UsageError(f"--batch-size: {recipe.name} brings its own example input; give --input instead")
+        return tree.replace(example, lambda path, x: _cast(x, setting)), f"{', '.join(shapes)} (its example)"
     tensors = [
         make_tensor(spec, setting.fill, setting.dtype, setting.device, setting.seed + number)
         for number, spec in enumerate(specs)
@@ -153,6 +153,12 @@ def _guess(model: nn.Module) -> str:
 
 def runs_only_for_real(error: BaseException) -> bool:
     """Whether a failure on the meta device is the device's: the model reads values, or an operator has no meta form."""
-    cause = error.__cause__ or error
-    text = f"{type(cause).__name__} {cause}".lower()
-    return isinstance(cause, NotImplementedError) or "meta" in text or "data-dependent" in text or ".item()" in text
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause).lower()
+        if isinstance(cause, NotImplementedError) or any(
+            word in text for word in ("meta", "data-dependent", ".item()")
+        ):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False

@@ -25,7 +25,7 @@ def number(value: float | None) -> str:
         return "inf" if value > 0 else "-inf"
     if value == 0:
         return "0"
-    size = abs(value)
+    size = float(f"{abs(value):.3e}")  # rounded, so that 0.99999 is 1.000 and not 1.0000
     if not 1e-3 <= size < 1e5:
         return f"{value:.3e}"
     return f"{value:.{max(0, 3 - math.floor(math.log10(size)))}f}"
@@ -188,7 +188,7 @@ def skipped_line(report: Report, most: int = 3) -> str:
     """What was not measured, grouped by reason, with an example of each; `most` reasons."""
     reasons: dict[str, dict[str, None]] = {}
     for item in report.skipped:
-        reasons.setdefault(item.reason, {})[item.fqn or "(model)"] = None
+        reasons.setdefault(item.reason, {})[f"{item.fqn or '(model)'} {item.path}".rstrip()] = None
     said = []
     for reason, names in list(reasons.items())[:most]:
         rest = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import hookcli
 from hookcli.engine import capture, watch
-from hookcli.errors import ModelError, UsageError
+from hookcli.errors import ModelError, PluginError, UsageError
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.activations import ActivationsProbe
 
@@ -117,6 +117,69 @@ def test_a_probe_of_ones_own_takes_the_same_way() -> None:
 
     report = capture(Hand(), torch.ones(1, 2), [Biggest()])[0]
     assert (report.probe, len(report.rows)) == ("biggest", 4)
+
+
+def test_costs_are_those_of_one_forward_whatever_else_runs() -> None:
+    model, x = Hand(), torch.ones(5, 2)
+    alone = capture(model, x, "shapes")[0].totals["macs"]
+    assert capture(model, x, ["shapes", "grads"], passes=2)[0].totals["macs"] == alone == 30
+
+
+def test_the_callers_graph_and_gradients_are_left_alone() -> None:
+    model, leaf = Hand(), torch.ones(1, 2, requires_grad=True)
+    h = leaf * 2
+    capture(model, h, ["grads"], loss="sum")
+    assert leaf.grad is None
+    h.sum().backward()
+    assert torch.equal(leaf.grad, 2 * torch.ones(1, 2))  # type: ignore[arg-type]
+
+
+def test_buffers_that_are_lazy_overlapping_or_set_in_forward() -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LazyBatchNorm1d()
+            self.register_buffer("wide", torch.ones(1).expand(4))
+            self.register_buffer("last", None)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.last = x
+            return self.norm(x)
+
+    model = Keeps()
+    capture(model, torch.randn(3, 4), ["activations"])
+    assert model.last is None and model.wide.shape == (4,)
+
+
+def test_a_failing_probe_is_the_probes_fault() -> None:
+    class Bad(ActivationsProbe):
+        name = "bad"
+
+        def rows(self) -> list[Any]:
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(PluginError, match=r"probe .bad. failed: ZeroDivisionError: mine"):
+        capture(Hand(), torch.ones(1, 2), [Bad()])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"loss": "nll"}, "unknown loss 'nll'"), ({"backward_vector": "zeros"}, "unknown backward_vector 'zeros'")],
+)
+def test_names_are_checked_before_the_run(settings: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        capture(Hand(), torch.ones(1, 2), "grads", **settings)
+    with pytest.raises(UsageError, match=r"needs an nn\.Module, not int"):
+        capture(3, torch.ones(1, 2))  # type: ignore[arg-type]
+
+
+def test_a_padding_mask_makes_nested_tensors_on_the_fused_path() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).eval()
+    mask = torch.tensor([[False, False, True], [False, True, True]])
+    report = capture(model, {"src": torch.randn(2, 3, 8), "src_key_padding_mask": mask}, ["activations"])[0]
+    inner = next(row for row in report.rows if row.fqn == "layers.0")
+    assert inner["shape"] == [2, -1, -1] and inner["numel"] == 3 * 8
 
 
 def test_importing_hookcli_is_lazy() -> None:

@@ -67,6 +67,40 @@ def test_parameters_merge_by_name_and_a_lone_one_keeps_its_own() -> None:
     assert sum(row["numel"] for row in folded.rows) == 20
 
 
+def shape_row(fqn: str, params: int | None, macs: int | None, call: int = 0) -> Row:
+    values = {"fqn": fqn, "type": "T", "depth": fqn.count(".") + 1, "call": call, "index": 0, "path": ""}
+    return Row(values | {"output_shape": [1], "params": params, "trainable": params, "macs": macs})
+
+
+def test_costs_below_a_container_that_never_ran_are_those_of_the_outermost() -> None:
+    """`list` has no row. list.0 costs 30 of which 20 in its part; list.1 runs twice."""
+    rows = [shape_row("list.0", 9, 30), shape_row("list.0.a", 5, 20), shape_row("list.1", 4, 7),
+            shape_row("list.1", 4, 8, call=1)]  # fmt: skip
+    (row,) = fold(report(*rows), 1).rows
+    assert (row.fqn, row["params"], row["trainable"], row["macs"], row["depth"]) == ("list", 13, 13, 45, 1)
+    (row,) = fold(report(shape_row("list.0", 1, None), shape_row("list.1", 2, None)), 1).rows
+    assert row["macs"] is None
+
+
+def test_a_column_that_is_not_known_to_merge_is_not_shown_for_a_group() -> None:
+    rows = [Row({"fqn": "relu", "call": n, "path": "", "dead": 10 * n, "units": 5}) for n in range(3)]
+    (row,) = fold(report(*rows), 1).rows
+    assert (row["dead"], row["units"], row["call"], row["merged"]) == (None, 5, None, 3)
+
+
+def test_a_list_without_places_is_never_folded() -> None:
+    models = Report("models", "torchvision", (Column("name", "Model"),), [Row({"name": str(n)}) for n in range(99)])
+    assert fitting_depth(models, 10) == math.inf and fold(models, 1) is models
+
+
+def test_zeros_sort_by_share_and_shapes_by_size() -> None:
+    rows = [module("big", found=stats(1000, 1.0, zeros=20)), module("small", found=stats(10, 1.0, zeros=9))]
+    assert [r.fqn for r in arranged(report(*rows), View(sort="-zeros")).rows] == ["small", "big"]
+    rows = [Row({"fqn": "a", "s": [[2, 3], [4]]}), Row({"fqn": "b", "s": [3]}), Row({"fqn": "c", "s": None})]
+    sized = Report("shapes", "net", (Column("fqn", "Layer"), Column("s", "S")), rows)
+    assert [r.fqn for r in arranged(sized, View(sort="s")).rows] == ["b", "a", "c"]
+
+
 def test_the_depth_that_fits() -> None:
     rows = [module(f"a{i}") for i in range(5)] + [module(f"a{i}.b{j}") for i in range(5) for j in range(4)]
     assert fitting_depth(report(*rows), 100) == math.inf

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from hookcli.errors import PluginError, UsageError
-from hookcli.events import HookEvent, HookKind
+from hookcli.events import HookEvent
 from hookcli.hooks import HookSession, parameters_on_meta
 
 
@@ -203,10 +203,6 @@ def test_outputs_without_tensors_pass_through() -> None:
         session.output_grad(lambda event: None)
         session.input_grad(lambda event: None)
         assert model(torch.ones(1, 3)) is None
-
-
-def test_kinds_have_names_of_their_own() -> None:
-    assert len({str(kind) for kind in HookKind}) == len(HookKind)
 
 
 def test_a_session_may_begin_while_a_module_runs() -> None:

@@ -143,7 +143,7 @@ def test_hooks_change_nothing(names: list[str], probe: str, train: bool, seed: i
     with watch(model, [make()]) as seen:
         found = run(model, x, grad=grad)
     assert equal(expected, found)
-    assert hooks_on(model) == hooks_on(copy.deepcopy(model)) and sum(hooks_on(model).values()) == 0
+    assert sum(hooks_on(model).values()) == 0
     assert seen.reports()[0].rows
 
 

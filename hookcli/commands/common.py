@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -35,12 +37,13 @@ def inspect_model(
     """Run a probe on a model and write its report. `train` is the command's default mode; `run` goes to `capture`."""
     output = Output(options)  # finds a wrong format or folder before the work, not after
     try:
-        with Progress(options.quiet) as progress, short_warnings(options):
+        # stdout is the report's alone: what the model prints goes to stderr.
+        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
             progress.stage("importing torch")
             import torch
 
             if options.threads:
-                torch.set_num_threads(options.threads)
+                torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
             output.check_columns(make_probe().columns)
             inspection = _Inspection(find_recipe(spec, options), options, progress, run)
             reports = inspection.reports(make_probe, train if options.train is None else options.train)
@@ -93,10 +96,10 @@ class _Inspection:
         self.progress.stage(f"running {self.recipe.name} on {setting.device}")
         return capture(
             prepared.model,
-            prepared.args,
+            prepared.inputs,
             [probe],
             **self.run | {"loss": loss},
-            select=_select(prepared.model, self.options),
+            select=_select(probe, prepared.model, self.options),
             fastpath=self.options.fastpath,
             name=self.recipe.name,
             meta=meta | dict(self.recipe.meta) | _versions(),
@@ -134,7 +137,7 @@ def parse_args(given: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--arg {item!r}: give key=value, as in --arg num_classes=10")
         try:
             parsed[key] = named[text.lower()] if text.lower() in named else literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             parsed[key] = text
     return parsed
 
@@ -163,23 +166,39 @@ def _setting(options: Options, train: bool, targets: bool) -> Setting:
     )
 
 
-def _select(model: nn.Module, options: Options) -> Callable[[str, nn.Module], bool] | None:
+def _select(probe: Probe, model: nn.Module, options: Options) -> Callable[[str, nn.Module], bool] | None:
     """What --match and --type leave. Raises UsageError where that is nothing."""
+    from hookcli.hooks import selects_parameter
+
     if options.match is None and options.type is None:
         return None
-    names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
-    if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
-        raise UsageError(unknown("--match", options.match, names[1:], see="no module or parameter has such a name"))
-    types = {type(module).__name__ for module in model.modules()}
-    if options.type is not None and options.type not in types:
-        raise UsageError(unknown("--type", options.type, types))
+    _check_names(model, options)
 
     def select(fqn: str, module: nn.Module) -> bool:
         return (options.match is None or fnmatchcase(fqn, options.match)) and (
             options.type is None or type(module).__name__ == options.type
         )
 
+    if probe.watches_parameters:
+        left = any(selects_parameter(select, model, fqn) for fqn, _ in model.named_parameters())
+    else:
+        left = any(select(fqn, module) for fqn, module in model.named_modules())
+    if not left:
+        asked = [f"--match {options.match!r}"] if options.match else []
+        asked += [f"--type {options.type}"] if options.type else []
+        kind = "parameter" if probe.watches_parameters else "module"
+        raise UsageError(f"nothing to look at: no {kind} matches {' and '.join(asked)}")
     return select
+
+
+def _check_names(model: nn.Module, options: Options) -> None:
+    """Tell a typing mistake: what no module or parameter is called."""
+    names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
+    if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
+        raise UsageError(unknown("--match", options.match, names[1:], see="no module or parameter has such a name"))
+    types = {type(module).__name__ for module in model.modules()}
+    if options.type is not None and options.type not in types:
+        raise UsageError(unknown("--type", options.type, types))
 
 
 def _versions() -> dict[str, str]:

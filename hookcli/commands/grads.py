@@ -20,7 +20,7 @@ EXAMPLES = (
 
 _PANEL = "Gradients"
 _OF = ("parameters", "outputs", "inputs")
-_VECTORS = ("ones", "randn")
+_VECTORS = ("ones", "randn")  # as in the engine, which is not imported before a run
 
 
 def grads(

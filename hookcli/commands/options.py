@@ -75,13 +75,16 @@ class Options:
     strict: Annotated[
         bool, _option(_MODEL, "--strict/--no-strict", help="Whether the weights must fit the model exactly.")
     ] = True
-    seed: Annotated[int, _option(_MODEL, metavar="N", help="For random weights and random input.")] = 0
+    seed: Annotated[
+        int, _option(_MODEL, metavar="N", min=0, max=2**63 - 1, help="For random weights and random input.")
+    ] = 0
     input: Annotated[
         list[str],
         _option(_INPUT, "--input", "-i", metavar="SHAPE", help="10x3x224x224, or 2x128:int64; once per input."),
     ] = field(default_factory=list)
     batch_size: Annotated[
-        int | None, _option(_INPUT, "--batch-size", "-b", metavar="N", min=1, help="First size of each input.")
+        int | None,
+        _option(_INPUT, "--batch-size", "-b", metavar="N", min=1, help="First size of each input [1; grads: 2]."),
     ] = None
     fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="What the input holds.")] = "randn"
     train: Annotated[

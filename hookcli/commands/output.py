@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 
 from hookcli import registry
@@ -34,7 +35,9 @@ class Output:
         arranged(Report("", "", columns, ()), self.view)
 
     def write(self, reports: Sequence[Report]) -> None:
-        """Write the reports; a file is complete or as it was before."""
+        """Write the reports; a file is complete or as it was before. Under torchrun only rank 0 writes."""
+        if os.environ.get("RANK", "0") != "0":
+            return
         shown = [arranged(r if self.view.depth is None else fold(r, self.view.depth), self.view) for r in reports]
         text = self.reporter.render(shown, self.view)
         if self.path is None:
@@ -45,12 +48,16 @@ class Output:
 
 
 def _print(text: str) -> None:
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an encoding without box characters costs a few question marks
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough (`| head`). Python would complain when it flushes stdout at exit.
+    except OSError as error:
+        # Python would complain again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # which is a reader that has seen enough (`| head`)
+            raise UsageError(f"can't write the report: {error.strerror}") from error
 
 
 def remark(text: str, options: Options) -> None:
@@ -82,24 +89,25 @@ def _reporter(name: str | None, path: Path | None) -> Reporter:
 
 
 def _by_suffix(path: Path) -> str:
-    """The format that a file name asks for: the built-in ones by their suffixes, any other by its name."""
+    """The format that a file name asks for by its suffix."""
     known = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown"}
-    plugins = {f".{name}": name for name in registry.names("reporters")}
-    suffixes = plugins | known
-    if path.suffix not in suffixes:
-        raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, suffixes) + " (or name the --format)")
-    return suffixes[path.suffix]
+    if path.suffix in known:
+        return known[path.suffix]
+    for plugin in registry.plugins("reporters"):  # of other distributions: ask them
+        if plugin.distribution != "hookcli" and path.suffix in plugin.load().suffixes:
+            return plugin.name
+    raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, known) + " (or name the --format)")
 
 
 def _check_writable(path: Path) -> None:
     """By doing it: permissions say little to an administrator, and nothing on a read-only file system."""
     import tempfile
 
-    if path.is_dir():
-        raise UsageError(f"--output {path}: is a folder; give a file in it")
-    if path.exists() and not path.is_file():
-        return  # a device or a named pipe
     try:
+        if path.is_dir():
+            raise UsageError(f"--output {path}: is a folder; give a file in it")
+        if path.exists() and not path.is_file():
+            return  # a device or a named pipe
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
@@ -122,12 +130,11 @@ def _replace(path: Path, text: str) -> None:
 def _view(options: Options, terminal: bool) -> View:
     size = shutil.get_terminal_size()
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    columns_set = os.environ.get("COLUMNS", "")
     return View(
         depth=parse_depth(options.depth),
         columns=[name.strip() for name in options.columns.split(",")] if options.columns else (),
         sort=options.sort,
-        width=size.columns if terminal or columns_set.isdecimal() else None,
+        width=size.columns if terminal else None,
         height=size.lines if terminal else None,
         color=color,
     )

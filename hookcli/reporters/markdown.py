@@ -20,7 +20,7 @@ class MarkdownReporter:
 
 
 def _render(report: Report, view: View) -> str:
-    if view.depth is None:
+    if view.depth is None and not view.sort:
         report = fold(report, fitting_depth(report, SCREEN))
     columns = present.visible(report, view)
     head = [column.title or " " for column in columns]

@@ -43,7 +43,7 @@ class TableReporter:
 
 def _print(console: Console, report: Report, view: View) -> None:
     shown = report
-    if view.depth is None:
+    if view.depth is None and not view.sort:
         shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = present.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)

@@ -36,24 +36,24 @@ class Recipe:
 
     `build` may be called more than once and under a device context (`with torch.device("meta")`). It downloads nothing.
     `inputs` is the model's natural input; None where the source can't know it.
-    `example` gives the positional arguments that a model that `build` made brings along, if it does.
+    `example` gives the arguments that a model that `build` made brings along, if it does: a tuple, or keywords.
     `arrange` makes the positional arguments of the tensors (a detector takes one list of images), `arrange_training`
     those of a training step (with the targets). `batched` tells whether dimension 0 of each input is the batch;
     otherwise each input is one item of it.
     `loss` and `loss_name` are what suits the model's output for gradients (None: the sum of it).
-    `state` reads the published weights that were asked for from disk.
+    `build_filled` makes the model with the published weights that were asked for, from disk only.
     """
 
     name: str
     build: Callable[[], nn.Module]
     inputs: tuple[InputSpec, ...] | None = None
-    example: Callable[[nn.Module], tuple[Any, ...] | None] | None = None
+    example: Callable[[nn.Module], tuple[Any, ...] | dict[str, Any] | None] | None = None
     arrange: Callable[[Sequence[Tensor]], tuple[Any, ...]] = positional
     arrange_training: Callable[[Sequence[Tensor]], tuple[Any, ...]] | None = None
     batched: bool = True
     loss: Loss | None = None
     loss_name: str = "sum"
-    state: Callable[[], Mapping[str, Any]] | None = None
+    build_filled: Callable[[], nn.Module] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 

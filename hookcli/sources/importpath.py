@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -19,6 +19,8 @@ from torch import nn
 
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.sources.base import Recipe, Request
+
+Example = tuple[Any, ...] | dict[str, Any]
 
 
 class ImportPathSource:
@@ -46,7 +48,7 @@ def load_object(spec: str) -> Any:
 
 
 def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
-    examples: WeakKeyDictionary[nn.Module, tuple[Any, ...] | None] = WeakKeyDictionary()
+    examples: WeakKeyDictionary[nn.Module, Example | None] = WeakKeyDictionary()
 
     def build() -> nn.Module:
         model, example = _model(call(), request.spec)
@@ -56,7 +58,7 @@ def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
     return Recipe(request.spec.rpartition("/")[2], build, example=examples.get)
 
 
-def _model(made: Any, spec: str) -> tuple[nn.Module, tuple[Any, ...] | None]:
+def _model(made: Any, spec: str) -> tuple[nn.Module, Example | None]:
     """The model, and the inputs that came with it or that it names as Lightning does (`example_input_array`)."""
     example = None
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
@@ -66,6 +68,8 @@ def _model(made: Any, spec: str) -> tuple[nn.Module, tuple[Any, ...] | None]:
     example = getattr(made, "example_input_array", None) if example is None else example
     if isinstance(example, torch.Tensor):
         example = (example,)
+    if isinstance(example, Mapping):
+        return made, dict(example)
     return made, tuple(example) if example is not None else None
 
 
@@ -89,8 +93,10 @@ def _from_package(place: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     try:
         missing = find_spec(place) is None
-    except (ImportError, ValueError) as error:
+    except (ModuleNotFoundError, ValueError) as error:
         raise UsageError(f"no module {place!r} to import ({error})") from error
+    except Exception as error:  # finding a submodule imports its package
+        raise ModelError(f"importing {place} failed: {type(error).__name__}: {error}") from error
     if missing:
         raise UsageError(f"no module {place!r} to import (looked in the working directory and on sys.path)")
     return _run(partial(import_module, place), place)
@@ -101,7 +107,8 @@ def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = N
     try:
         imported = importing()
     except SyntaxError as error:
-        raise UsageError(f"{place} is not valid Python: line {error.lineno}: {error.msg}") from error
+        file = Path(error.filename or place).name
+        raise UsageError(f"{file} is not valid Python: line {error.lineno}: {error.msg}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{place} is not a Python file: {error}") from error
     except (Exception, SystemExit) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,8 @@ class TorchvisionSource:
         models = import_models()
         weights = _published(models, request) if request.weights else None
         build = partial(_build, models, request.spec, _arguments(models, request, weights), weights)
-        return _recipe(known[request.spec], build, weights)
+        recipe = _recipe(known[request.spec], partial(build, _unloaded), weights)
+        return replace(recipe, build_filled=partial(build, _from_disk)) if weights else recipe
 
 
 def import_models() -> Any:
@@ -88,9 +89,9 @@ def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
     return keywords
 
 
-def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any) -> nn.Module:
-    """The model as its builder makes it for these weights, but not filled with them."""
-    with _unloaded(weights), warnings.catch_warnings():
+def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any, loading: Any) -> nn.Module:
+    """The model as its builder makes it for these weights; `loading` says what it finds where it would download."""
+    with loading(weights) if weights else nullcontext(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of googlenet and inception, on how slowly they initialise
         built: nn.Module = models.get_model_builder(name)(weights=weights, **keywords)
     return built
@@ -98,10 +99,7 @@ def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any) ->
 
 @contextmanager
 def _unloaded(weights: Any) -> Iterator[None]:
-    """Builders download their weights and load them: here they get none, and what is built keeps its own."""
-    if weights is None:
-        yield
-        return
+    """Nothing: what is built for the weights keeps its own."""
     with (
         patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: {}),
         patch.object(nn.Module, "load_state_dict", lambda self, *args, **kwargs: None),
@@ -109,13 +107,18 @@ def _unloaded(weights: Any) -> Iterator[None]:
         yield
 
 
-def _on_disk(weights: Any) -> Mapping[str, Any]:
-    """The weights from the folder where torch.hub keeps them."""
+@contextmanager
+def _from_disk(weights: Any) -> Iterator[None]:
+    """The file where torch.hub keeps it. The builder loads it: several rename keys or drop heads as they do."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
     if not file.is_file():
         raise UsageError(f"weights {weights} are not on disk ({file}); hookcli does not download: get {weights.url}")
-    loaded: Mapping[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-    return loaded
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a broken file fails in the unpickler's many ways
+        raise UsageError(f"weights {weights}: {file} is not a file that torch.save wrote") from error
+    with patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: state):
+        yield
 
 
 def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> Recipe:
@@ -125,7 +128,6 @@ def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> 
         inputs=tuple(InputSpec(shape) for shape in _input_shapes(entry, weights)),
         loss=losses.cross_entropy,
         loss_name="cross-entropy, class 0",
-        state=partial(_on_disk, weights) if weights else None,
         meta={"kind": entry.kind} | ({"weights": str(weights)} if weights else {}),
     )
     if entry.kind == "segmentation":
@@ -165,6 +167,10 @@ def _images_and_targets(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]
 
 def _target(image: Tensor, name: str) -> dict[str, Tensor]:
     """One object of class 1 in the middle of the image, with what mask and keypoint heads ask for besides."""
+    if image.dim() != 3:
+        raise UsageError(
+            f"--input {'x'.join(map(str, image.shape))}: a detector takes images of 3 sizes, as in 3x320x320"
+        )
     height, width = image.shape[-2:]
     box = [width / 4, height / 4, 3 * width / 4, 3 * height / 4]
     target = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ def is_file(weights: str) -> bool:
     return Path(weights).suffix in SUFFIXES or "/" in weights
 
 
-def read_state(file: str) -> Mapping[str, Any]:
+def read_state(file: str) -> dict[str, Any]:
     """The state dict in a file; of a checkpoint, the state dict inside it. Raises UsageError where there is none."""
     if not Path(file).is_file():
         raise UsageError(f"--weights: no file {file!r}")
@@ -29,9 +30,8 @@ def read_state(file: str) -> Mapping[str, Any]:
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
         raise UsageError(f"--weights {file}: holds a {type(state).__name__}, not a state dict")
-    state = dict(state)
     consume_prefix_in_state_dict_if_present(state, "module.")  # saved from a data-parallel wrapper
     return state
 
@@ -58,26 +58,32 @@ def _read_pickle(file: str) -> Any:
         raise UsageError(f"--weights {file}: not a file that torch.save wrote") from error
 
 
-def fill(model: nn.Module, state: Mapping[str, Any], strict: bool, name: str) -> str | None:
+def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> str | None:
     """Load the state dict. Returns a remark on what did not fit where that is allowed; else raises UsageError.
 
     A model on the meta device has nowhere to put values: there it is only compared.
     """
     own = model.state_dict()
-    missing = [key for key in own if key not in state]
-    extra = [key for key in state if key not in own]
-    fits = {k: v for k, v in state.items() if k in own and _size(v) == _size(own[k])}
-    wrong = [f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and k not in fits]
+    wrong = [
+        f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
+    ]
+    fits = copy.copy(state)  # with the versions of its modules, which state dicts carry beside their keys
+    for line in wrong:
+        del fits[line.partition(" ")[0]]
+    try:
+        result = model.load_state_dict(fits, strict=False)
+    except Exception as error:
+        raise UsageError(f"--weights {name} does not fit the model: {str(error).splitlines()[0]}") from error
+    missing = [key for key in result.missing_keys if key not in state]
     faults = [
         f"{label} {_shortened(keys)}"
-        for label, keys in (("missing", missing), ("extra", extra), ("wrong shape", wrong))
+        for label, keys in (("missing", missing), ("extra", result.unexpected_keys), ("wrong shape", wrong))
         if keys
     ]
     if faults and strict:
         raise UsageError(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
-    if not any(value.is_meta for value in own.values() if isinstance(value, Tensor)):
-        model.load_state_dict(fits if faults else dict(state), strict=not faults)
-    return f"--weights {name}: loaded {len(fits)} of {len(own)} tensors; {'; '.join(faults)}" if faults else None
+    loaded = len(own.keys() & fits.keys())
+    return f"--weights {name}: loaded {loaded} of {len(own)} tensors; {'; '.join(faults)}" if faults else None
 
 
 def _size(value: Any) -> str:

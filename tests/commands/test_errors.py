@@ -72,6 +72,13 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "a", "b"): "unexpected extra argument",
     ("shape",): "No such command 'shape'",
     ("shapes", "--batch-size", "0"): "--batch-size",
+    ("activations", *NET, "--match", "*.bias"): "nothing to look at: no module matches --match '*.bias'",
+    ("grads", *NET, "--type", "ReLU"): "nothing to look at: no parameter matches --type ReLU",
+    ("activations", "net.py:pair", "-b", "3"): "--batch-size: net.py:pair brings its own example input",
+    ("grads", "ssdlite320_mobilenet_v3_large", "-i", "5"): "a detector takes images of 3 sizes",
+    ("shapes", *NET[:1], "-i", "1x99999999999999999999"): "preparing net.py:Net or its input failed",
+    ("shapes", "quits.py:f", "-i", "1"): "building quits.py:f failed: SystemExit",
+    ("shapes", "helped.py:f"): "helper_bad.py is not valid Python: line 1",
     ("models", "resnt"): "unknown model 'resnt': did you mean",
 }
 
@@ -83,6 +90,9 @@ def mistakes(net: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (net / "syntax.py").write_text("def f(:")
     (net / "binary.py").write_bytes(b"\xff\xfe\x00\x01")
     (net / "fails.py").write_text("1 / 0")
+    (net / "quits.py").write_text("import sys\ndef f():\n    sys.exit(0)\n")
+    (net / "helped.py").write_text("import helper_bad\n")
+    (net / "helper_bad.py").write_text("def f(:")
     (net / "junk.pt").write_text("hello")
     (net / "junk.safetensors").write_text("hello")
     torch.save(torch.nn.Linear(1, 1), net / "whole.pt")

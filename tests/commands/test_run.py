@@ -217,9 +217,39 @@ def test_published_weights_that_are_not_on_disk_need_none_for_shapes(cli: Cli) -
     assert totals["params"] == 86859496 and totals["macs"] / 1e9 == pytest.approx(55.484, abs=0.001)
 
 
-def test_published_weights_are_read_where_they_are_on_disk(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["resnet18", "densenet121", "googlenet", "mnasnet0_5"])
+def test_published_weights_are_read_as_torchvision_reads_them(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    """In the forms in which they were published: with old key names, without counters, with heads to be dropped."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    weights = torchvision.models.get_model_weights(name).DEFAULT
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    torch.manual_seed(11)
+    extra = {"init_weights": False} if name == "googlenet" else {}
+    model = torchvision.models.get_model(name, weights=None, **extra).eval()
+    state = model.state_dict()
+    if name in ("resnet18", "densenet121"):  # from before PyTorch 0.4.1
+        state = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+    for key in [key for key in state if "denselayer" in key]:
+        old = (
+            key.replace("norm1", "norm.1")
+            .replace("conv1", "conv.1")
+            .replace("norm2", "norm.2")
+            .replace("conv2", "conv.2")
+        )
+        state[old] = state.pop(key)
+    torch.save(state, folder / weights.url.rpartition("/")[2])
+    ran = cli("activations", name, "--weights", "DEFAULT", *SMALL, "--fill", "ones", "--depth", "1", "-f", "json")
+    assert ran.code == 0, ran.err
+    if name == "googlenet":
+        model.transform_input = True  # as its builder sets it with weights
+    expected = float64_stats(model(torch.ones(2, 3, 64, 64)))
+    assert rows(ran.out)[0]["mean"] == pytest.approx(expected.mean, rel=1e-4)
+
+
+def test_weights_on_disk_are_used(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     weights = torchvision.models.ResNet18_Weights.IMAGENET1K_V1
     folder = tmp_path / "hub" / "checkpoints"
@@ -230,6 +260,25 @@ def test_published_weights_are_read_where_they_are_on_disk(
         "activations", "resnet18", "--weights", "DEFAULT", *SMALL, "--fill", "zeros", "--match", "fc", "-f", "json"
     )
     assert rows(ran.out)[0]["mean"] == pytest.approx(5.0, abs=0.2)
+
+
+def test_keyword_example_inputs_and_what_the_model_prints(cli: Cli, net: Path) -> None:
+    (net / "kw.py").write_text(
+        "import torch\n"
+        "class Kw(torch.nn.Module):\n"
+        "    def forward(self, x, scale):\n"
+        "        print('hello from forward')\n"
+        "        return x * scale\n"
+        "def make():\n"
+        "    return Kw(), {'x': torch.ones(2, 3), 'scale': 4.0}\n"
+    )
+    ran = cli("activations", "kw.py:make", "-f", "json")
+    assert rows(ran.out)[0]["mean"] == 4.0 and "hello from forward" in ran.err
+
+
+def test_a_match_on_a_modules_name_selects_its_parameters_and_says_nothing_of_others(cli: Cli) -> None:
+    report = json.loads(cli("grads", "resnet18", *SMALL, "--match", "fc", "-f", "json").out)["reports"][0]
+    assert {row["fqn"] for row in report["rows"]} == {"fc.weight", "fc.bias"} and report["skipped"] == []
 
 
 def test_the_fast_path_can_be_switched_off(cli: Cli) -> None:

@@ -37,6 +37,11 @@ def test_models_by_a_part_a_glob_or_a_kind(cli: Cli, pattern: str, names: list[s
     assert set(names) <= set(found) and (found == names or pattern == "resnet5")
 
 
+def test_the_table_of_models_holds_every_model(cli: Cli) -> None:
+    shown = {line.split()[0] for line in cli("models").out.splitlines() if line}
+    assert set(torchvision.models.list_models()) <= shown
+
+
 def test_plugins(cli: Cli) -> None:
     ran = cli("plugins")
     for name in ("torchvision", "importpath", "shapes", "grads", "table", "csv"):

@@ -101,8 +101,9 @@ def test_machine_formats_hold_every_row_unrounded() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.0, "0"), (1.0, "1.000"), (-0.0123456, "-0.01235"), (99999.0, "99999"), (123456.0, "1.235e+05"),
-        (0.00099, "9.900e-04"), (math.nan, "-"), (math.inf, "inf"), (-math.inf, "-inf"), (9.9996, "10.000"),
+        (0.0, "0"), (1.0, "1.000"), (-0.0123456, "-0.01235"), (99999.0, "1.000e+05"), (12345.0, "12345"),
+        (0.99999, "1.000"), (123456.0, "1.235e+05"),
+        (0.00099, "9.900e-04"), (math.nan, "-"), (math.inf, "inf"), (-math.inf, "-inf"), (9.9996, "10.00"),
     ],
 )  # fmt: skip
 def test_numbers(value: float, text: str) -> None:
