@@ -51,8 +51,9 @@ def models_folder() -> Path | None:
 
 def installed_version() -> str:
     """torchvision's version, read off its version.py."""
-    folder = models_folder()
-    text = (folder.parent / "version.py").read_text("utf-8") if folder else ""
+    folder, text = models_folder(), ""
+    with suppress(OSError):
+        text = folder.parent.joinpath("version.py").read_text("utf-8") if folder else ""
     found = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text)
     return found[1] if found else "unknown"
 

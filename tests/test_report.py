@@ -27,7 +27,8 @@ def test_merge_equals_the_concatenation(sizes: list[int], mean: float, spread: f
     if bad and len(parts[0]) > 2:
         parts[0][:3] = torch.tensor([math.nan, math.inf, 0.0])
     merged = TensorStats.merge(stats(part) for part in parts)
-    assert_stats(merged, float64_stats(torch.cat(parts)), rel=1e-9)
+    # float64 itself holds a spread of 0.01 about a million to eight digits
+    assert_stats(merged, float64_stats(torch.cat(parts)), rel=1e-7)
 
 
 def test_merge_is_not_an_average_of_averages() -> None:

@@ -31,7 +31,7 @@ def test_published_numbers(name: str, weights: str) -> None:
     # RAFT's cost was published for 512x512.
     inputs = (InputSpec((1, 3, 512, 512)),) if name.startswith("raft") else ()
     prepared = prepare(recipe, Setting(inputs=inputs, device=META))
-    report = capture(prepared.model, prepared.args, ["shapes"])[0]
+    report = capture(prepared.model, prepared.inputs, ["shapes"])[0]
     published = torchvision.models.get_model_weights(name.removeprefix("quantized_"))[weights].meta
     assert report.totals["macs"] / 1e9 == pytest.approx(published["_ops"], abs=0.001)
     if name not in (
