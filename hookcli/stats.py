@@ -60,7 +60,10 @@ def measure(tensor: Tensor) -> Pending:
 
 
 class Reducer:
-    """`measure` for a run in which the same tensor comes by several times: unchanged, it is not reduced again."""
+    """`measure` for a run in which the same tensor comes by several times: unchanged, it is not reduced again.
+
+    Unchanged by its version counter, which every in-place operation moves, but writing through `.data` does not.
+    """
 
     def __init__(self) -> None:
         self._seen: Any = WeakTensorKeyDictionary()  # tensor -> (version, Pending)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer import _coercion
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -25,21 +24,28 @@ def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
             formatter.write_dl(sections[heading], col_max=34)
 
 
-class _AsItIs(_coercion.RuntimeParam):
+class _AsItIs:
     """Typer (0.29) converts every value, even text to text, through pydantic, whose import takes as long as all of
     `hookcli models`. This lets values through that have their type already and leaves the others to Typer."""
 
-    def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
-        if type(value) is self.annotation:
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the parameter's type; none given is None, or empty where several may be."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if type(value) is self._annotation:
             return value
-        return _coercion.build_runtime_param(param.type_descriptor).coerce(value, param=param, ctx=ctx)
+        param._runtime_param = None  # Typer makes its own anew
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
 def _spare_conversion(command: Any, ctx: Any) -> None:
+    """Where a later Typer works in another way, this changes nothing."""
     for parameter in command.get_params(ctx):  # --help among them
-        descriptor = getattr(parameter, "type_descriptor", None)
-        if descriptor is not None:
-            parameter._runtime_param = _AsItIs(descriptor.parameter_info, descriptor.annotation)
+        if hasattr(parameter, "_runtime_param") and hasattr(parameter, "type_descriptor"):
+            parameter._runtime_param = _AsItIs(parameter.type_descriptor.annotation)
 
 
 class GroupedCommand(TyperCommand):
