@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from hookcli import failure, losses, registry, tree
 from hookcli.errors import HookcliError, ModelError, PluginError, UsageError, unknown
 from hookcli.hooks import HookSession, Select
+from hookcli.preserve import preserved
 from hookcli.probes.base import Probe
 from hookcli.report import Report
 
@@ -57,7 +57,7 @@ def capture(
     started = time.perf_counter()
     if backward:  # from here on, not through the caller's own graph
         args, kwargs = tree.replace((args, kwargs), _detached)
-    with _preserved(model, inputs, backward), HookSession(model, select=select, fastpath=fastpath) as session:
+    with preserved(model, inputs, backward), HookSession(model, select=select, fastpath=fastpath) as session:
         if watch_session:
             watch_session(session)
         try:
@@ -238,40 +238,3 @@ def _reports(
         with _blaming(probe):
             reports.append(probe.report(name, meta))
     return reports
-
-
-@contextmanager
-def _preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
-    """Put gradients, buffers and random number generators back as they were."""
-    tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
-    devices = {t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}
-    buffers = [(m, dict(m._buffers), _values(m)) for m in model.modules()]
-    grads = [(p, p.grad) for p in model.parameters()] if backward else []
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng([]))
-        for device in devices:
-            stack.enter_context(torch.random.fork_rng([device], device_type=device.type))
-        for parameter, _ in grads:
-            parameter.grad = None
-        try:
-            yield
-        finally:
-            for parameter, grad in grads:
-                parameter.grad = grad
-            for module, table, values in buffers:
-                module._buffers.clear()
-                module._buffers.update(table)
-                for name, value in values.items():
-                    _put_back(module._buffers[name], value)
-
-
-def _values(module: nn.Module) -> dict[str, Tensor]:
-    """Copies of a module's buffers; those of lazy modules have no values yet."""
-    return {n: b.clone() for n, b in module._buffers.items() if b is not None and not is_lazy(b) and not b.is_meta}
-
-
-def _put_back(buffer: Tensor | None, value: Tensor) -> None:
-    # Batch normalization changes its buffers without a trace in their version, so the values are compared. `.data`
-    # leaves no trace either: a graph of the caller's that holds the buffer can still run backward.
-    if buffer is not None and not torch.equal(buffer, value):
-        buffer.data.copy_(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
-from hookcli.probes.base import StatsProbe, by_index, describe
+from hookcli.probes.base import StatsProbe, by_index
 from hookcli.report import Row
 
 
@@ -18,12 +18,8 @@ class ActivationsProbe(StatsProbe):
         session.forward(self._see)
 
     def _see(self, event: HookEvent) -> None:
-        found = False
-        for path, tensor in tree.leaves(event.output):
-            found = True
-            self.take(describe(event, path), tensor)
-        if not found:
-            self.skip(event.fqn, f"returned no tensor that can be seen ({type(event.output).__name__})")
+        nothing = f"returned no tensor that can be seen ({type(event.output).__name__})"
+        self.take_all(event, tree.leaves(event.output), nothing)
 
     def rows(self) -> list[Row]:
         return by_index(super().rows())

@@ -84,6 +84,14 @@ class StatsProbe(Probe):
             reason = f"can't be reduced ({row['dtype']}, {type(error).__name__})"
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
 
+    def take_all(self, event: HookEvent, tensors: Iterable[tuple[str, Tensor]], otherwise: str) -> None:
+        """A row for each tensor of a call; where there is none, the reason."""
+        found = list(tensors)
+        for path, tensor in found:
+            self.take(describe(event, path), tensor)
+        if not found:
+            self.skip(event.fqn, otherwise)
+
     def skip(self, fqn: str, reason: str, path: str = "") -> None:
         """Note once that something could not be measured."""
         self._skipped[Skipped(fqn, reason, path)] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
-from hookcli.probes.base import StatsProbe, by_index, describe
+from hookcli.probes.base import StatsProbe, by_index
 from hookcli.report import Row
 
 
@@ -18,12 +18,7 @@ class InputsProbe(StatsProbe):
         session.forward_pre(self._see)
 
     def _see(self, event: HookEvent) -> None:
-        found = False
-        for path, tensor in tree.arguments(event.args, event.kwargs):
-            found = True
-            self.take(describe(event, path), tensor)
-        if not found:
-            self.skip(event.fqn, "received no tensor that can be seen")
+        self.take_all(event, tree.arguments(event.args, event.kwargs), "received no tensor that can be seen")
 
     def rows(self) -> list[Row]:
         return by_index(super().rows())
