@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hookcli import failure, losses, registry, tree
-from hookcli.errors import HookcliError, ModelError, PluginError, UsageError, unknown
+from hookcli import failure, registry, tree
+from hookcli.edits import Edit, check_applied, check_edits, parse_edit
+from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
 from hookcli.hooks import HookSession, Select
 from hookcli.preserve import preserved
 from hookcli.probes.base import Probe
 from hookcli.report import Report
-
-Loss = Callable[[Any], Tensor]
-VECTORS = ("ones", "randn")
+from hookcli.step import Loss, Step
 
 
 def capture(
@@ -29,9 +29,14 @@ def capture(
     *,
     loss: str | Loss | None = None,
     backward_vector: str | None = None,
+    call: str = "backward",
     passes: int = 1,
+    optimizer: str | None = None,
+    state_dict: bool = False,
+    edits: Sequence[str | Edit] = (),
     select: Select | None = None,
     fastpath: bool = True,
+    globally: bool = False,
     name: str | None = None,
     meta: Mapping[str, Any] | None = None,
     watch_session: Callable[[HookSession], object] | None = None,
@@ -40,24 +45,32 @@ def capture(
 
     `inputs` is a tensor, a tuple of positional arguments or a mapping of keyword arguments. With a probe that needs
     gradients there is a backward pass too: from `loss` (a function of the output, "sum", "mean" or "cross-entropy"; the
-    sum by default), or with a `backward_vector` ("ones" or "randn") on every output. Gradients, buffers and random
-    number generators are afterwards as they were before.
+    sum by default), or with a `backward_vector` ("ones" or "randn") on every output; `call` "grad" makes it by
+    `torch.autograd.grad`. `optimizer` ("sgd" or "adamw") takes a step, `state_dict` makes a round trip. `edits` change
+    what flows, as `--edit` does. Parameters, gradients, buffers and random number generators are afterwards as they
+    were before.
 
     Raises ModelError where the model fails; its `reports` hold what was seen until then. A KeyboardInterrupt passes
     through, with the same in its attribute `reports`.
     """
-    _check(model, loss, backward_vector)
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"capture needs an nn.Module, not {type(model).__name__}")
     chosen = _probes(probes)
     args, kwargs = _arguments(inputs)
-    backward = any(p.needs_backward for p in chosen)
+    step = Step(any(p.needs_backward for p in chosen), loss, backward_vector, call, optimizer, state_dict)
+    changes = parse_edits(edits, model, step.backward)
     described = {**describe_run(model, inputs), **(meta or {})}
     fastpath = fastpath and all(p.fastpath for p in chosen)
     described["fastpath"] = fastpath
+    described |= {"edits": [edit.text for edit in changes]} if changes else {}
     finish = partial(_reports, chosen, name or type(model).__name__, described)
     started = time.perf_counter()
-    if backward:  # from here on, not through the caller's own graph
+    if step.backward:  # from here on, not through the caller's own graph
         args, kwargs = tree.replace((args, kwargs), _detached)
-    with preserved(model, inputs, backward), HookSession(model, select=select, fastpath=fastpath) as session:
+    with (
+        preserved(model, inputs, backward=step.backward, step=optimizer is not None),
+        HookSession(model, select=select, fastpath=fastpath, globally=globally, edits=changes) as session,
+    ):
         if watch_session:
             watch_session(session)
         try:
@@ -65,13 +78,12 @@ def capture(
             if any(p.needs_input_grad for p in chosen):
                 args, kwargs = tree.replace((args, kwargs), _requiring_grad)
                 described["input_requires_grad"] = True
-            for number in range(passes):
-                session.passes = number
-                output = _forward(model, args, kwargs, grad=backward)
-                if backward:
-                    _backward(output, loss, backward_vector, described)
-                del output
+            step.run(session, args, kwargs, passes, described)
             _synchronize(model)
+            check_applied(changes)
+        except UsageError as error:
+            error.reports = tuple(finish(started, complete=False))
+            raise
         except HookcliError:
             raise
         except KeyboardInterrupt as error:
@@ -101,6 +113,7 @@ def watch(
     model: nn.Module,
     probes: str | Sequence[str | Probe] = ("activations",),
     *,
+    edits: Sequence[str | Edit] = (),
     select: Select | None = None,
     fastpath: bool = True,
     name: str | None = None,
@@ -112,7 +125,8 @@ def watch(
     """
     chosen = _probes(probes)
     fastpath = fastpath and all(p.fastpath for p in chosen)
-    with HookSession(model, select=select, fastpath=fastpath) as session:
+    changes = parse_edits(edits, model, backward=True)
+    with HookSession(model, select=select, fastpath=fastpath, edits=changes) as session:
         _attach(chosen, session)
         yield Watch(session, chosen, name or type(model).__name__, describe_run(model, ()) | {"fastpath": fastpath})
 
@@ -131,13 +145,11 @@ def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
     }
 
 
-def _check(model: nn.Module, loss: Any, vector: str | None) -> None:
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"capture needs an nn.Module, not {type(model).__name__}")
-    if isinstance(loss, str) and loss not in losses.NAMED:
-        raise UsageError(unknown("loss", loss, losses.NAMED))
-    if vector is not None and vector not in VECTORS:
-        raise UsageError(unknown("backward_vector", vector, VECTORS))
+def parse_edits(edits: Sequence[str | Edit], model: nn.Module, backward: bool) -> list[Edit]:
+    """The edits, made for this run. Raises UsageError for one that can't change anything in this model."""
+    changes = [parse_edit(e, torch.initial_seed()) if isinstance(e, str) else replace(e, applied=0) for e in edits]
+    check_edits(changes, model, backward)
+    return changes
 
 
 def _probes(probes: str | Probe | Sequence[str | Probe]) -> list[Probe]:
@@ -166,49 +178,6 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
-
-
-def _forward(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, grad: bool) -> Any:
-    with torch.set_grad_enabled(grad):
-        return model(*args, **kwargs)
-
-
-def _backward(output: Any, loss: str | Loss | None, vector: str | None, meta: dict[str, Any]) -> None:
-    """Differentiate the output; note in `meta` from what."""
-    if vector:
-        roots = [t for t in losses.floating(output) if t.requires_grad]
-        _require_something(bool(roots))
-        meta["backward_vector"] = vector
-        torch.autograd.backward(roots, [_vector(vector, t) for t in roots])
-        return
-    function: Loss = losses.NAMED[loss or "sum"] if loss is None or isinstance(loss, str) else loss
-    value = function(output)
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
-    _require_something(value.requires_grad)
-    meta.setdefault("loss", loss if isinstance(loss, str) else "sum" if loss is None else _name_of(loss))
-    meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
-    value.backward()
-
-
-def _require_something(requires_grad: bool) -> None:
-    if not requires_grad:
-        raise UsageError("no gradients: nothing in the output requires grad (a quantized or frozen model has none)")
-
-
-def _vector(kind: str, like: Tensor) -> Tensor:
-    if kind == "ones":
-        return torch.ones_like(like)
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
-
-
-def _name_of(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
-
-
-def _what(value: Any) -> str:
-    return f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def _detached(path: str, x: Tensor) -> Tensor:

@@ -7,9 +7,13 @@ from typing import Any
 
 
 class HookcliError(Exception):
-    """Something that a person can act on. `exit_code` 2: the command could not run (design, section 3)."""
+    """Something that a person can act on. `exit_code` 2: the command could not run (design, section 3).
+
+    `reports` holds the Reports of what the probes had measured until then, so that nothing is lost.
+    """
 
     exit_code = 2
+    reports: tuple[Any, ...] = ()
 
 
 class UsageError(HookcliError):
@@ -21,10 +25,7 @@ class PluginError(HookcliError):
 
 
 class ModelError(HookcliError):
-    """The model itself failed while it was built or run.
-
-    `reports` holds the Reports of what the probes had measured until then, so that nothing is lost.
-    """
+    """The model itself failed while it was built or run."""
 
     def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
         super().__init__(message)

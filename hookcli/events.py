@@ -4,43 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hookcli.edits import Edit
+from hookcli.kinds import HookKind
 from hookcli.tree import Undo
 
-
-class HookKind(StrEnum):
-    """What fired; PyTorch's names."""
-
-    FORWARD_PRE = "forward_pre"
-    FORWARD = "forward"
-    TENSOR_GRAD_INPUT = "tensor_grad_input"
-    TENSOR_GRAD_OUTPUT = "tensor_grad_output"
-    POST_ACCUMULATE_GRAD = "post_accumulate_grad"
+__all__ = ["Alias", "Call", "Callback", "HookEvent", "HookKind", "Made", "Site", "in_backward"]
 
 
 @dataclass(slots=True)
 class HookEvent:
     """One firing. It holds live tensors: reduce them in the callback and keep nothing.
 
-    `fqn` names the module (for POST_ACCUMULATE_GRAD the parameter), `call` counts the calls of that module from 0,
-    `index` gives the order in which calls began (for gradients: in which they arrived).
+    `fqn` names the module (for kinds of parameters the parameter), `call` counts the calls of that module from 0,
+    `index` gives the order in which calls began (for gradients: in which they arrived). Of the rest each kind fills
+    what it has: `args`, `kwargs`, `output`; `grad` of a tensor at `path`; `grad_outputs` and `grad_inputs` of a node or
+    of a module's full backward; `tensor` that is kept for backward; `name` of a node, an attribute or an optimizer.
+    `edited` tells which edits changed what the event shows.
     """
 
     kind: HookKind
     fqn: str
-    module: nn.Module | None
-    call: int
-    index: int
+    module: nn.Module | None = None
+    call: int = 0
+    index: int = 0
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     output: Any = None
     path: str = ""
     grad: Tensor | None = None
+    grad_outputs: tuple[Tensor | None, ...] = ()
+    grad_inputs: tuple[Tensor | None, ...] = ()
+    tensor: Tensor | None = None
+    name: str = ""
+    node: Made | None = None
+    edited: str = ""
 
 
 Callback = Callable[[HookEvent], None]
@@ -64,13 +66,45 @@ class Alias(torch.autograd.Function):
 
 @dataclass(slots=True)
 class Site:
-    """A hooked module: how often it was called, and the calls that are under way (a module may call itself)."""
+    """A hooked module: how often it was called, and the edits on what flows through it.
+
+    One that is not `watched` is hooked for its edits alone.
+    """
 
     fqn: str
     module: nn.Module
+    watched: bool = True
     calls: int = 0
     recomputed: int = 0
-    open: list[tuple[int, int, bool, Undo]] = field(default_factory=list)
+    edits: Mapping[str, list[Edit]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that is under way. `again`: a recomputation of an earlier one, inside backward."""
+
+    site: Site
+    number: int
+    index: int
+    again: bool
+    undo: Undo = field(default_factory=Undo)
+
+
+@dataclass(slots=True)
+class Made:
+    """An autograd node, without holding it: its name, the call that made it, and the nodes that it hands on to.
+
+    `id` numbers the nodes in the order in which they were found, `next` holds the ids of those that get its gradients
+    (None where one goes nowhere). `ours` marks nodes that hooks added to the graph.
+    """
+
+    id: int
+    name: str
+    fqn: str
+    call: int = 0
+    ours: bool = False
+    hooked: bool = False
+    next: list[int | None] = field(default_factory=list)
 
 
 def in_backward() -> bool:

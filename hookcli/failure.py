@@ -15,6 +15,12 @@ from torch import nn
 from hookcli import tree
 
 _OURS = str(Path(__file__).parent) + os.sep
+_KNOWN = {
+    "BackwardHookFunction is a view": "it changes in place a tensor that passed a full backward hook, which makes it a "
+    "view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
+    "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
+    "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
+}
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
@@ -25,12 +31,20 @@ def explain(error: BaseException, model: nn.Module) -> str:
     return f"{where}: {describe(error)}"
 
 
+def refuses_full_backward(error: BaseException | None) -> bool:
+    """Whether PyTorch stopped the model because of a full backward hook, whose views may not be changed in place."""
+    return isinstance(error, RuntimeError) and "BackwardHookFunction" in str(error) and "inplace" in str(error)
+
+
 def describe(error: BaseException) -> str:
     """The error, and on a second line the frames of the model's own code that it came through, innermost first."""
     what = f"{type(error).__name__}: {_first_line(error)}"
     if out_of_memory(error):
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
+    for sign, meaning in _KNOWN.items():
+        if sign in str(error):
+            what = meaning
     frames = " < ".join(reversed(_own_frames(error)))
     return what + (f"\n  at {frames}" if frames else "")
 

@@ -116,7 +116,12 @@ def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
     return sums | {"macs": sum(known) if known else None}
 
 
-def _note(below: Iterable[Row], fqn: str) -> str | None:
+def _note(below: Sequence[Row], fqn: str) -> str | None:
+    changed = [row.fqn for row in below if row.get("edited")]
+    if changed:
+        return f"edited: {changed[0].removeprefix(fqn + '.')}" + (
+            f" and {len(changed) - 1} more" if changed[1:] else ""
+        )
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None

@@ -93,7 +93,8 @@ def share(row: Row, name: str) -> str:
 
 def mark(row: Row) -> str:
     """What is wrong with a row, in words, so that it reads without colour."""
-    said = [str(row.get("note"))] if row.get("note") else []
+    said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
+    said += [str(row.get("note"))] if row.get("note") else []
     if row.stats:
         total = row.stats.numel
         said += [f"{row.stats.nan:,} NaN"] if row.stats.nan else []

@@ -14,11 +14,12 @@ from hookcli import tree
 
 
 @contextmanager
-def preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
-    """Put gradients, buffers and random number generators back as they were."""
+def preserved(model: nn.Module, inputs: Any, *, backward: bool, step: bool = False) -> Iterator[None]:
+    """Put gradients, buffers, random number generators and, after an optimizer's step, parameters back as they were."""
     tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
     devices = {t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}
     buffers = [(m, dict(m._buffers), _values(m)) for m in model.modules()]
+    parameters = [(p, p.detach().clone()) for p in model.parameters() if p.requires_grad] if step else []
     grads = [(p, p.grad) for p in model.parameters()] if backward else []
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([]))
@@ -31,6 +32,8 @@ def preserved(model: nn.Module, inputs: Any, backward: bool) -> Iterator[None]:
         finally:
             for parameter, grad in grads:
                 parameter.grad = grad
+            for parameter, value in parameters:
+                _put_back(parameter, value)
             for module, table, values in buffers:
                 module._buffers.clear()
                 module._buffers.update(table)

@@ -1,7 +1,8 @@
 """Which sources, probes, reporters and checks there are. Finding reads metadata only; loading imports one of them.
 
 Built-in plugins are listed here by import path and take the same way as those that other distributions declare as
-entry points in the groups `hookcli.sources`, `hookcli.probes`, `hookcli.reporters` and `hookcli.checks`.
+entry points in the groups `hookcli.sources`, `hookcli.probes`, `hookcli.reporters`, `hookcli.checks` and
+`hookcli.edits`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from hookcli.errors import PluginError, unknown
 
-KINDS = ("sources", "probes", "reporters", "checks")
+KINDS = ("sources", "probes", "reporters", "checks", "edits")
 
 _BUILT_IN = {
     "sources": {
@@ -30,6 +31,8 @@ _BUILT_IN = {
         "inputs": "hookcli.probes.inputs:InputsProbe",
         "activations": "hookcli.probes.activations:ActivationsProbe",
         "grads": "hookcli.probes.grads:GradsProbe",
+        "graph": "hookcli.probes.graph:GraphProbe",
+        "trace": "hookcli.probes.trace:TraceProbe",
     },
     "reporters": {
         "table": "hookcli.reporters.table:TableReporter",
@@ -38,6 +41,7 @@ _BUILT_IN = {
         "markdown": "hookcli.reporters.markdown:MarkdownReporter",
     },
     "checks": {},
+    "edits": {name: f"hookcli.edits:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }
 
 

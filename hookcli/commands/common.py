@@ -15,7 +15,7 @@ from hookcli import registry
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark, short_warnings
 from hookcli.commands.progress import Progress
-from hookcli.errors import ModelError, UsageError, unknown
+from hookcli.errors import HookcliError, ModelError, UsageError, unknown
 from hookcli.report import Report
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def inspect_model(
             output.check_columns(make_probe().columns)
             inspection = _Inspection(find_recipe(spec, options), options, progress, run)
             reports = inspection.reports(make_probe, train if options.train is None else options.train)
-    except (ModelError, KeyboardInterrupt) as error:
+    except (HookcliError, KeyboardInterrupt) as error:
         _write_partial(getattr(error, "reports", ()), output)
         raise
     output.write(reports)
@@ -81,6 +81,7 @@ class _Inspection:
             return self._on(make_probe(), setting, not_on_meta=str(error.__cause__).partition("\n")[0])
 
     def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
+        from hookcli.edits import parse_edit
         from hookcli.engine import capture
         from hookcli.prepare import prepare
 
@@ -99,6 +100,7 @@ class _Inspection:
             prepared.inputs,
             [probe],
             **self.run | {"loss": loss},
+            edits=[parse_edit(text, self.options.seed) for text in self.options.edit],
             select=_select(probe, prepared.model, self.options),
             fastpath=self.options.fastpath,
             name=self.recipe.name,

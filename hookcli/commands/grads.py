@@ -20,6 +20,7 @@ EXAMPLES = (
 
 _PANEL = "Gradients"
 _OF = ("parameters", "outputs", "inputs")
+_VIA = ("tensor", "module")
 _VECTORS = ("ones", "randn")  # as in the engine, which is not imported before a run
 
 
@@ -29,6 +30,14 @@ def grads(
         str,
         typer.Option(metavar="|".join(_OF), help="Of what: each module's outputs or inputs.", rich_help_panel=_PANEL),
     ] = "parameters",
+    via: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(_VIA),
+            help="Tensor hooks, or full backward hooks, which PyTorch refuses for most models.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "tensor",
     loss: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +67,10 @@ def grads(
     """
     if of not in _OF:
         raise UsageError(unknown("--of", of, _OF))
+    if via not in _VIA:
+        raise UsageError(unknown("--via", via, _VIA))
+    if via == "module" and of == "parameters":
+        raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
     if backward_vector is not None and backward_vector not in _VECTORS:
         raise UsageError(unknown("--backward-vector", backward_vector, _VECTORS))
     if loss and backward_vector:
@@ -65,7 +78,7 @@ def grads(
     probe = load("probes", "grads")
     return inspect_model(
         model,
-        partial(probe, of),
+        partial(probe, of, via),
         options,
         train=True,
         loss=_loss(loss),
@@ -79,7 +92,7 @@ def _loss(name: str | None) -> Any:
     if name is None:
         return None
     if ":" in name:
-        from hookcli.sources.importpath import load_object
+        from hookcli.importing import load_object
 
         return load_object(name)
     from hookcli.losses import NAMED

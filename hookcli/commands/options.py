@@ -100,6 +100,15 @@ class Options:
     fastpath: Annotated[
         bool, _option(_RUN, "--fastpath/--no-fastpath", help="Let attention take its fused path in eval mode.")
     ] = True
+    edit: Annotated[
+        list[str],
+        _option(
+            _RUN,
+            metavar="PATTERN:WHAT=OP",
+            help="Change what flows, as in 'layer1:output=scale(2)'; repeatable. WHAT: input, output, grad_output, "
+            "grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn.",
+        ),
+    ] = field(default_factory=list)
     depth: Annotated[
         str | None, _option(_SHOW, metavar="N|all", help="Group what lies deeper [as fits a screen; files: all].")
     ] = None

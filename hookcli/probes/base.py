@@ -116,7 +116,12 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
         "call": event.call,
         "index": event.index,
         "path": path,
-    }
+    } | edited(event)
+
+
+def edited(event: HookEvent) -> dict[str, str]:
+    """Which edits changed what the event shows; nothing where none did."""
+    return {"edited": event.edited} if event.edited else {}
 
 
 def by_index(rows: Iterable[Row]) -> list[Row]:

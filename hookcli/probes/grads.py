@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Literal
 
 from torch import Tensor
 
 from hookcli import tree
-from hookcli.hooks import HookEvent, HookSession
-from hookcli.probes.base import StatsProbe
+from hookcli.hooks import HookEvent, HookKind, HookSession
+from hookcli.hooks.backward import paths_of_inputs, paths_of_outputs
+from hookcli.probes.base import StatsProbe, edited
 from hookcli.report import STATS_COLUMNS, Column, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
+Via = Literal["tensor", "module"]
 
 
 class GradsProbe(StatsProbe):
@@ -20,7 +23,8 @@ class GradsProbe(StatsProbe):
 
     `of="parameters"`: what is in `.grad` once autograd has added to it, so a second pass without zeroing shows the sum.
     `of="outputs"` and `"inputs"`: the gradient of the loss with respect to each tensor that a module returned or
-    received, by that module's use of it, per call and pass.
+    received, by that module's use of it, per call and pass. `via="module"` takes these from PyTorch's own full backward
+    hooks, which it refuses where a hooked tensor is changed in place, and which see fewer kinds of values.
     """
 
     name = "grads"
@@ -38,9 +42,11 @@ class GradsProbe(StatsProbe):
         *STATS_COLUMNS,
     )
 
-    def __init__(self, of: Of = "parameters") -> None:
+    def __init__(self, of: Of = "parameters", via: Via = "tensor") -> None:
         super().__init__()
         self.of = of
+        self.via = via
+        self._paths: dict[tuple[str, int], list[str] | None] = {}
         self.needs_input_grad = of == "inputs"
         self.watches_parameters = of == "parameters"
         self._expected: dict[tuple[str, int, str], str] = {}
@@ -53,11 +59,11 @@ class GradsProbe(StatsProbe):
             session.post_accumulate_grad(self._accumulated)
         elif self.of == "outputs":
             session.forward(self._expect_outputs)
-            session.output_grad(self._arrive)
+            session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
         else:
             session.forward_pre(self._expect_inputs)
             session.forward(self._notice_in_place)
-            session.input_grad(self._arrive)
+            session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
 
     def _accumulated(self, event: HookEvent) -> None:
         self._take(event, event.fqn.rpartition(".")[0])
@@ -65,6 +71,15 @@ class GradsProbe(StatsProbe):
     def _arrive(self, event: HookEvent) -> None:
         self._arrived.add((event.fqn, event.call, event.path))
         self._take(event, event.fqn)
+
+    def _arrive_together(self, event: HookEvent) -> None:
+        """A full backward hook gets the gradients of all tensors of a call at once."""
+        grads = event.grad_outputs if self.of == "outputs" else event.grad_inputs
+        paths = self._paths.get((event.fqn, event.call)) or []
+        for path, grad in zip(paths, grads, strict=False):
+            # PyTorch hands zeros on for tensors that need no gradient.
+            if grad is not None and not self._expected.get((event.fqn, event.call, path), "").endswith(_NEEDS_NONE):
+                self._arrive(replace(event, path=path, grad=grad))
 
     def _take(self, event: HookEvent, module: str) -> None:
         assert self.session is not None and event.grad is not None
@@ -77,19 +92,34 @@ class GradsProbe(StatsProbe):
             "pass": self.session.passes,
             "index": event.index,
             "path": event.path,
-        }
+        } | edited(event)
         self.take(values, event.grad, *key)
 
     def _expect_outputs(self, event: HookEvent) -> None:
-        for path, tensor in _differentiable(tree.leaves(event.output)):
-            why = "no gradient reached it" if tensor.requires_grad else "does not require grad"
+        paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
+        seen = tree.leaves(event.output)
+        for path, tensor in _differentiable(seen):
+            why = self._why_not(tensor, paths is not None, type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:
-        for path, tensor in _differentiable(tree.arguments(event.args, event.kwargs)):
-            why = "no gradient reached it" if tensor.requires_grad else "does not require grad"
+        paths = self._paths[event.fqn, event.call] = paths_of_inputs(event.args, dict(event.kwargs))
+        found = list(_differentiable(tree.arguments(event.args, event.kwargs)))
+        if self.via == "module" and not found:
+            self.skip(
+                event.fqn, "received no tensor that a full backward hook can see; --of outputs sees what it returns"
+            )
+        for path, tensor in found:
+            why = self._why_not(tensor, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
             self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else tensor._version
+
+    def _why_not(self, tensor: Tensor, seen: bool, what: str) -> str:
+        if not tensor.requires_grad:
+            return _NEEDS_NONE
+        if self.via == "module" and not seen:
+            return f"full backward hooks see no {what}; without --via module it is seen"
+        return "no gradient reached it"
 
     def _notice_in_place(self, event: HookEvent) -> None:
         for path, tensor in tree.arguments(event.args, event.kwargs):
@@ -121,6 +151,15 @@ class GradsProbe(StatsProbe):
         if fqn not in self.session.hooked_parameters:
             return "lazy: it takes no hook before its module has run once"
         return "no gradient reached it"
+
+
+_NEEDS_NONE = "does not require grad"
+_KINDS = {
+    ("outputs", "tensor"): HookKind.TENSOR_GRAD_OUTPUT,
+    ("inputs", "tensor"): HookKind.TENSOR_GRAD_INPUT,
+    ("outputs", "module"): HookKind.FULL_BACKWARD_PRE,
+    ("inputs", "module"): HookKind.FULL_BACKWARD,
+}
 
 
 def _differentiable(leaves: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -53,6 +53,7 @@ class _Call:
     started: int
     outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
     macs: int | None = None
+    edited: str = ""
 
 
 class ShapesProbe(Probe):
@@ -93,12 +94,13 @@ class ShapesProbe(Probe):
     def _enter(self, event: HookEvent) -> None:
         inputs = [shape_of(tensor) for _, tensor in tree.arguments(event.args, event.kwargs)]
         assert event.module is not None
-        call = _Call(event.fqn, event.module, event.call, event.index, inputs, self._counter.macs)
+        call = _Call(event.fqn, event.module, event.call, event.index, inputs, self._counter.macs, edited=event.edited)
         self._calls[event.fqn, event.call] = call
 
     def _leave(self, event: HookEvent) -> None:
         call = self._calls[event.fqn, event.call]
         call.macs = self._counter.macs - call.started
+        call.edited = ", ".join(filter(None, [call.edited, event.edited]))
         call.outputs = [
             (path, shape_of(tensor), str(tensor.dtype).removeprefix("torch."))
             for path, tensor in tree.leaves(event.output)
@@ -126,6 +128,7 @@ class ShapesProbe(Probe):
                     "params": params if first else None,
                     "trainable": trainable if first else None,
                     "macs": call.macs if first else None,
+                    **({"edited": call.edited} if call.edited else {}),
                 }
             )
 

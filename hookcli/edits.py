@@ -1,0 +1,209 @@
+"""Hooks that change what flows: `PATTERN:WHAT=OP`, as in `layer4.*:grad_output=scale(2)`.
+
+An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype. Those named here are built in; other
+distributions declare theirs as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`.
+One with a parameter `generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli import registry
+from hookcli.errors import HookcliError, UsageError, unknown
+from hookcli.importing import load_object
+from hookcli.tree import shape_text
+
+WHATS = ("input", "output", "grad_output", "grad_input", "grad")
+_FORM = "give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'"
+
+
+# What is built in. Each works on gradients as on activations, through which gradients flow as through any operation.
+
+
+def zero(x: Tensor) -> Tensor:
+    """0 everywhere, also for NaN and Inf; the gradient that flows on is 0."""
+    return x.masked_fill(torch.ones_like(x, dtype=torch.bool), 0)
+
+
+def ones(x: Tensor) -> Tensor:
+    """1 everywhere; the gradient that flows on is 0."""
+    return x.masked_fill(torch.ones_like(x, dtype=torch.bool), 1)
+
+
+def scale(x: Tensor, factor: float) -> Tensor:
+    """Each element times `factor`."""
+    return x * factor
+
+
+def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:  # noqa: A002 - as in torch.clamp
+    """Each element brought between `min` and `max`."""
+    return x.clamp(min, max)
+
+
+def noise(x: Tensor, std: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Normally distributed noise of the given standard deviation is added."""
+    return x + std * torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator)
+
+
+def square(x: Tensor) -> Tensor:
+    """Each element squared."""
+    return x * x
+
+
+@dataclass
+class Edit:
+    """One edit: where it applies, what it does, and how often it did.
+
+    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are left alone.
+    """
+
+    text: str
+    pattern: str
+    what: str
+    op: str
+    function: Callable[..., Any]
+    arguments: Sequence[Any] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    applied: int = 0
+
+    def matches(self, fqn: str) -> bool:
+        """Whether it applies to the module or parameter of this name; the model itself is "" or (model)."""
+        return fnmatchcase(fqn, self.pattern) or (fqn == "" and self.pattern == "(model)")
+
+    def at(self, fqn: str, call: int) -> Callable[[str, Tensor], Tensor]:
+        """The edit as a function of a tensor's path and the tensor, at a call of a module.
+
+        Raises UsageError where the function fails, or returns what can't take the tensor's place.
+        """
+        return partial(self._apply, fqn, call)
+
+    def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
+        if not (x.is_floating_point() or x.is_complex()):
+            return x
+        where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
+        version = None if x.is_inference() else x._version
+        settings = dict(self.settings)
+        if _takes_generator(self.function) and x.device.type != "meta":
+            # The same for the same place, so that a recomputed forward gets the same noise.
+            seed = zlib.crc32(f"{self.seed} {self.text} {fqn} {call} {path}".encode())
+            settings["generator"] = torch.Generator(x.device).manual_seed(seed)
+        try:
+            y = self.function(x, *self.arguments, **settings)
+        except HookcliError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{where}: {self.op} failed: {type(error).__name__}: {error}") from error
+        _check(where, x, y, version)
+        self.applied += 1
+        return y  # type: ignore[no-any-return]
+
+
+def _takes_generator(function: Callable[..., Any]) -> bool:
+    try:
+        return "generator" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # built in C
+        return False
+
+
+def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
+    if not isinstance(y, Tensor):
+        raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
+    if y.shape != x.shape:
+        raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
+    if y.dtype != x.dtype or y.device != x.device:
+        got, wanted = (f"{str(t.dtype).removeprefix('torch.')} on {t.device}" for t in (y, x))
+        raise UsageError(f"{where}: returned {got} for a tensor of {wanted}")
+    if version is not None and x._version != version:
+        raise UsageError(f"{where}: changes its tensor in place, which others hold too; return a new one")
+
+
+def parse_edit(text: str, seed: int = 0) -> Edit:
+    """The edit that `PATTERN:WHAT=OP` describes. Raises UsageError, with the text and what would be right."""
+    place, separator, op = text.partition("=")
+    pattern, colon, what = place.strip().rpartition(":")
+    op = op.strip()
+    if not (separator and colon and op):
+        raise UsageError(f"--edit {text!r}: {_FORM}")
+    if what not in WHATS:
+        raise UsageError(f"--edit {text!r}: {unknown('place', what, WHATS)}")
+    named = re.fullmatch(r"([^()]+)(?:\((.*)\))?", op, re.DOTALL)
+    if not named:
+        raise UsageError(f"--edit {text!r}: {op!r} is no operation; as in zero, scale(2), clamp(-1,1), pkg.mod:fn")
+    function = _function(text, named[1])
+    arguments, settings = _arguments(text, named[2] or "")
+    try:
+        inspect.signature(function).bind(None, *arguments, **settings)
+    except TypeError as error:
+        takes = [p.name for p in list(inspect.signature(function).parameters.values())[1:] if p.kind != p.KEYWORD_ONLY]
+        right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
+        raise UsageError(f"--edit {text!r}: {error}; it is {right}") from error
+    except ValueError:
+        pass  # built in C: let it speak for itself
+    return Edit(text, pattern, what, op, function, arguments, settings, seed)
+
+
+def _function(text: str, name: str) -> Callable[..., Any]:
+    if ":" in name:
+        found = load_object(name)
+    elif name in registry.names("edits"):
+        found = registry.load("edits", name)
+    else:
+        known = unknown("operation", name, registry.names("edits"))
+        raise UsageError(f"--edit {text!r}: {known} (a function of your own: pkg.mod:fn)")
+    if not callable(found):
+        raise UsageError(f"--edit {text!r}: {name} is {type(found).__name__}, not a function from tensor to tensor")
+    return found  # type: ignore[no-any-return]
+
+
+def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
+    """What stands between the parentheses: Python literals, by position or by name."""
+    try:
+        call = ast.parse(f"_({source})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return [ast.literal_eval(argument) for argument in call.args], named
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"--edit {text!r}: ({source}) must hold plain values, as in clamp(-1,1)") from error
+
+
+def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
+    """The edits that apply to a module or parameter, by what they change, in their order."""
+    found: dict[str, list[Edit]] = {}
+    for edit in edits:
+        if edit.matches(fqn):
+            found.setdefault(edit.what, []).append(edit)
+    return found
+
+
+def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
+    """Raises UsageError for an edit that matches nothing in the model, or gradients that will not be there."""
+    modules = [name for name, _ in model.named_modules()]
+    parameters = [name for name, p in model.named_parameters() if p.requires_grad]
+    for edit in edits:
+        names, kind = (parameters, "trainable parameter") if edit.what == "grad" else (modules, "module")
+        if not any(map(edit.matches, names)):
+            listing = unknown(kind, edit.pattern, [n for n in names if n], see=f"no {kind} has such a name")
+            raise UsageError(f"--edit {edit.text!r} matches nothing: {listing}")
+        if edit.what.startswith("grad") and not backward:
+            raise UsageError(f"--edit {edit.text!r}: there are no gradients here; `hookcli grads` has them")
+
+
+def check_applied(edits: Iterable[Edit]) -> None:
+    """Raises UsageError for an edit that was never applied, once the run is over."""
+    for edit in edits:
+        if not edit.applied:
+            why = "no gradient came by" if edit.what.startswith("grad") else "nothing that it matches ran"
+            raise UsageError(f"--edit {edit.text!r} changed nothing: {why}")

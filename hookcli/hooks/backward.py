@@ -1,0 +1,120 @@
+"""PyTorch's own backward hooks of modules: `register_full_backward_hook` and its pre form.
+
+They pass every input and output of a module through a function whose results are views, so a model that changes such a
+tensor in place is refused, in its forward. They see tensors and tuples of tensors alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_full_backward_hook, register_module_full_backward_pre_hook
+
+from hookcli import tree
+from hookcli.errors import UsageError
+from hookcli.events import HookEvent, HookKind, Site
+from hookcli.hooks.family import Family
+from hookcli.kinds import FULL_BACKWARD
+
+if TYPE_CHECKING:
+    from hookcli.hooks.session import HookSession
+
+Grads = tuple[Tensor | None, ...] | Tensor
+
+
+class FullBackwardHooks(Family):
+    """`full_backward_pre` and `full_backward`."""
+
+    kinds = FULL_BACKWARD
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        self._fired: Counter[tuple[HookKind, str]] = Counter()
+
+    def want(self, kind: HookKind) -> None:
+        if self.session.wants(kind):
+            return
+        self.session.modules.start()
+        sites = [site for site in self.session.modules.sites.values() if site.watched]
+        for site in sites:
+            _check_not_legacy(site)
+        if self.session.globally:
+            self._hook_globally(kind, {id(site.module): site for site in sites})
+            return
+        for site in sites:
+            self.session.stack.callback(_put_flag_back, site.module, site.module._is_full_backward_hook)
+            handle = (
+                site.module.register_full_backward_pre_hook(partial(self._pre, site))
+                if kind is HookKind.FULL_BACKWARD_PRE
+                else site.module.register_full_backward_hook(partial(self._post, site))
+            )
+            self.session.stack.enter_context(handle)
+
+    def _hook_globally(self, kind: HookKind, sites: dict[int, Site]) -> None:
+        def pre(module: nn.Module, grad_outputs: Grads) -> None:
+            if id(module) in sites:
+                self._pre(sites[id(module)], module, grad_outputs)
+
+        def post(module: nn.Module, grad_inputs: Grads, grad_outputs: Grads) -> None:
+            if id(module) in sites:
+                self._post(sites[id(module)], module, grad_inputs, grad_outputs)
+
+        name, table = "_global_is_full_backward_hook", nn.modules.module
+        self.session.stack.callback(setattr, table, name, getattr(table, name))
+        if kind is HookKind.FULL_BACKWARD_PRE:
+            self.session.stack.enter_context(register_module_full_backward_pre_hook(pre))
+        else:
+            self.session.stack.enter_context(register_module_full_backward_hook(post))
+
+    def _pre(self, site: Site, module: nn.Module, grad_outputs: Grads) -> None:
+        self._emit(HookKind.FULL_BACKWARD_PRE, site, grad_outputs=_tuple(grad_outputs))
+
+    def _post(self, site: Site, module: nn.Module, grad_inputs: Grads, grad_outputs: Grads) -> None:
+        shown = {"grad_inputs": _tuple(grad_inputs), "grad_outputs": _tuple(grad_outputs)}
+        self._emit(HookKind.FULL_BACKWARD, site, **shown)
+
+    def _emit(self, kind: HookKind, site: Site, **shown: Any) -> None:
+        """PyTorch doesn't say of which call a gradient is. Those of later calls come first."""
+        fired = self._fired[kind, site.fqn]
+        self._fired[kind, site.fqn] += 1
+        call = max(site.calls - 1 - fired, 0)
+        self.session.emit(HookEvent(kind, site.fqn, site.module, call, self.session.arrive(), **shown))
+
+
+def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
+    return grads if isinstance(grads, tuple) else (grads,)
+
+
+def _check_not_legacy(site: Site) -> None:
+    if site.module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
+        where = f"{site.fqn or 'the model'} ({type(site.module).__name__})"
+        raise UsageError(
+            f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
+            "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work (hookcli grads --of outputs)"
+        )
+
+
+def _put_flag_back(module: nn.Module, flag: bool | None) -> None:
+    """PyTorch leaves the flag on a module whose hooks are gone, and then refuses hooks of the other sort."""
+    module._is_full_backward_hook = flag
+
+
+def paths_of_outputs(output: Any) -> list[str] | None:
+    """Where in an output the gradients of a full backward hook belong; None where such a hook does not fire."""
+    if isinstance(output, Tensor):
+        return [""]
+    if isinstance(output, tuple) and all(isinstance(item, Tensor) or not any(tree.leaves(item)) for item in output):
+        return [f".{name}" for name in output._fields] if hasattr(output, "_fields") else _indices(len(output))
+    return None
+
+
+def paths_of_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """The same for the positional arguments; keyword arguments are not seen."""
+    return [""] if len(args) == 1 and not kwargs else _indices(len(args))
+
+
+def _indices(count: int) -> list[str]:
+    return [f"[{index}]" for index in range(count)]

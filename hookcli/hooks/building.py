@@ -1,0 +1,48 @@
+"""Hooks on the building of models: PyTorch calls them for every module, parameter and buffer that is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from hookcli.events import HookKind
+
+Registered = Callable[[HookKind, nn.Module, str, Any], None]
+"""What is called: the kind, the owner, the attribute's name, and what was registered (None: nothing yet)."""
+
+_REGISTER: dict[HookKind, Callable[..., RemovableHandle]] = {
+    HookKind.MODULE_REGISTRATION: register_module_module_registration_hook,
+    HookKind.PARAMETER_REGISTRATION: register_module_parameter_registration_hook,
+    HookKind.BUFFER_REGISTRATION: register_module_buffer_registration_hook,
+}
+
+
+@contextmanager
+def registrations(tell: Registered) -> Iterator[None]:
+    """While it lasts, tell of every module, parameter and buffer that any module registers."""
+    with ExitStack() as stack:
+        for kind, register in _REGISTER.items():
+            # The hooks return nothing: what they return would be registered instead.
+            stack.enter_context(register(lambda owner, name, item, kind=kind: tell(kind, owner, name, item)))
+        yield
+
+
+def parameters_on_meta() -> AbstractContextManager[Any]:
+    """While it lasts, every parameter that a module registers is replaced by one on the meta device.
+
+    For models that read values while they are built, which fails where everything is on meta.
+    """
+
+    def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        return None if parameter is None else nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    return _REGISTER[HookKind.PARAMETER_REGISTRATION](to_meta)

@@ -1,0 +1,139 @@
+"""Forward hooks of modules, and which call is under way.
+
+`nn.TransformerEncoderLayer` leaves its fused path as soon as it or a child carries a *local* forward hook, which
+changes bits. It and its children are watched by global hooks instead. A module that runs again inside backward
+(activation checkpointing) is one call, not two.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from hookcli import tree
+from hookcli.edits import by_what
+from hookcli.errors import UsageError
+from hookcli.events import Call, HookEvent, HookKind, Site, in_backward
+from hookcli.hooks.family import Family
+from hookcli.hooks.tensors import TensorGradHooks
+
+if TYPE_CHECKING:
+    from hookcli.hooks.session import HookSession
+
+_GRADIENTS = (HookKind.TENSOR_GRAD_INPUT, HookKind.TENSOR_GRAD_OUTPUT)
+
+
+class ModuleHooks(Family):
+    """`forward_pre` and `forward`, and with them the gradients of what a module received and returned."""
+
+    kinds = (HookKind.FORWARD_PRE, HookKind.FORWARD, *_GRADIENTS)
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        self.sites: dict[int, Site] = {}
+        self.running: list[Call] = []
+        self._began = 0
+        self.gradients = TensorGradHooks(session)
+
+    def want(self, kind: HookKind) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Hook the watched modules and those that edits name."""
+        if self.sites:
+            return
+        session = self.session
+        fused = _fused(session.model) if session.fastpath and not session.globally else set()
+        for fqn, module in session.model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
+            edits = by_what(session.edits, fqn)
+            watched = session.select is None or session.select(fqn, module)
+            if not (watched or edits):
+                continue
+            site = self.sites[id(module)] = Site(fqn, module, watched, edits=edits)
+            if not (session.globally or id(module) in fused):
+                self._hook(site)
+        if session.globally or fused & self.sites.keys():
+            self._hook_globally({k: s for k, s in self.sites.items() if session.globally or k in fused})
+
+    def _hook(self, site: Site) -> None:
+        enter, leave = partial(self._before, site), partial(self._after, site)
+        self.session.stack.enter_context(site.module.register_forward_pre_hook(enter, with_kwargs=True))
+        self.session.stack.enter_context(site.module.register_forward_hook(leave, with_kwargs=True))
+
+    def _hook_globally(self, sites: dict[int, Site]) -> None:
+        """Global hooks see every module of the process: look only at ours. They pass no keyword arguments."""
+
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
+            changed = self._before(sites[id(module)], module, args, {}) if id(module) in sites else None
+            return changed[0] if changed else None
+
+        def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            return self._after(sites[id(module)], module, args, {}, output) if id(module) in sites else None
+
+        self.session.stack.enter_context(register_module_forward_pre_hook(enter))
+        self.session.stack.enter_context(register_module_forward_hook(leave))
+
+    # Firing.
+
+    def _before(self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.session.nodes.claim((args, kwargs))
+        call = self._begin(site)
+        edits = site.edits.get("input", ())
+        for edit in edits:
+            args, kwargs = tree.replace_arguments(args, kwargs, edit.at(site.fqn, call.number), call.undo)
+        if not call.again:
+            edited = ", ".join(edit.op for edit in edits)
+            self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=edited)
+        self.running.append(call)
+        if torch.is_grad_enabled() and self.gradients.watches_inputs(site):
+            return tree.replace_arguments(args, kwargs, partial(self.gradients.watch_input, call), call.undo)
+        return (args, kwargs) if edits else None
+
+    def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        call = self._end(site)
+        if call is None:  # the session began while the module was running
+            return None
+        call.undo()
+        self.session.nodes.claim(output, call)
+        edits = site.edits.get("output", ())
+        for edit in edits:
+            output = tree.replace(output, edit.at(site.fqn, call.number))
+        if not call.again:
+            edited = ", ".join(edit.op for edit in edits)
+            self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=edited)
+        if torch.is_grad_enabled() and self.gradients.watches_outputs(site):
+            return self.gradients.watch_outputs(call, args, kwargs, output)
+        return output if edits else None
+
+    def _emit(self, kind: HookKind, call: Call, **shown: Any) -> None:
+        if call.site.watched:
+            self.session.emit(HookEvent(kind, call.site.fqn, call.site.module, call.number, call.index, **shown))
+
+    def _begin(self, site: Site) -> Call:
+        if in_backward() and site.calls > site.recomputed:
+            site.recomputed += 1
+            return Call(site, site.recomputed - 1, -1, again=True)
+        site.calls += 1
+        self._began += 1
+        return Call(site, site.calls - 1, self._began - 1, again=False)
+
+    def _end(self, site: Site) -> Call | None:
+        """The innermost call of this module; those that began in it and did not return have raised."""
+        for depth in range(len(self.running) - 1, -1, -1):
+            if self.running[depth].site is site:
+                call = self.running[depth]
+                del self.running[depth:]
+                return call
+        return None
+
+
+def _fused(model: nn.Module) -> set[int]:
+    """The modules on PyTorch's fused path in eval mode, and their parts."""
+    layers = [m for m in model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
+    return {id(part) for layer in layers for part in layer.modules()}

@@ -1,0 +1,183 @@
+"""Hooks on autograd nodes, and which module's forward made each node.
+
+Where PyTorch tells of every new node (`torch.autograd.graph.node_creation_hook`, 2.15), that is exact. Before, a module
+that returns claims the nodes between its outputs and what was claimed earlier; nodes that no module's output leads to
+are then not seen. What is known of a node stands in its `metadata`: no node is held, nor any tensor that it saved.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd import graph
+from torch.autograd.graph import Node
+
+from hookcli import tree
+from hookcli.events import Call, HookEvent, HookKind, Made
+from hookcli.hooks.family import Family
+from hookcli.kinds import NODE
+
+if TYPE_CHECKING:
+    from hookcli.hooks.session import HookSession
+
+OUTSIDE = "(loss)"
+"""Where nodes come from that no module made."""
+
+
+class NodeHooks(Family):
+    """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node that was found."""
+
+    kinds = NODE
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        self.made: list[Made] = []
+        self.exact = hasattr(graph, "node_creation_hook")
+        self._key = object()
+        self._started = False
+        self._ours = False
+        self._kept: dict[Node, None] = {}
+        self._names: dict[int, str] = {}
+
+    def want(self, kind: HookKind) -> None:
+        if self._started:
+            return
+        self._started = True
+        self.session.modules.start()
+        self._names = {id(p): fqn for fqn, p in self.session.model.named_parameters(remove_duplicate=False)}
+        self.session.stack.callback(self._forget)
+        if self.exact:
+            self.session.enter_context(graph.node_creation_hook(self._created))
+        self.session.before_backward(self._hook_graph)
+
+    @contextmanager
+    def _marking(self) -> Iterator[None]:
+        self._ours = True
+        try:
+            yield
+        finally:
+            self._ours = False
+
+    def ours(self) -> AbstractContextManager[None]:
+        """While it lasts, new nodes are the hooks' own."""
+        return self._marking() if self._started else nullcontext()
+
+    def claim(self, value: Any, call: Call | None = None) -> None:
+        """The nodes behind a value that nobody has claimed were made by this call, or by the one under way."""
+        if not self._started or self.exact:
+            return
+        ends = [x.grad_fn for _, x in tree.leaves(value) if x.grad_fn is not None]
+        for node in walk(ends, lambda node: self._key not in _notes(node)):
+            self._note(node, call)
+
+    def _created(self, node: Node) -> None:
+        self._note(node)
+
+    def _note(self, node: Node, call: Call | None = None) -> Made:
+        call = call or self.session.running()
+        variable = getattr(node, "variable", None)
+        fqn = call.site.fqn if call else OUTSIDE
+        if variable is not None:
+            fqn = self._names.get(id(variable), "")
+        made = Made(len(self.made), node.name().rpartition("::")[2], fqn, call.number if call else 0, self._ours)
+        _notes(node)[self._key] = made
+        self.made.append(made)
+        self._emit(HookKind.NODE_CREATION, made)
+        return made
+
+    # Firing.
+
+    def _hook_graph(self, roots: Iterable[Tensor]) -> None:
+        ends = [root.grad_fn or gradient_accumulator(root) for root in roots]
+        for parameter in self.session.model.parameters():
+            if parameter.requires_grad:
+                # Hooks on a gradient accumulator vanish with it, unless someone holds it.
+                self._kept[gradient_accumulator(parameter)] = None
+        for node in walk([*ends, *self._kept]):
+            made = self._made(node)
+            made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
+            if not made.hooked and self.session.wants(HookKind.NODE_PRE, HookKind.NODE):
+                made.hooked = True
+                self.session.stack.enter_context(node.register_prehook(partial(self._pre, made)))
+                self.session.stack.enter_context(node.register_hook(partial(self._post, made)))
+        if self.session.wants(HookKind.ENGINE_CALLBACK):
+            self._queue_callback(ends[0])
+
+    def _made(self, node: Node) -> Made:
+        return _notes(node).get(self._key) or self._note(node)
+
+    def _queue_callback(self, first: Node) -> None:
+        queued = False
+
+        def queue(grads: Any) -> None:
+            nonlocal queued
+            if not queued:
+                queued = True
+                queue_callback(partial(self._emit, HookKind.ENGINE_CALLBACK, None))
+
+        self.session.stack.enter_context(first.register_prehook(queue))
+
+    def _pre(self, made: Made, grad_outputs: tuple[Tensor | None, ...]) -> None:
+        self._emit(HookKind.NODE_PRE, made, grad_outputs=grad_outputs)
+
+    def _post(self, made: Made, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
+        self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
+
+    def _emit(self, kind: HookKind, made: Made | None, **shown: Any) -> None:
+        if not self.session.wants(kind):
+            return
+        where: dict[str, Any] = (
+            {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}
+        )
+        self.session.emit(HookEvent(kind, index=self.session.arrive(), **where, **shown))
+
+    def _forget(self) -> None:
+        for node in self._kept:
+            _notes(node).pop(self._key, None)
+        self._kept.clear()
+
+
+def _notes(node: Node) -> dict[Any, Any]:
+    return cast("dict[Any, Any]", node.metadata)
+
+
+def walk(ends: Iterable[Node], wanted: Callable[[Node], bool] = lambda node: True) -> Iterator[Node]:
+    """The graph from its ends backward, breadth first, each node once; of what is not wanted nothing beyond."""
+    waiting = deque(ends)
+    seen = set(waiting)
+    waiting = deque(dict.fromkeys(waiting))
+    while waiting:
+        node = waiting.popleft()
+        if not wanted(node):
+            continue
+        yield node
+        for after, _ in node.next_functions:
+            if after is not None and after not in seen:
+                seen.add(after)
+                waiting.append(after)
+
+
+def gradient_accumulator(leaf: Tensor) -> Node:
+    """The AccumulateGrad node of a leaf that requires grad, which PyTorch makes when it is first asked for."""
+    return graph.get_gradient_edge(leaf).node
+
+
+def gradient_accumulator_by_expansion(leaf: Tensor) -> Node:
+    """The same node the way that data-parallel optimizers reach it: behind a view of the leaf."""
+    with torch.enable_grad():
+        view = leaf.expand_as(leaf)
+    assert view.grad_fn is not None
+    return cast("Node", view.grad_fn.next_functions[0][0])
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Have autograd call back when the backward pass that is running is over."""
+    public = getattr(graph, "queue_callback", None)
+    queue = public or torch.autograd.Variable._execution_engine.queue_callback
+    queue(callback)

@@ -1,0 +1,98 @@
+"""Hooks on parameters: before and after their `.grad` is added to, and when all of a module's are there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.autograd.graph import register_multi_grad_hook
+from torch.nn.parameter import is_lazy
+
+from hookcli.edits import by_what
+from hookcli.events import HookEvent, HookKind
+from hookcli.hooks.family import Family
+
+if TYPE_CHECKING:
+    from hookcli.hooks.session import HookSession, Select
+
+
+class ParameterHooks(Family):
+    """`tensor_grad_parameter`, `post_accumulate_grad` and `multi_grad`."""
+
+    kinds = (HookKind.TENSOR_GRAD_PARAMETER, HookKind.POST_ACCUMULATE_GRAD, HookKind.MULTI_GRAD)
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__(session)
+        self.watched: dict[str, nn.Parameter] = {}
+        self.hooked: set[str] = set()
+        self._edited: dict[str, str] = {}
+
+    def want(self, kind: HookKind) -> None:
+        if not self.watched:
+            self._find()
+        if self.session.wants(kind):
+            return
+        if kind is HookKind.MULTI_GRAD:
+            self._hook_groups()
+            return
+        for fqn in filter(self.hooked.__contains__, self.watched):
+            # The closure must not hold the parameter: it would outlive even the garbage collector.
+            parameter = self.watched[fqn]
+            if kind is HookKind.POST_ACCUMULATE_GRAD:
+                handle = parameter.register_post_accumulate_grad_hook(partial(self._accumulated, fqn))
+            else:
+                handle = parameter.register_hook(partial(self._arrive, fqn))
+            self.session.stack.enter_context(handle)
+
+    def edit(self) -> None:
+        """Put the edits of parameters' gradients on, before any hook that looks at them."""
+        for fqn, parameter in self.session.model.named_parameters():
+            edits = by_what(self.session.edits, fqn).get("grad", [])
+            if not (edits and parameter.requires_grad and not is_lazy(parameter)):
+                continue
+            self._edited[fqn] = ", ".join(edit.op for edit in edits)
+            for edit in edits:
+                self.session.stack.enter_context(parameter.register_hook(partial(edit.at(fqn, 0), "")))
+
+    def _find(self) -> None:
+        for fqn, parameter in self.session.model.named_parameters():
+            if selects_parameter(self.session.select, self.session.model, fqn):
+                self.watched[fqn] = parameter
+                if parameter.requires_grad and not is_lazy(parameter):
+                    self.hooked.add(fqn)
+
+    def _hook_groups(self) -> None:
+        """The parameters of each module, and of the whole model."""
+        whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
+        groups = {"": whole}
+        for fqn, module in self.session.model.named_modules():
+            prefix = f"{fqn}." if fqn else ""
+            own = [p for n, p in module.named_parameters(prefix, recurse=False) if prefix and n in self.hooked]
+            groups |= {fqn: own} if own else {}
+        for fqn, tensors in groups.items():
+            if tensors:
+                self.session.stack.enter_context(register_multi_grad_hook(tensors, partial(self._all_there, fqn)))
+
+    def _arrive(self, fqn: str, grad: Tensor | None) -> None:
+        if grad is not None:
+            self._emit(HookKind.TENSOR_GRAD_PARAMETER, fqn, grad)
+
+    def _accumulated(self, fqn: str, parameter: Tensor) -> None:
+        self._emit(HookKind.POST_ACCUMULATE_GRAD, fqn, parameter.grad)
+
+    def _all_there(self, fqn: str, grads: list[Tensor | None]) -> None:
+        index = self.session.arrive()
+        module = self.session.model.get_submodule(fqn)
+        self.session.emit(HookEvent(HookKind.MULTI_GRAD, fqn, module, index=index, grad_inputs=tuple(grads)))
+
+    def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
+        edited = self._edited.get(fqn, "")
+        self.session.emit(HookEvent(kind, fqn, index=self.session.arrive(), grad=grad, edited=edited))
+
+
+def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:
+    """Whether a parameter is watched: by its own name or by that of its module."""
+    owner_fqn = fqn.rpartition(".")[0]
+    owner = model.get_submodule(owner_fqn)
+    return select is None or select(fqn, owner) or select(owner_fqn, owner)

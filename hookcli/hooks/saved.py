@@ -1,0 +1,47 @@
+"""What autograd keeps for backward: `torch.autograd.graph.saved_tensors_hooks`.
+
+Only the innermost pair of such hooks is called, so a region that has its own (activation checkpointing, offloading) is
+not seen. PyTorch does not check whether a tensor that went through such hooks was changed in place since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from hookcli.events import Call, HookEvent, HookKind
+from hookcli.hooks.family import Family
+
+
+@dataclass(slots=True)
+class _Packed:
+    tensor: Tensor
+    call: Call | None
+
+
+class SavedTensorHooks(Family):
+    """`saved_tensor_pack` and `saved_tensor_unpack`, told with the innermost module that was running."""
+
+    kinds = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
+
+    def want(self, kind: HookKind) -> None:
+        if not self.session.wants(*self.kinds):
+            self.session.modules.start()
+            self.session.enter_context(saved_tensors_hooks(self._pack, self._unpack))
+
+    def _pack(self, tensor: Tensor) -> _Packed:
+        call = self.session.running()
+        self._emit(HookKind.SAVED_TENSOR_PACK, call, tensor)
+        return _Packed(tensor, call)
+
+    def _unpack(self, packed: _Packed) -> Tensor:
+        self._emit(HookKind.SAVED_TENSOR_UNPACK, packed.call, packed.tensor)
+        return packed.tensor
+
+    def _emit(self, kind: HookKind, call: Call | None, tensor: Tensor) -> None:
+        if call is None:
+            self.session.emit(HookEvent(kind, "(loss)", tensor=tensor))
+        elif call.site.watched:
+            self.session.emit(HookEvent(kind, call.site.fqn, call.site.module, call.number, tensor=tensor))

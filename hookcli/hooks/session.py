@@ -1,0 +1,185 @@
+"""A session attaches hooks to a model while its `with` block runs; probes get `HookEvent`s.
+
+After the block, also after an exception, no hook is left and every switch is as it was. Each family of hooks has a file
+beside this one; the session starts a family when a probe first asks for a kind of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.edits import Edit
+from hookcli.errors import HookcliError, PluginError
+from hookcli.events import Call, Callback, HookEvent, HookKind
+from hookcli.hooks.backward import FullBackwardHooks
+from hookcli.hooks.modules import ModuleHooks
+from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.parameters import ParameterHooks
+from hookcli.hooks.saved import SavedTensorHooks
+from hookcli.hooks.state import OptimizerHooks, StateDictHooks
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+T = TypeVar("T")
+Select = Callable[[str, nn.Module], bool]
+Roots = Sequence[Tensor]
+
+
+class HookSession:
+    """Hooks on a model for the time of a `with` block.
+
+    `select` narrows which modules are watched. `fastpath=False` switches the fused attention path off meanwhile.
+    `globally` registers the hooks of modules and optimizers through PyTorch's global functions. `edits` change what
+    flows, whether a probe looks at it or not. Raises UsageError for TorchScript modules, which take no hooks.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        select: Select | None = None,
+        fastpath: bool = True,
+        globally: bool = False,
+        edits: Sequence[Edit] = (),
+    ) -> None:
+        self.model = model
+        self.select = select
+        self.fastpath = fastpath
+        self.globally = globally
+        self.edits = edits
+        self.stack = ExitStack()
+        self.passes = 0
+        self.arrived = 0
+        self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
+        self._before_backward: list[Callable[[Roots], object]] = []
+        self.modules = ModuleHooks(self)
+        self.parameter_hooks = ParameterHooks(self)
+        self.nodes = NodeHooks(self)
+        self._optimizers = OptimizerHooks(self)
+        families = (
+            self.modules,
+            self.parameter_hooks,
+            self.nodes,
+            self._optimizers,
+            FullBackwardHooks(self),
+            SavedTensorHooks(self),
+            StateDictHooks(self),
+        )
+        self._family = {kind: family for family in families for kind in family.kinds}
+
+    def __enter__(self) -> Self:
+        if not self.fastpath:
+            self.stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+            torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            if any(edit.what != "grad" for edit in self.edits):
+                self.modules.start()
+            self.parameter_hooks.edit()
+        except BaseException:
+            self.stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stack.close()
+
+    def enter_context(self, context: AbstractContextManager[T]) -> T:
+        """Enter a context, such as a dispatch mode, that ends with the session."""
+        return self.stack.enter_context(context)
+
+    # What a probe asks for. A callback gets one HookEvent and returns nothing.
+
+    def on(self, kind: HookKind, callback: Callback) -> None:
+        """Call back whenever a hook of this kind fires."""
+        self._family[kind].want(kind)
+        self._callbacks[kind].append(callback)
+
+    def forward_pre(self, callback: Callback) -> None:
+        """Before each module's forward: `event.args`, `event.kwargs`."""
+        self.on(HookKind.FORWARD_PRE, callback)
+
+    def forward(self, callback: Callback) -> None:
+        """After each module's forward: `event.output`, and `args` and `kwargs`, which may be overwritten by then."""
+        self.on(HookKind.FORWARD, callback)
+
+    def input_grad(self, callback: Callback) -> None:
+        """The gradient of each tensor that a module received, by its use of it: `event.path`, `event.grad`."""
+        self.on(HookKind.TENSOR_GRAD_INPUT, callback)
+
+    def output_grad(self, callback: Callback) -> None:
+        """The gradient of each tensor that a module returned: `event.path`, `event.grad`."""
+        self.on(HookKind.TENSOR_GRAD_OUTPUT, callback)
+
+    def post_accumulate_grad(self, callback: Callback) -> None:
+        """After a parameter's `.grad` was added to; `event.grad` is `.grad`. Tied parameters fire once."""
+        self.on(HookKind.POST_ACCUMULATE_GRAD, callback)
+
+    def before_backward(self, callback: Callable[[Roots], object]) -> None:
+        """Once the graph stands, before each backward pass: `callback(roots)` gets what is differentiated."""
+        self._before_backward.append(callback)
+
+    # What a probe may ask about the run.
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """The watched parameters."""
+        return self.parameter_hooks.watched
+
+    @property
+    def hooked_parameters(self) -> set[str]:
+        """Those of them that take a hook: not the frozen ones, nor lazy ones that have no size yet."""
+        return self.parameter_hooks.hooked
+
+    def never_called(self) -> dict[str, nn.Module]:
+        """The watched modules whose forward no hook has seen."""
+        return {site.fqn: site.module for site in self.modules.sites.values() if site.watched and not site.calls}
+
+    # What the run tells, and what the families need.
+
+    def tell_backward(self, roots: Roots) -> None:
+        """A backward pass from these tensors is about to begin."""
+        for callback in self._before_backward:
+            callback(roots)
+
+    def tell_optimizer(self, optimizer: Optimizer) -> None:
+        """This optimizer is about to be used."""
+        self._optimizers.attach(optimizer)
+
+    def wants(self, *kinds: HookKind) -> bool:
+        """Whether a probe asked for one of them."""
+        return any(self._callbacks[kind] for kind in kinds)
+
+    def selected(self) -> Iterable[tuple[str, nn.Module]]:
+        """The modules that are watched."""
+        return ((n, m) for n, m in self.model.named_modules() if self.select is None or self.select(n, m))
+
+    def running(self) -> Call | None:
+        """The innermost call that is under way."""
+        return self.modules.running[-1] if self.modules.running else None
+
+    def arrive(self) -> int:
+        """The next number in the order in which gradients arrive."""
+        self.arrived += 1
+        return self.arrived - 1
+
+    def emit(self, event: HookEvent) -> None:
+        """Hand an event to those who asked for its kind; their errors are theirs, not the model's."""
+        for callback in self._callbacks[event.kind]:
+            try:
+                callback(event)
+            except HookcliError:
+                raise
+            except Exception as error:
+                owner = type(getattr(callback, "__self__", callback)).__name__
+                raise PluginError(
+                    f"{owner} failed at {event.fqn or 'the model'}: {type(error).__name__}: {error}"
+                ) from error

@@ -1,0 +1,112 @@
+"""Gradients of module outputs and inputs, from plain tensor hooks that change nothing (design, rule 3).
+
+An output is hooked as it is, unless a hook on it would be lost or would see too much: where it is a view (an in-place
+operation on a view drops its hooks), is the module's input (Identity), or was hooked already as another module's output
+(a container that returns its child's tensor would see the gradient of every consumer inside it), `Alias` gives autograd
+another tensor over the same memory. An input is hooked through `view_as`, so that each consumer is told apart; a module
+with `inplace` gets the tensor itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from hookcli import tree
+from hookcli.edits import Edit
+from hookcli.events import Alias, Call, HookEvent, HookKind, Site
+
+if TYPE_CHECKING:
+    from hookcli.hooks.session import HookSession
+
+_IN, _OUT = HookKind.TENSOR_GRAD_INPUT, HookKind.TENSOR_GRAD_OUTPUT
+_EDITS = {_IN: "grad_input", _OUT: "grad_output"}
+
+
+class TensorGradHooks:
+    """Puts tensor hooks on what passes through modules; `ModuleHooks` says when."""
+
+    def __init__(self, session: HookSession) -> None:
+        self._session = session
+        self.handles: list[RemovableHandle] = []
+        self._hooked_at: Any = WeakTensorKeyDictionary()  # output -> its version when it was hooked
+        session.stack.callback(self._remove)
+
+    def watches_inputs(self, site: Site) -> bool:
+        """Whether what the module received is hooked."""
+        return (site.watched and self._session.wants(_IN)) or "grad_input" in site.edits
+
+    def watches_outputs(self, site: Site) -> bool:
+        """Whether what it returned is; hooks on inputs alone need outputs that are no views of them."""
+        return (site.watched and self._session.wants(_IN, _OUT)) or not site.edits.keys().isdisjoint(_EDITS.values())
+
+    def watch_input(self, call: Call, path: str, x: Tensor) -> Tensor:
+        """The tensor to hand to the module in place of `x`."""
+        if not x.requires_grad:
+            return x
+        with self._session.nodes.ours():
+            if not getattr(call.site.module, "inplace", False):
+                x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
+            elif x._is_view():
+                x = x.clone()
+            else:
+                return self._hook(_IN, call, path, x, first=True)
+        return self._hook(_IN, call, path, x)
+
+    def watch_outputs(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """What to hand to the module's caller in place of `output`."""
+        inplace = getattr(call.site.module, "inplace", False)
+        passed = set() if inplace else {id(x) for _, x in tree.arguments(args, kwargs)}
+        return tree.replace(output, partial(self._watch_output, call, passed))
+
+    def _watch_output(self, call: Call, passed: set[int], path: str, y: Tensor) -> Tensor:
+        if not y.requires_grad:
+            return y
+        site = call.site
+        watched = (site.watched and self._session.wants(_OUT)) or "grad_output" in site.edits
+        shared = watched and (id(y) in passed or y.is_leaf or self._hooked_at.get(y) == y._version)
+        if shared or y._is_view():
+            with self._session.nodes.ours():
+                y = Alias.apply(y)
+        if not watched:
+            return y
+        self._hooked_at[y] = y._version
+        return self._hook(_OUT, call, path, y)
+
+    def _hook(self, kind: HookKind, call: Call, path: str, x: Tensor, *, first: bool = False) -> Tensor:
+        """Hook the tensor: edits in their order, then the watching probe.
+
+        `first`: before the hooks that are on it as another module's output, which its gradient reaches later.
+        """
+        edits = call.site.edits.get(_EDITS[kind], [])
+        handles = [x.register_hook(partial(_edit, edit, call.site.fqn, call.number, path)) for edit in edits]
+        if call.site.watched and self._session.wants(kind):
+            edited = ", ".join(edit.op for edit in edits)
+            handles.append(x.register_hook(partial(self._arrive, kind, call.site, call.number, path, edited)))
+        if first and edits:
+            table = cast("OrderedDict[int, Any]", x._backward_hooks)
+            for handle in reversed(handles):
+                table.move_to_end(handle.id, last=False)
+        self.handles += handles
+        if len(self.handles) % 4096 == 0:  # a long session must not keep the handles of graphs that are gone
+            self.handles = [h for h in self.handles if h.hooks_dict_ref() is not None]
+        return x
+
+    def _arrive(self, kind: HookKind, site: Site, call: int, path: str, edited: str, grad: Tensor | None) -> None:
+        if grad is not None:  # an operator that has no gradient for this input, such as roi_align for its boxes
+            index = self._session.arrive()
+            self._session.emit(HookEvent(kind, site.fqn, site.module, call, index, path=path, grad=grad, edited=edited))
+
+    def _remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def _edit(edit: Edit, fqn: str, call: int, path: str, grad: Tensor | None) -> Tensor | None:
+    return None if grad is None else edit.at(fqn, call)(path, grad)

@@ -1,0 +1,222 @@
+"""Every kind of hook that PyTorch has: when it fires, the call that registers it, the command that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class HookKind(StrEnum):
+    """What fired; PyTorch's names."""
+
+    MODULE_REGISTRATION = "module_registration"
+    PARAMETER_REGISTRATION = "parameter_registration"
+    BUFFER_REGISTRATION = "buffer_registration"
+    FORWARD_PRE = "forward_pre"
+    FORWARD = "forward"
+    SAVED_TENSOR_PACK = "saved_tensor_pack"
+    SAVED_TENSOR_UNPACK = "saved_tensor_unpack"
+    NODE_CREATION = "node_creation"
+    NODE_PRE = "node_pre"
+    NODE = "node"
+    FULL_BACKWARD_PRE = "full_backward_pre"
+    FULL_BACKWARD = "full_backward"
+    TENSOR_GRAD_OUTPUT = "tensor_grad_output"
+    TENSOR_GRAD_INPUT = "tensor_grad_input"
+    TENSOR_GRAD_PARAMETER = "tensor_grad_parameter"
+    POST_ACCUMULATE_GRAD = "post_accumulate_grad"
+    MULTI_GRAD = "multi_grad"
+    ENGINE_CALLBACK = "engine_callback"
+    OPTIMIZER_STEP_PRE = "optimizer_step_pre"
+    OPTIMIZER_STEP_POST = "optimizer_step_post"
+    STATE_DICT_PRE = "state_dict_pre"
+    STATE_DICT_POST = "state_dict_post"
+    LOAD_STATE_DICT_PRE = "load_state_dict_pre"
+    LOAD_STATE_DICT_POST = "load_state_dict_post"
+    OPTIMIZER_STATE_DICT_PRE = "optimizer_state_dict_pre"
+    OPTIMIZER_STATE_DICT_POST = "optimizer_state_dict_post"
+    OPTIMIZER_LOAD_STATE_DICT_PRE = "optimizer_load_state_dict_pre"
+    OPTIMIZER_LOAD_STATE_DICT_POST = "optimizer_load_state_dict_post"
+
+
+REGISTRATION = (HookKind.MODULE_REGISTRATION, HookKind.PARAMETER_REGISTRATION, HookKind.BUFFER_REGISTRATION)
+FULL_BACKWARD = (HookKind.FULL_BACKWARD_PRE, HookKind.FULL_BACKWARD)
+STATE_DICT = tuple(kind for kind in HookKind if "state_dict" in kind and "optimizer" not in kind)
+OPTIMIZER = tuple(kind for kind in HookKind if kind.startswith("optimizer"))
+NODE = (HookKind.NODE_CREATION, HookKind.NODE_PRE, HookKind.NODE, HookKind.ENGINE_CALLBACK)
+# Those that need no more than a forward.
+FORWARD = (*REGISTRATION, HookKind.FORWARD_PRE, HookKind.FORWARD, *STATE_DICT)
+
+
+@dataclass(frozen=True, slots=True)
+class HookInfo:
+    """A way to register a hook. `name` is a HookKind's value where hookcli has one for it."""
+
+    name: str
+    fires: str
+    call: str
+    command: str
+
+
+_MODULE = "nn.Module."
+_GLOBAL = "nn.modules.module."
+_GRAPH = "autograd.graph."
+_OPTIM = "optim.Optimizer."
+
+HOOKS = (
+    HookInfo(
+        "module_registration",
+        "a submodule is assigned",
+        f"{_GLOBAL}register_module_module_registration_hook",
+        "trace",
+    ),
+    HookInfo(
+        "parameter_registration",
+        "a parameter is assigned",
+        f"{_GLOBAL}register_module_parameter_registration_hook",
+        "trace",
+    ),
+    HookInfo(
+        "buffer_registration",
+        "a buffer is assigned",
+        f"{_GLOBAL}register_module_buffer_registration_hook",
+        "trace",
+    ),
+    HookInfo("forward_pre", "before a module's forward", f"{_MODULE}register_forward_pre_hook", "inputs"),
+    HookInfo("forward", "after a module's forward", f"{_MODULE}register_forward_hook", "activations"),
+    HookInfo(
+        "forward_pre, global",
+        "before any module's forward",
+        f"{_GLOBAL}register_module_forward_pre_hook",
+        "trace --global",
+    ),
+    HookInfo(
+        "forward, global", "after any module's forward", f"{_GLOBAL}register_module_forward_hook", "trace --global"
+    ),
+    HookInfo(
+        "full_backward_pre",
+        "the gradients of a module's outputs are there",
+        f"{_MODULE}register_full_backward_pre_hook",
+        "grads --of outputs --via module",
+    ),
+    HookInfo(
+        "full_backward",
+        "the gradients of a module's inputs are there",
+        f"{_MODULE}register_full_backward_hook",
+        "grads --of inputs --via module",
+    ),
+    HookInfo(
+        "full_backward_pre, global",
+        "as full_backward_pre, of any module",
+        f"{_GLOBAL}register_module_full_backward_pre_hook",
+        "trace --global",
+    ),
+    HookInfo(
+        "full_backward, global",
+        "as full_backward, of any module",
+        f"{_GLOBAL}register_module_full_backward_hook",
+        "trace --global",
+    ),
+    HookInfo(
+        "backward, legacy",
+        "the module's last operation is done (deprecated)",
+        f"{_MODULE}register_backward_hook",
+        "hooks",
+    ),
+    HookInfo(
+        "tensor_grad_output",
+        "the gradient of what a module returned is there",
+        "Tensor.register_hook",
+        "grads --of outputs",
+    ),
+    HookInfo(
+        "tensor_grad_input",
+        "the gradient of what a module received is there",
+        "Tensor.register_hook",
+        "grads --of inputs",
+    ),
+    HookInfo("tensor_grad_parameter", "before a parameter's .grad is added to", "Tensor.register_hook", "trace"),
+    HookInfo(
+        "post_accumulate_grad",
+        "after a parameter's .grad was added to",
+        "Tensor.register_post_accumulate_grad_hook",
+        "grads",
+    ),
+    HookInfo(
+        "multi_grad",
+        "all gradients of a group are there (of a module's parameters)",
+        f"{_GRAPH}register_multi_grad_hook",
+        "trace",
+    ),
+    HookInfo("node_creation", "an operation makes a node (torch 2.15)", f"{_GRAPH}node_creation_hook", "graph"),
+    HookInfo("node_pre", "before an autograd node runs", f"{_GRAPH}Node.register_prehook", "graph"),
+    HookInfo("node", "after an autograd node ran", f"{_GRAPH}Node.register_hook", "graph"),
+    HookInfo(
+        "node, of a parameter",
+        "around the addition to .grad (AccumulateGrad)",
+        f"{_GRAPH}get_gradient_edge(p).node.register_hook",
+        "graph",
+    ),
+    HookInfo("engine_callback", "a backward pass is over", f"{_GRAPH}queue_callback", "trace"),
+    HookInfo("saved_tensor_pack", "a tensor is kept for backward", f"{_GRAPH}saved_tensors_hooks", "trace"),
+    HookInfo("saved_tensor_unpack", "backward fetches a kept tensor", f"{_GRAPH}saved_tensors_hooks", "trace"),
+    HookInfo("optimizer_step_pre", "before an optimizer's step", f"{_OPTIM}register_step_pre_hook", "trace"),
+    HookInfo("optimizer_step_post", "after an optimizer's step", f"{_OPTIM}register_step_post_hook", "trace"),
+    HookInfo(
+        "optimizer_step_pre, global",
+        "before any optimizer's step",
+        "optim.optimizer.register_optimizer_step_pre_hook",
+        "trace --global",
+    ),
+    HookInfo(
+        "optimizer_step_post, global",
+        "after any optimizer's step",
+        "optim.optimizer.register_optimizer_step_post_hook",
+        "trace --global",
+    ),
+    HookInfo("state_dict_pre", "before state_dict(), parents first", f"{_MODULE}register_state_dict_pre_hook", "trace"),
+    HookInfo("state_dict_post", "after state_dict(), parts first", f"{_MODULE}register_state_dict_post_hook", "trace"),
+    HookInfo(
+        "load_state_dict_pre",
+        "before a module takes its part of load_state_dict()",
+        f"{_MODULE}register_load_state_dict_pre_hook",
+        "trace",
+    ),
+    HookInfo(
+        "load_state_dict_post",
+        "after load_state_dict()",
+        f"{_MODULE}register_load_state_dict_post_hook",
+        "trace",
+    ),
+    HookInfo(
+        "optimizer_state_dict_pre",
+        "before an optimizer's state_dict()",
+        f"{_OPTIM}register_state_dict_pre_hook",
+        "trace",
+    ),
+    HookInfo(
+        "optimizer_state_dict_post",
+        "after an optimizer's state_dict()",
+        f"{_OPTIM}register_state_dict_post_hook",
+        "trace",
+    ),
+    HookInfo(
+        "optimizer_load_state_dict_pre",
+        "before an optimizer's load_state_dict()",
+        f"{_OPTIM}register_load_state_dict_pre_hook",
+        "trace",
+    ),
+    HookInfo(
+        "optimizer_load_state_dict_post",
+        "after an optimizer's load_state_dict()",
+        f"{_OPTIM}register_load_state_dict_post_hook",
+        "trace",
+    ),
+    HookInfo("package extern", "a module stays outside a package", "PackageExporter.register_extern_hook", "package"),
+    HookInfo("package intern", "a module goes into a package", "PackageExporter.register_intern_hook", "package"),
+    HookInfo("package mock", "a module is replaced by a mock", "PackageExporter.register_mock_hook", "package"),
+    HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook", "graph --native"),
+    HookInfo("C++ node, before", "as node_pre, without the GIL", "Node::add_pre_hook", "graph --native"),
+    HookInfo("C++ node, after", "as node, without the GIL", "Node::add_post_hook", "graph --native"),
+    HookInfo("C++ engine", "a backward pass is over", "Engine::queue_callback", "graph --native"),
+)

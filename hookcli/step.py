@@ -1,0 +1,115 @@
+"""One pass over a model, as training makes it: forward, backward, and on request an optimizer step and a state dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli import losses
+from hookcli.errors import UsageError, unknown
+from hookcli.hooks import HookSession
+
+Loss = Callable[[Any], Tensor]
+VECTORS = ("ones", "randn")
+CALLS = ("backward", "grad")
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a pass does besides the forward.
+
+    `call` "grad" differentiates by `torch.autograd.grad` with respect to all parameters, which leaves `.grad` alone.
+    Raises UsageError for a name that there isn't.
+    """
+
+    backward: bool = False
+    loss: str | Loss | None = None
+    vector: str | None = None
+    call: str = "backward"
+    optimizer: str | None = None
+    state_dict: bool = False
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("loss", self.loss, losses.NAMED),
+            ("backward_vector", self.vector, VECTORS),
+            ("call", self.call, CALLS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
+        ):
+            if isinstance(given, str) and given not in known:
+                raise UsageError(unknown(what, given, known))
+
+    def run(
+        self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
+    ) -> None:
+        """Run it; what was differentiated is noted in `meta`."""
+        for number in range(passes):
+            session.passes = number
+            with torch.set_grad_enabled(self.backward):
+                output = session.model(*args, **kwargs)
+            if self.backward:
+                self._differentiate(session, output, meta)
+            del output
+        self._exercise(session, meta)
+
+    def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
+        roots, vectors = self._vectors(output, meta) if self.vector else self._loss(output, meta)
+        del output
+        session.tell_backward(roots)
+        if self.call == "backward":
+            torch.autograd.backward(roots, vectors)
+            return
+        meta["call"] = "torch.autograd.grad"
+        wanted = [p for p in session.model.parameters() if p.requires_grad]
+        torch.autograd.grad(roots, wanted, vectors, allow_unused=True)
+
+    def _vectors(self, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], list[Tensor] | None]:
+        roots = [t for t in losses.floating(output) if t.requires_grad]
+        _require_something(bool(roots))
+        meta["backward_vector"] = self.vector
+        return roots, [_vector(str(self.vector), root) for root in roots]
+
+    def _loss(self, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
+        name = self.loss or "sum"
+        function: Loss = losses.NAMED[name] if isinstance(name, str) else name
+        value = function(output)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
+        _require_something(value.requires_grad)
+        meta.setdefault("loss", name if isinstance(name, str) else getattr(name, "__qualname__", None) or repr(name))
+        meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
+        return [value], None
+
+    def _exercise(self, session: HookSession, meta: dict[str, Any]) -> None:
+        """One optimizer step, and a round trip of state dicts."""
+        trained = [p for p in session.model.parameters() if p.requires_grad]
+        optimizer = None
+        if self.optimizer and trained:
+            meta["optimizer"] = self.optimizer
+            optimizer = OPTIMIZERS[self.optimizer](trained, lr=1e-3)
+            session.tell_optimizer(optimizer)
+            optimizer.step()
+        for holder in (session.model, optimizer) if self.state_dict else ():
+            if isinstance(holder, (nn.Module, torch.optim.Optimizer)):
+                holder.load_state_dict(holder.state_dict())
+
+
+def _require_something(requires_grad: bool) -> None:
+    if not requires_grad:
+        raise UsageError("no gradients: nothing in the output requires grad (a quantized or frozen model has none)")
+
+
+def _vector(kind: str, like: Tensor) -> Tensor:
+    if kind == "ones":
+        return torch.ones_like(like)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
+
+
+def _what(value: Any) -> str:
+    return f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
