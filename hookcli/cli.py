@@ -23,7 +23,7 @@ _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
-RUNNING = ("shapes", "inputs", "activations", "grads")
+RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
 COMMANDS = (*RUNNING, *LISTING)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hookcli.errors import UsageError, unknown
-from hookcli.report import Column, Report, Row, TensorStats
+from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats
 
 _SIZES = ("params", "trainable")
 
@@ -61,9 +61,16 @@ def fold(report: Report, depth: float) -> Report:
     no row above them, so those below the limit are merged into one; modules below a container that was never called
     itself likewise: the statistics of the innermost, the costs of the outermost, which include those of their parts.
     `merged` counts the rows that a row stands for where they are more than one.
+
+    Where rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and what counts
+    something (columns with a unit) is summed. Events below the limit are left out.
     """
     if math.isinf(depth) or not _has_names(report):
         return report
+    if report.grouping == "events":
+        return replace(report, rows=[row for row in report.rows if depth_of(row) <= depth])
+    if report.grouping == "disjoint":
+        return replace(report, rows=_merged_by_owner(report, depth))
     groups: dict[tuple[Any, ...], list[Row]] = {}
     hidden: dict[str, list[Row]] = defaultdict(list)
     present = {row.fqn for row in report.rows}
@@ -79,6 +86,29 @@ def fold(report: Report, depth: float) -> Report:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), ""), []).append(row)
     rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
     return replace(report, rows=rows)
+
+
+def _merged_by_owner(report: Report, depth: float) -> list[Row]:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in report.rows:
+        owner = ".".join(row.fqn.split(".")[: int(depth)])
+        groups.setdefault((owner, row.get("pass")), []).append(row)
+    counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
+    merged = []
+    for (owner, _), rows in groups.items():
+        row = _merged(rows, owner, ())
+        sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
+        merged.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+    return merged
+
+
+def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
+    """The second statistics of rows that have two, those that go out."""
+    parts = [row for row in rows if row.get("out_numel") is not None]
+    if len(parts) < 2:
+        return {f"out_{key}": parts[0][f"out_{key}"] for key in STATS_KEYS} if parts else {}
+    stats = TensorStats.merge(TensorStats(**{key: part[f"out_{key}"] for key in STATS_KEYS}) for part in parts)
+    return {f"out_{key}": getattr(stats, key) for key in STATS_KEYS}
 
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
@@ -99,7 +129,7 @@ def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     if len(rows) > 1:
         # What differs between the rows, and is not known to merge, is not shown: it would be the first one's.
         differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
-        values |= dict.fromkeys(differing - {"index"}) | {"fqn": fqn, "merged": len(rows)}
+        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
         if "macs" in values:
             values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
     if note := _note(below, fqn):

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from hookcli.fold import View
+from hookcli.kinds import HookKind
 from hookcli.report import STATS_KEYS, Column, Report, Row
 
 COUNTS = ("zeros", "nan", "inf")
 FIGURES = ("mean", "std", "min", "max", "l2")
 # Columns that are worth their width only on a wide screen or on request, the first to go first.
-_DISPENSABLE = ("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "kind", "type", "shape", "zeros")
-_ON_REQUEST = ("index", "depth", "trainable")
+_DISPENSABLE = (
+    *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "kind", "type", "shape", "zeros"),
+    *("order", "min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "us"),
+)
+_ON_REQUEST = ("index", "depth", "trainable", "id", "next", *(f"out_{key}" for key in STATS_KEYS if key != "l2"))
 _MARK = Column("mark", "")
 
 
@@ -43,6 +47,14 @@ def quantity(value: int | None) -> str:
     return f"{value / 1000**power:.4g} {' KMGTP'[power]}"
 
 
+def size(value: int | None) -> str:
+    """Bytes with a binary prefix: 12.5 MiB."""
+    if value is None:
+        return "-"
+    power = min(int(math.log2(value)) // 10, 4) if value else 0
+    return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
 def shape(value: Any) -> str:
     """10x3x224x224; several shapes beside each other; "scalar" for the shape of one number."""
     if value is None:
@@ -65,7 +77,11 @@ def cell(row: Row, name: str) -> str:
         return share(row, name)
     if name == "macs":
         return quantity(value)
-    if name in FIGURES or isinstance(value, float):
+    if name in ("bytes", "kept"):
+        return size(value)
+    if name == "us" and value is not None:
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+    if name.removeprefix("out_") in FIGURES or isinstance(value, float):
         return number(value)
     if isinstance(value, int):
         return f"{value:,}"
@@ -125,13 +141,17 @@ def visible(report: Report, view: View) -> list[Column]:
 
 
 def _speaks(report: Report, name: str) -> bool:
+    if name == "fired":
+        return any((row.get("fired") or 0) > (row.get("merged") or 1) for row in report.rows)
     values = [row.get(name) for row in report.rows]
     if name in ("nan", "inf"):
         return False  # the mark says it, with the count
     if name in ("path", "call", "pass", "dtype"):
         return any(value not in (None, "", 0, "float32") for value in values)
     if name == "kind":
-        return len(set(values)) > 1
+        return report.grouping == "events" or len(set(values)) > 1
+    if name in list(HookKind):
+        return any(values)
     return any(value is not None for value in values) or name in STATS_KEYS
 
 
@@ -162,6 +182,10 @@ def totals_line(report: Report) -> str:
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
         if key == "macs":
             text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
+        elif key == "kept_bytes":
+            text = f"{size(value)} kept for backward"
+        elif key.endswith("_us"):
+            text = f"{key.removesuffix('_us')} {duration(value / 1e6)}"
         elif key == "param_bytes":
             text = f"{value / 2**20:,.1f} MiB"
         else:

@@ -163,6 +163,9 @@ class Report:
     totals: Mapping[str, Any] = field(default_factory=dict)
     skipped: Sequence[Skipped] = ()
     findings: Sequence[Finding] = ()
+    grouping: str = "nested"
+    """What a row of a container stands for: "nested", its parts too; "disjoint", itself alone; "events": rows are not
+    places but what happened there, in order."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as the JSON contract has it (design, section 3); floats stay floats."""
@@ -175,6 +178,7 @@ class Report:
             "totals": dict(self.totals),
             "skipped": [{k: v for k, v in asdict(item).items() if v or k != "path"} for item in self.skipped],
             "findings": [asdict(item) for item in self.findings],
+            **({"grouping": self.grouping} if self.grouping != "nested" else {}),
         }
 
     @classmethod
@@ -190,6 +194,7 @@ class Report:
             totals=data["totals"],
             skipped=tuple(Skipped(**item) for item in data["skipped"]),
             findings=tuple(Finding(**item) for item in data["findings"]),
+            grouping=data.get("grouping", "nested"),
         )
 
 

@@ -48,6 +48,7 @@ class Step:
         self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
     ) -> None:
         """Run it; what was differentiated is noted in `meta`."""
+        optimizer = self._optimizer(session, meta)
         for number in range(passes):
             session.passes = number
             with torch.set_grad_enabled(self.backward):
@@ -55,7 +56,11 @@ class Step:
             if self.backward:
                 self._differentiate(session, output, meta)
             del output
-        self._exercise(session, meta)
+        if optimizer:
+            optimizer.step()
+        for holder in (session.model, optimizer) if self.state_dict else ():
+            if isinstance(holder, (nn.Module, torch.optim.Optimizer)):
+                holder.load_state_dict(holder.state_dict())
 
     def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
         roots, vectors = self._vectors(output, meta) if self.vector else self._loss(output, meta)
@@ -85,18 +90,14 @@ class Step:
         meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
         return [value], None
 
-    def _exercise(self, session: HookSession, meta: dict[str, Any]) -> None:
-        """One optimizer step, and a round trip of state dicts."""
+    def _optimizer(self, session: HookSession, meta: dict[str, Any]) -> torch.optim.Optimizer | None:
         trained = [p for p in session.model.parameters() if p.requires_grad]
-        optimizer = None
-        if self.optimizer and trained:
-            meta["optimizer"] = self.optimizer
-            optimizer = OPTIMIZERS[self.optimizer](trained, lr=1e-3)
-            session.tell_optimizer(optimizer)
-            optimizer.step()
-        for holder in (session.model, optimizer) if self.state_dict else ():
-            if isinstance(holder, (nn.Module, torch.optim.Optimizer)):
-                holder.load_state_dict(holder.state_dict())
+        if not (self.optimizer and trained):
+            return None
+        meta["optimizer"] = self.optimizer
+        optimizer = OPTIMIZERS[self.optimizer](trained, lr=1e-3)
+        session.tell_optimizer(optimizer)
+        return optimizer
 
 
 def _require_something(requires_grad: bool) -> None:

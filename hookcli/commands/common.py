@@ -31,10 +31,23 @@ _TRAINING_BATCH = 2
 _PREFIX = re.compile(r"([A-Za-z][\w-]+):(.+)", re.DOTALL)
 
 
+Compare = Callable[[Report, Report], Report]
+
+
 def inspect_model(
-    spec: str, make_probe: Callable[[], Probe], options: Options, *, train: bool = False, **run: Any
+    spec: str,
+    make_probe: Callable[[], Probe],
+    options: Options,
+    *,
+    train: bool = False,
+    compare: Compare | None = None,
+    **run: Any,
 ) -> int:
-    """Run a probe on a model and write its report. `train` is the command's default mode; `run` goes to `capture`."""
+    """Run a probe on a model and write its report.
+
+    `train` is the command's default mode; `run` goes to `capture`. With `compare` the model is run again, with hooks
+    registered module by module, and the two reports become one.
+    """
     output = Output(options)  # finds a wrong format or folder before the work, not after
     try:
         # stdout is the report's alone: what the model prints goes to stderr.
@@ -45,8 +58,12 @@ def inspect_model(
             if options.threads:
                 torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
             output.check_columns(make_probe().columns)
+            train = train if options.train is None else options.train
             inspection = _Inspection(find_recipe(spec, options), options, progress, run)
-            reports = inspection.reports(make_probe, train if options.train is None else options.train)
+            reports = inspection.reports(make_probe, train)
+            if compare:
+                locally = replace(inspection, run=run | {"globally": False}).reports(make_probe, train)
+                reports = [compare(*pair) for pair in zip(reports, locally, strict=True)]
     except (HookcliError, KeyboardInterrupt) as error:
         _write_partial(getattr(error, "reports", ()), output)
         raise
@@ -64,10 +81,20 @@ class _Inspection:
     run: dict[str, Any]
 
     def reports(self, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
-        """Prepare and run; where the numbers don't matter, on the meta device if the model can."""
+        """Prepare and run; once more with another probe where this one has one to offer."""
+        probe = make_probe()
+        try:
+            return self._where_it_can(probe, make_probe, train)
+        except ModelError as error:
+            another = probe.instead(error)
+            if another is None:
+                raise
+            return self._where_it_can(another, make_probe, train)
+
+    def _where_it_can(self, probe: Probe, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
+        """On the meta device where the numbers don't matter and the model can run there."""
         from hookcli.prepare import META, runs_only_for_real
 
-        probe = make_probe()
         setting = _setting(self.options, train, targets=probe.needs_backward)
         if probe.values and setting.device == META:
             raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
@@ -86,7 +113,8 @@ class _Inspection:
         from hookcli.prepare import prepare
 
         self.progress.stage(f"building {self.recipe.name} on {setting.device}")
-        prepared = prepare(self.recipe, setting)
+        with probe.building():
+            prepared = prepare(self.recipe, setting)
         if prepared.remark:
             remark(prepared.remark, self.options)
         meta |= {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}

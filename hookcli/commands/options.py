@@ -56,6 +56,7 @@ def _option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
+GRADIENTS = "Gradients"
 _MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "What to show", "Output"
 
 

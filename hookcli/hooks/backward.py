@@ -6,6 +6,7 @@ tensor in place is refused, in its forward. They see tensors and tuples of tenso
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ class FullBackwardHooks(Family):
         if self.session.wants(kind):
             return
         self.session.modules.start()
+        self.session.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "Full backward hook is firing")  # without inputs that require grad: it's said
         sites = [site for site in self.session.modules.sites.values() if site.watched]
         for site in sites:
             _check_not_legacy(site)

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import Node
+from torch.nn.parameter import is_lazy
 
 from hookcli import tree
 from hookcli.events import Call, HookEvent, HookKind, Made
 from hookcli.hooks.family import Family
-from hookcli.kinds import NODE
+from hookcli.kinds import FULL_BACKWARD, NODE
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession
@@ -85,7 +86,10 @@ class NodeHooks(Family):
         fqn = call.site.fqn if call else OUTSIDE
         if variable is not None:
             fqn = self._names.get(id(variable), "")
-        made = Made(len(self.made), node.name().rpartition("::")[2], fqn, call.number if call else 0, self._ours)
+        name = node.name().rpartition("::")[2]
+        passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
+        ours = passes or (self._ours and variable is None)
+        made = Made(len(self.made), name, fqn, call.number if call else 0, ours)
         _notes(node)[self._key] = made
         self.made.append(made)
         self._emit(HookKind.NODE_CREATION, made)
@@ -95,10 +99,11 @@ class NodeHooks(Family):
 
     def _hook_graph(self, roots: Iterable[Tensor]) -> None:
         ends = [root.grad_fn or gradient_accumulator(root) for root in roots]
-        for parameter in self.session.model.parameters():
-            if parameter.requires_grad:
-                # Hooks on a gradient accumulator vanish with it, unless someone holds it.
-                self._kept[gradient_accumulator(parameter)] = None
+        with self.ours():  # reaching an accumulator makes a node
+            for parameter in self.session.model.parameters():
+                if parameter.requires_grad and not is_lazy(parameter):
+                    # Hooks on a gradient accumulator vanish with it, unless someone holds it.
+                    self._kept[gradient_accumulator(parameter)] = None
         for node in walk([*ends, *self._kept]):
             made = self._made(node)
             made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]

@@ -67,12 +67,12 @@ class ParameterHooks(Family):
         whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
         groups = {"": whole}
         for fqn, module in self.session.model.named_modules():
-            prefix = f"{fqn}." if fqn else ""
-            own = [p for n, p in module.named_parameters(prefix, recurse=False) if prefix and n in self.hooked]
+            own = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
             groups |= {fqn: own} if own else {}
-        for fqn, tensors in groups.items():
-            if tensors:
-                self.session.stack.enter_context(register_multi_grad_hook(tensors, partial(self._all_there, fqn)))
+        with self.session.nodes.ours():  # reaching a parameter's node makes another
+            for fqn, tensors in groups.items():
+                if tensors:
+                    self.session.stack.enter_context(register_multi_grad_hook(tensors, partial(self._all_there, fqn)))
 
     def _arrive(self, fqn: str, grad: Tensor | None) -> None:
         if grad is not None:

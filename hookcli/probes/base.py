@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -31,12 +32,18 @@ class Probe(ABC):
     """Whether its rows are parameters rather than modules."""
     values: bool = True
     """Whether the numbers in the tensors matter. Where they don't, the model may run on the meta device."""
+    grouping: str = "nested"
+    """How its rows are grouped for a screen; see Report."""
     fastpath: bool = True
     """Whether attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:
         """Ask for hooks."""
+
+    def building(self) -> AbstractContextManager[Any]:
+        """What goes on while the model is built; nothing, for most."""
+        return nullcontext()
 
     @abstractmethod
     def rows(self) -> list[Row]:
@@ -52,7 +59,12 @@ class Probe(ABC):
 
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """The finished report of the run that `meta` describes."""
-        return Report(self.name, model, tuple(self.columns), self.rows(), meta, self.totals(), self.skipped())
+        found = (self.rows(), meta, self.totals(), self.skipped())
+        return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
+
+    def instead(self, error: Exception) -> Probe | None:
+        """Another probe to try, where the model failed because of this one's hooks."""
+        return None
 
 
 class StatsProbe(Probe):

@@ -90,7 +90,7 @@ def _print_rich(
 def _in_call_order(report: Report) -> bool:
     """Whether rows come as modules were entered, containers first, so that they read as a tree."""
     names = {column.name for column in report.columns}
-    return "call" in names and "kind" not in names
+    return "call" in names and "kind" not in names and report.grouping == "nested"
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[Text]]:

@@ -1,0 +1,55 @@
+"""The options of commands that differentiate: from what, and how often."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from hookcli.commands.options import GRADIENTS
+from hookcli.errors import UsageError, unknown
+
+_VECTORS = ("ones", "randn")  # as in `step`, which is not imported before a run
+
+LossName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="sum, mean, cross-entropy, or pkg.mod:fn from output to scalar [what suits the model].",
+        rich_help_panel=GRADIENTS,
+    ),
+]
+BackwardVector = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(_VECTORS),
+        help="No loss: a vector-Jacobian product of the outputs.",
+        rich_help_panel=GRADIENTS,
+    ),
+]
+Passes = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, help="Passes without zeroing: gradients accumulate.", rich_help_panel=GRADIENTS),
+]
+
+
+def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
+    """A name that the engine knows, or the function that an import path names.
+
+    Raises UsageError for a name that there isn't, also of the vector, and where both are given.
+    """
+    if backward_vector is not None and backward_vector not in _VECTORS:
+        raise UsageError(unknown("--backward-vector", backward_vector, _VECTORS))
+    if loss and backward_vector:
+        raise UsageError("--loss and --backward-vector: give one of them, each says what to differentiate")
+    if loss is None:
+        return None
+    if ":" in loss:
+        from hookcli.importing import load_object
+
+        return load_object(loss)
+    from hookcli.losses import NAMED
+
+    if loss not in NAMED:
+        raise UsageError(unknown("--loss", loss, NAMED) + " (a function of your own: pkg.mod:fn)")
+    return loss

@@ -1,0 +1,55 @@
+"""hookcli graph"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hookcli.commands.common import inspect_model
+from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options
+from hookcli.errors import UsageError, unknown
+from hookcli.registry import load
+
+EXAMPLES = (
+    "hookcli graph resnet18 --depth all --sort -us",
+    "hookcli graph net.py:Net --input 2x8 --format svg --output graph.svg",
+    "hookcli graph resnet50 --depth 1 --format dot",
+)
+
+_CALLS = ("backward", "grad")
+
+
+def graph(
+    model: Model = DEFAULT_MODEL,
+    call: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(_CALLS),
+            help="Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
+            rich_help_panel=GRADIENTS,
+        ),
+    ] = "backward",
+    loss: LossName = None,
+    backward_vector: BackwardVector = None,
+    passes: Passes = 1,
+    *,
+    options: Options,
+) -> int:
+    """The autograd graph: every node, in the order in which backward runs it.
+
+    With the module whose forward made it, the gradients that come in and go out, and the time that it took.
+    """
+    if call not in _CALLS:
+        raise UsageError(unknown("--call", call, _CALLS))
+    return inspect_model(
+        model,
+        load("probes", "graph"),
+        options,
+        train=True,
+        loss=chosen_loss(loss, backward_vector),
+        backward_vector=backward_vector,
+        call=call,
+        passes=passes,
+    )

@@ -1,0 +1,96 @@
+"""hookcli trace"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from hookcli.commands.common import inspect_model
+from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.errors import UsageError, unknown
+from hookcli.kinds import FULL_BACKWARD, OPTIMIZER, STATE_DICT, HookKind
+from hookcli.registry import load
+from hookcli.report import Report
+
+EXAMPLES = (
+    "hookcli trace resnet18 --kinds 'forward*,post_accumulate_grad' --depth all",
+    "hookcli trace resnet18 --summary --sort -kept",
+    "hookcli trace resnet18 --format chrome --output trace.json",
+)
+
+_PANEL = "Hooks"
+_OPTIMIZERS = ("sgd", "adamw")
+
+
+def trace(
+    model: Model = DEFAULT_MODEL,
+    kinds: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "*",
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Counts per module and kind.", rich_help_panel=_PANEL)
+    ] = False,
+    globally: Annotated[
+        bool,
+        typer.Option(
+            "--global",
+            help="Register through PyTorch's global functions, and tell where that differs.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
+    optimizer: Annotated[
+        str,
+        typer.Option(metavar="|".join(_OPTIMIZERS), help="Whose step is taken after backward.", rich_help_panel=_PANEL),
+    ] = "sgd",
+    loss: LossName = None,
+    backward_vector: BackwardVector = None,
+    passes: Passes = 1,
+    *,
+    options: Options,
+) -> int:
+    """Every hook that fires, in order, with the time.
+
+    While the model is built, in forward, backward and an optimizer's step, and in a round trip of its state dict.
+    """
+    if optimizer not in _OPTIMIZERS:
+        raise UsageError(unknown("--optimizer", optimizer, _OPTIMIZERS))
+    chosen = _kinds(kinds)
+    insist = bool(set(chosen) & set(FULL_BACKWARD)) and len(chosen) < len(HookKind)
+    return inspect_model(
+        model,
+        partial(load("probes", "trace"), chosen, insist=insist, summary=summary),
+        options,
+        train=True,
+        compare=_mark_differences if globally else None,
+        globally=globally,
+        loss=chosen_loss(loss, backward_vector),
+        backward_vector=backward_vector,
+        passes=passes,
+        optimizer=optimizer if set(chosen) & set(OPTIMIZER) else None,
+        state_dict=any("state_dict" in kind for kind in chosen),
+    )
+
+
+def _kinds(text: str) -> list[HookKind]:
+    """The kinds that the names or globs mean, in PyTorch's order."""
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
+    for name in wanted:
+        if not any(fnmatchcase(kind, name) for kind in HookKind):
+            raise UsageError(unknown("--kinds", name, HookKind))
+    chosen = [kind for kind in HookKind if any(fnmatchcase(kind, name) for name in wanted)]
+    if not chosen:
+        raise UsageError("--kinds: name at least one, or leave the option out for all")
+    return chosen
+
+
+def _mark_differences(globally: Report, locally: Report) -> Report:
+    return globally

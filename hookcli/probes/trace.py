@@ -1,0 +1,207 @@
+"""Every firing of every kind of hook, in the order in which PyTorch calls them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from hookcli import tree
+from hookcli.failure import refuses_full_backward
+from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
+from hookcli.kinds import FORWARD, FULL_BACKWARD, REGISTRATION
+from hookcli.probes.base import Probe, edited, never_called
+from hookcli.report import Column, Row, Skipped
+
+_KEPT = Column("kept", "Kept", "bytes")
+_COLUMNS = (
+    Column("index", "Order"),
+    Column("us", "µs", "microseconds"),
+    Column("kind", "Kind"),
+    Column("fqn", "Where"),
+    Column("type", "Type"),
+    Column("call", "Call"),
+    Column("path", "Path"),
+    Column("name", "What"),
+    Column("shape", "Shape"),
+    Column("dtype", "Dtype"),
+    Column("bytes", "Bytes", "bytes"),
+    _KEPT,
+    Column("global_only", "Global only"),
+)
+
+
+class TraceProbe(Probe):
+    """A row per firing, with the time in microseconds since the first one.
+
+    `kinds` selects. `bytes` is the size of a tensor that is kept for backward, `kept` the memory that it adds to what is
+    kept: 0 for parameters, buffers, and memory that is kept already. With `summary` a row per module, with a count for
+    each kind. Where PyTorch refuses full backward hooks, the trace goes without them, unless `insist`.
+    """
+
+    name = "trace"
+
+    def __init__(
+        self, kinds: Sequence[HookKind] = tuple(HookKind), *, insist: bool = False, summary: bool = False
+    ) -> None:
+        self.kinds = tuple(kinds)
+        self.insist = insist
+        self.summary = summary
+        self.needs_backward = any(kind not in FORWARD for kind in self.kinds)
+        self.grouping = "disjoint" if summary else "events"
+        counts = [Column(kind, kind.replace("_", " "), "firings") for kind in self.kinds]
+        self.columns = (Column("fqn", "Layer"), Column("type", "Type"), *counts, _KEPT) if summary else _COLUMNS
+        self._refused: list[Skipped] = []
+        self._rows: list[dict[str, Any]] = []
+        self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
+        self._memory = _Memory([])
+        self._started = 0
+
+    def instead(self, error: Exception) -> Probe | None:
+        if self.insist or not refuses_full_backward(error.__cause__):
+            return None
+        other = TraceProbe([kind for kind in self.kinds if kind not in FULL_BACKWARD], summary=self.summary)
+        other._refused = [Skipped("", f"full backward hooks: {str(error).partition(chr(10))[0]}")]
+        return other
+
+    # The building of the model.
+
+    def building(self) -> AbstractContextManager[Any]:
+        return registrations(self._register) if set(self.kinds) & set(REGISTRATION) else nullcontext()
+
+    def _register(self, kind: HookKind, owner: nn.Module, name: str, item: Any) -> None:
+        if item is not None and kind in self.kinds:
+            self._built.append((self._now(), kind, owner, name, item))
+
+    def _name_built(self, model: nn.Module) -> None:
+        """Modules have names once the model stands; one that did not stay in it has none."""
+        fqns = {id(module): fqn for fqn, module in model.named_modules()}
+        for at, kind, owner, name, item in self._built:
+            fqn = f"{fqns.get(id(owner), '(not in the model)')}.{name}".lstrip(".")
+            tensors = [item] if isinstance(item, Tensor) else []
+            what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
+            self._rows.append(_row(at, kind, fqn, type(owner).__name__, tensors) | {"name": what})
+        self._built.clear()
+
+    # The run.
+
+    def attach(self, session: HookSession) -> None:
+        self.session = session
+        self._name_built(session.model)
+        self._memory = _Memory([*session.model.parameters(), *session.model.buffers()])
+        for kind in self.kinds:
+            if kind not in REGISTRATION:
+                session.on(kind, self._see)
+
+    def _see(self, event: HookEvent) -> None:
+        if event.node is not None and event.node.ours:
+            return
+        module = type(event.module).__name__ if event.module is not None else None
+        row = _row(self._now(), event.kind, event.fqn, module, list(_tensors(event)))
+        row |= {"call": event.call, "path": event.path, "name": event.name or None, **edited(event)}
+        if event.tensor is not None:
+            row["bytes"] = event.tensor.numel() * event.tensor.element_size()
+        if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
+            row["kept"] = self._memory.keep(event.tensor)
+        self._rows.append(row)
+
+    def _now(self) -> int:
+        now = time.perf_counter_ns()
+        self._started = self._started or now
+        return now - self._started
+
+    # The report.
+
+    def rows(self) -> list[Row]:
+        if self.summary:
+            return self._summary()
+        return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
+
+    def _summary(self) -> list[Row]:
+        modules = dict(self.session.model.named_modules())
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for row in self._rows:
+            where = row["fqn"] if row["fqn"] in modules else row["fqn"].rpartition(".")[0] or row["fqn"]
+            where = "" if where not in modules and "(" not in where else where
+            counts[where][row["kind"]] += 1
+            counts[where]["kept"] += row["kept"] or 0
+        names = [*self.kinds, "kept"]
+        first = [name for name in modules if name in counts]
+        return [
+            Row({"fqn": name, "type": type(modules.get(name)).__name__ if name in modules else None}
+                | {key: counts[name][key] for key in names})
+            for name in [*first, *(name for name in counts if name not in modules)]
+        ]  # fmt: skip
+
+    def totals(self) -> Mapping[str, Any]:
+        kept = sum(row["kept"] or 0 for row in self._rows)
+        return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
+
+    def skipped(self) -> list[Skipped]:
+        fired = {row["kind"] for row in self._rows}
+        silent = [Skipped("", f"{kind}: never fired") for kind in self.kinds if kind not in fired]
+        return [*self._refused, *silent, *never_called(self.session)]
+
+
+class _Memory:
+    """What memory is kept for backward, each storage once."""
+
+    def __init__(self, held: Sequence[Tensor]) -> None:
+        self._held = {_storage(tensor) for tensor in held} - {None}
+        self._kept: dict[int, StorageWeakRef] = {}
+
+    def keep(self, tensor: Tensor) -> int:
+        """How many bytes keeping this tensor adds: those of its whole storage, or none."""
+        key = _storage(tensor)
+        if key is None:
+            return tensor.numel() * tensor.element_size()
+        known = self._kept.get(key)
+        if key in self._held or (known is not None and not known.expired()):
+            return 0
+        storage = tensor.untyped_storage()
+        self._kept[key] = StorageWeakRef(storage)
+        return storage.nbytes()
+
+
+def _storage(tensor: Tensor) -> int | None:
+    """Which memory a tensor lies in; None where it is not one stretch (sparse, nested)."""
+    plain = tensor.layout is torch.strided and not tensor.is_nested and type(tensor) in (Tensor, nn.Parameter)
+    return tensor.untyped_storage()._cdata if plain else None
+
+
+def _tensors(event: HookEvent) -> Iterator[Tensor | None]:
+    """What an event shows, as far as it is tensors."""
+    if event.kind is HookKind.FORWARD_PRE:
+        yield from (tensor for _, tensor in tree.arguments(event.args, event.kwargs))
+    elif event.kind is HookKind.FORWARD:
+        yield from (tensor for _, tensor in tree.leaves(event.output))
+    elif event.kind in (HookKind.NODE, HookKind.FULL_BACKWARD, HookKind.MULTI_GRAD):
+        yield from event.grad_inputs
+    elif event.kind in (HookKind.NODE_PRE, HookKind.FULL_BACKWARD_PRE):
+        yield from event.grad_outputs
+    else:
+        yield from (tensor for tensor in (event.grad, event.tensor) if tensor is not None)
+
+
+def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, Any]:
+    there = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
+    shapes = [tree.shape_of(tensor) for tensor in there]
+    return {
+        "us": at / 1000,
+        "kind": str(kind),
+        "fqn": fqn,
+        "type": module,
+        "call": 0,
+        "path": "",
+        "name": None,
+        "shape": shapes[0] if len(shapes) == 1 else shapes or None,
+        "dtype": str(there[0].dtype).removeprefix("torch.") if there else None,
+        "bytes": None,
+        "kept": None,
+    }
