@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hookcli.fold import View
@@ -12,8 +12,23 @@ from hookcli.report import STATS_KEYS, Column, Report, Row
 COUNTS = ("zeros", "nan", "inf")
 FIGURES = ("mean", "std", "min", "max", "l2")
 # Columns that are worth their width only on a wide screen or on request, the first to go first.
-_DISPENSABLE = ("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "kind", "type", "shape", "zeros")
-_ON_REQUEST = ("index", "depth", "trainable")
+_DISPENSABLE = (
+    "index",
+    "trainable",
+    "dtype",
+    "numel",
+    "input_shape",
+    "l2",
+    "call",
+    "order",
+    "flags",
+    "type",
+    "shape",
+    "zeros",
+)
+_ON_REQUEST = ("index", "depth", "trainable", "line")
+# A column of notes is too wide for a table: they stand below it.
+_BELOW = "note"
 _MARK = Column("mark", "")
 
 
@@ -67,6 +82,10 @@ def cell(row: Row, name: str) -> str:
         return quantity(value)
     if name in FIGURES or isinstance(value, float):
         return number(value)
+    if isinstance(value, bool):
+        return name if value else ""
+    if name == "file" and row.get("line"):
+        return f"{value}:{row['line']}"
     if isinstance(value, int):
         return f"{value:,}"
     return "-" if value is None else str(value)
@@ -105,7 +124,7 @@ def mark(row: Row) -> str:
 
 def reads_left(report: Report, name: str) -> bool:
     """Whether a column holds words, which align left, rather than figures."""
-    return name == "mark" or any(isinstance(row.get(name), str) for row in report.rows)
+    return name == "mark" or any(isinstance(row.get(name), (str, bool)) for row in report.rows)
 
 
 def continues(row: Row, before: Row | None) -> bool:
@@ -118,16 +137,18 @@ def visible(report: Report, view: View) -> list[Column]:
     """The columns that say something: those asked for, else all but the ones that are on request or say nothing new."""
     if view.columns:
         return list(report.columns)
-    chosen = [c for c in report.columns if c.name not in _ON_REQUEST and _speaks(report, c.name)]
-    marked = any(mark(row) for row in report.rows)
+    chosen = [c for c in report.columns if c.name not in (*_ON_REQUEST, _BELOW) and _speaks(report, c.name)]
+    marked = not _has_notes(report) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen
 
 
 def _speaks(report: Report, name: str) -> bool:
+    if not report.rows:
+        return True  # headings alone tell that there is nothing
     values = [row.get(name) for row in report.rows]
     if name in ("nan", "inf"):
         return False  # the mark says it, with the count
-    if name in ("path", "call", "pass", "dtype"):
+    if name in ("path", "call", "pass", "dtype", "order", "flags") or any(isinstance(value, bool) for value in values):
         return any(value not in (None, "", 0, "float32") for value in values)
     if name == "kind":
         return len(set(values)) > 1
@@ -155,7 +176,7 @@ def duration(seconds: float) -> str:
 
 def totals_line(report: Report) -> str:
     """The totals, exactly."""
-    named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "param_bytes": "bytes of parameters"}
+    named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
     said = []
     for key, value in report.totals.items():
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
@@ -186,13 +207,26 @@ def run_line(report: Report) -> str:
 
 def skipped_line(report: Report, most: int = 3) -> str:
     """What was not measured, grouped by reason, with an example of each; `most` reasons."""
-    reasons: dict[str, dict[str, None]] = {}
-    for item in report.skipped:
-        reasons.setdefault(item.reason, {})[f"{item.fqn or '(model)'} {item.path}".rstrip()] = None
-    said = []
-    for reason, names in list(reasons.items())[:most]:
-        rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        said.append(f"{next(iter(names))}{rest}: {reason}")
-    if len(reasons) > most:
-        said.append(f"and {len(reasons) - most} more reasons (--format json lists all)")
+    said = _by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
+    if len(said) > most:
+        said[most:] = [f"and {len(said) - most} more reasons (--format json lists all)"]
     return "; ".join(said)
+
+
+def notes(report: Report, columns: Sequence[Column]) -> list[str]:
+    """The notes of a report that has a column of them, grouped as above; none where the column is shown."""
+    if not _has_notes(report) or any(column.name == _BELOW for column in columns):
+        return []
+    return _by_reason((row["note"], row.fqn or "(model)") for row in report.rows if row.get("note"))
+
+
+def _has_notes(report: Report) -> bool:
+    return any(column.name == _BELOW for column in report.columns)
+
+
+def _by_reason(items: Iterable[tuple[str, str]]) -> list[str]:
+    reasons: dict[str, dict[str, None]] = {}
+    for reason, name in items:
+        reasons.setdefault(reason, {})[name] = None
+    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in reasons.items()}
+    return [f"{next(iter(names))}{more[reason]}: {reason}" for reason, names in reasons.items()]

@@ -27,7 +27,7 @@ def _render(report: Report, view: View) -> str:
     rule = [":---" if present.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_cell(present.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
-    notes = [present.totals_line(report), present.run_line(report)]
+    notes = [present.totals_line(report), present.run_line(report), *present.notes(report, columns)]
     if report.skipped:
         notes.append(f"Not measured: {present.skipped_line(report)}")
     return "\n".join([f"### {report.probe}: {report.model}", "", *table, "", *(f"{n}  " for n in notes if n), ""])

@@ -53,7 +53,7 @@ def _print(console: Console, report: Report, view: View) -> None:
         _print_plain(console, cells, columns, widths, shown)
     else:
         _print_rich(console, cells, columns, kept, shown)
-    for note in _footer(report, shown, [c for c in columns if c not in kept]):
+    for note in _footer(report, shown, columns, [c for c in columns if c not in kept]):
         console.print(note, style="dim", soft_wrap=view.width is None)
 
 
@@ -133,9 +133,10 @@ def _style(row: Row, name: str, text: str) -> str:
     return "dim" if small or name in ("dtype", "type") else ""
 
 
-def _footer(report: Report, shown: Report, dropped: Sequence[Column]) -> list[str]:
+def _footer(report: Report, shown: Report, columns: Sequence[Column], dropped: Sequence[Column]) -> list[str]:
     lines = [present.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
     lines.append(present.run_line(report))
+    lines += present.notes(report, columns)
     if report.skipped:
         lines.append(f"not measured: {present.skipped_line(report)}")
     hints = []

@@ -6,6 +6,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -31,7 +32,7 @@ class ImportPathSource:
         if isinstance(target, nn.Module):
             if request.args:
                 raise UsageError(f"{request.spec} is a module already: it takes no --arg")
-            return _recipe(request, partial(copy.deepcopy, target))
+            return replace(_recipe(request, partial(copy.deepcopy, target)), ready=target)
         if not callable(target):
             raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")
         _check_arguments(target, request)
