@@ -58,14 +58,15 @@ def _code(call: Any) -> Any:
         return _code(call.func)
     if isinstance(call, MethodType):
         return _code(call.__func__)
+    if hasattr(call, "__wrapped__") and (inner := _unwrapped(call)) is not call:  # functools.wraps, functools.cache
+        return _code(inner)
     if isinstance(call, FunctionType):
-        return getattr(_unwrapped(call), "__code__", None)
+        return call.__code__
     if inspect.isroutine(call):
         return None
     if isinstance(call, type):
-        return _code(call.__init__) if isinstance(call.__init__, FunctionType) else None
-    if hasattr(call, "__wrapped__"):  # an object that stands in for a function, such as functools.cache makes
-        return _code(_unwrapped(call))
+        made_by = vars(call).get("__init__")
+        return _code(made_by) if isinstance(made_by, FunctionType) else None
     implementation = getattr(type(call), "forward" if isinstance(call, nn.Module) else "__call__", None)
     return _code(implementation) if isinstance(implementation, FunctionType) else None
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "hookcli hooks net.py:Net",
-    "hookcli hooks my.models:GPT --type Linear --sort kind",
-    "hookcli hooks quantized_resnet18 --arg quantize=true --format json",
+    "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
+    "hookcli hooks resnet50 --format json",
 )
 
 _COLUMNS = (
