@@ -14,7 +14,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
-from hookcli.commands.options import DEFAULT_MODEL, SHOWING, Model, Options, takes_options
+from hookcli.commands.options import BUILDING, DEFAULT_MODEL, SHOWING, Model, Options, takes_options
 from hookcli.errors import HookcliError
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
@@ -25,7 +25,9 @@ _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, *LISTING)
+COMMANDS = (*RUNNING, "hooks", *LISTING)
+# Which of the shared options the commands take that don't take all.
+_TAKES = {"hooks": BUILDING, **dict.fromkeys(LISTING, SHOWING)}
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -41,7 +43,7 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     for name in commands:
         if name in COMMANDS:
             module = import_module(f"hookcli.commands.{name}")
-            function = takes_options(getattr(module, name), SHOWING if name in LISTING else None)
+            function = takes_options(getattr(module, name), _TAKES.get(name))
             _add(app, name, function, inspect.getdoc(function) or "", module.EXAMPLES)
         else:
             about = f"The probe {name}, from {registry.find('probes', name).distribution}."

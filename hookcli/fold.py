@@ -62,8 +62,8 @@ def fold(report: Report, depth: float) -> Report:
     itself likewise: the statistics of the innermost, the costs of the outermost, which include those of their parts.
     `merged` counts the rows that a row stands for where they are more than one.
 
-    Where rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and what counts
-    something (columns with a unit) is summed. Events below the limit are left out.
+    Where rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and what
+    counts something (columns with a unit) is summed. Events below the limit are left out.
     """
     if math.isinf(depth) or not _has_names(report):
         return report

@@ -67,18 +67,7 @@ def _devices() -> list[str]:
 
 def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     """Build the model, fill and cast it, and make its input. Raises ModelError where its own code fails."""
-    torch.manual_seed(setting.seed)
-    published = bool(setting.weights) and not is_file(str(setting.weights))
-    if published and recipe.build_filled is None:
-        known = "only torchvision models have published weights; give a file (.pt, .safetensors)"
-        raise UsageError(f"--weights {setting.weights}: {known}")
-    if published and setting.device != META:
-        assert recipe.build_filled is not None
-        model, remark = _call(recipe.build_filled, recipe.name), None
-    else:  # for shapes published weights need not be on disk
-        model = _built(recipe, setting.device)
-        file = None if published else setting.weights
-        remark = fill(model, read_state(file), setting.strict, file) if file else None
+    model, remark = build(recipe, setting)
     try:
         model.train(setting.train)
         if setting.dtype != torch.float32:
@@ -90,11 +79,32 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     return Prepared(model, inputs, described, remark)
 
 
-def _built(recipe: Recipe, device: torch.device) -> nn.Module:
+def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:
+    """The model with its weights, and a remark on what of them did not fit. Raises ModelError where its code fails.
+
+    `original`: with the very parameters that its code made, and the module itself where it exists already: whoever
+    looks at what hangs on them must not get copies.
+    """
+    torch.manual_seed(setting.seed)
+    published = bool(setting.weights) and not is_file(str(setting.weights))
+    if published and recipe.build_filled is None:
+        known = "only torchvision models have published weights; give a file (.pt, .safetensors)"
+        raise UsageError(f"--weights {setting.weights}: {known}")
+    if published and setting.device != META:
+        assert recipe.build_filled is not None
+        model, remark = _call(recipe.build_filled, recipe.name), None
+    else:  # for shapes published weights need not be on disk
+        model = recipe.ready if original and recipe.ready is not None else _built(recipe, setting.device, original)
+        file = None if published else setting.weights
+        remark = fill(model, read_state(file), setting.strict, file) if file else None
+    return model, remark
+
+
+def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
     if device != META:
         return _call(recipe.build, recipe.name)
     ways: list[Callable[[], Any]] = [partial(torch.device, "meta"), parameters_on_meta]
-    for way in ways:
+    for way in ways[:1] if original else ways:
         try:
             with way():
                 return recipe.build()

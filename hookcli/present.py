@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from hookcli.fold import View
-from hookcli.kinds import HookKind
-from hookcli.report import STATS_KEYS, Column, Report, Row
+from hookcli.report import Report, Row
 
 COUNTS = ("zeros", "nan", "inf")
 FIGURES = ("mean", "std", "min", "max", "l2")
-# Columns that are worth their width only on a wide screen or on request, the first to go first.
-_DISPENSABLE = (
-    *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "kind", "type", "shape", "zeros"),
-    *("order", "min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "us"),
-)
-_ON_REQUEST = ("index", "depth", "trainable", "id", "next", *(f"out_{key}" for key in STATS_KEYS if key != "l2"))
-_MARK = Column("mark", "")
 
 
 def number(value: float | None) -> str:
@@ -71,21 +62,36 @@ def cell(row: Row, name: str) -> str:
         return mark(row)
     if name == "fqn":
         return f"{row.fqn or '(model)'}{_times(row)}"
-    if name.endswith("shape"):
-        return shape(value)
     if name in COUNTS:
         return share(row, name)
-    if name == "macs":
-        return quantity(value)
-    if name in ("bytes", "kept"):
-        return size(value)
-    if name == "us" and value is not None:
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+    if name == "file" and row.get("line"):
+        return f"{value}:{row['line']}"
+    if isinstance(value, bool):
+        return name if value else ""
+    return _plain(name, value)
+
+
+def _plain(name: str, value: Any) -> str:
+    """A value by itself, written as its column's name asks."""
+    if name.endswith("shape"):
+        return shape(value)
+    if name in _WRITTEN:
+        return _WRITTEN[name](value)
     if name.removeprefix("out_") in FIGURES or isinstance(value, float):
         return number(value)
     if isinstance(value, int):
         return f"{value:,}"
     return "-" if value is None else str(value)
+
+
+def microseconds(value: float | None) -> str:
+    """8.9, 1,669."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+_WRITTEN: dict[str, Callable[[Any], str]] = {"macs": quantity, "bytes": size, "kept": size, "us": microseconds}
 
 
 def _times(row: Row) -> str:
@@ -120,55 +126,6 @@ def mark(row: Row) -> str:
     return ", ".join(said)
 
 
-def reads_left(report: Report, name: str) -> bool:
-    """Whether a column holds words, which align left, rather than figures."""
-    return name == "mark" or any(isinstance(row.get(name), str) for row in report.rows)
-
-
-def continues(row: Row, before: Row | None) -> bool:
-    """Whether a row is a further tensor of the call that the row before it shows."""
-    keys = ("fqn", "kind", "call", "pass")
-    return before is not None and bool(row.get("path")) and all(row.get(key) == before.get(key) for key in keys)
-
-
-def visible(report: Report, view: View) -> list[Column]:
-    """The columns that say something: those asked for, else all but the ones that are on request or say nothing new."""
-    if view.columns:
-        return list(report.columns)
-    chosen = [c for c in report.columns if c.name not in _ON_REQUEST and _speaks(report, c.name)]
-    marked = any(mark(row) for row in report.rows)
-    return [*chosen, _MARK] if marked else chosen
-
-
-def _speaks(report: Report, name: str) -> bool:
-    if name == "fired":
-        return any((row.get("fired") or 0) > (row.get("merged") or 1) for row in report.rows)
-    values = [row.get(name) for row in report.rows]
-    if name in ("nan", "inf"):
-        return False  # the mark says it, with the count
-    if name in ("path", "call", "pass", "dtype"):
-        return any(value not in (None, "", 0, "float32") for value in values)
-    if name == "kind":
-        return report.grouping == "events" or len(set(values)) > 1
-    if name in list(HookKind):
-        return any(values)
-    return any(value is not None for value in values) or name in STATS_KEYS
-
-
-def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
-    """The columns without those that do not fit, the most dispensable ones first."""
-    if width is None:
-        return list(columns)
-    room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in _DISPENSABLE)
-    dropped = set()
-    for name in sorted(widths.keys() & set(_DISPENSABLE), key=_DISPENSABLE.index, reverse=True):
-        if widths[name] + 2 <= room:
-            room -= widths[name] + 2
-        else:
-            dropped.add(name)
-    return [c for c in columns if c.name not in dropped]
-
-
 def duration(seconds: float) -> str:
     """0.25 s, or 25 ms."""
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
@@ -176,7 +133,7 @@ def duration(seconds: float) -> str:
 
 def totals_line(report: Report) -> str:
     """The totals, exactly."""
-    named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "param_bytes": "bytes of parameters"}
+    named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
     said = []
     for key, value in report.totals.items():
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
@@ -211,13 +168,16 @@ def run_line(report: Report) -> str:
 
 def skipped_line(report: Report, most: int = 3) -> str:
     """What was not measured, grouped by reason, with an example of each; `most` reasons."""
-    reasons: dict[str, dict[str, None]] = {}
-    for item in report.skipped:
-        reasons.setdefault(item.reason, {})[f"{item.fqn or '(model)'} {item.path}".rstrip()] = None
-    said = []
-    for reason, names in list(reasons.items())[:most]:
-        rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        said.append(f"{next(iter(names))}{rest}: {reason}")
-    if len(reasons) > most:
-        said.append(f"and {len(reasons) - most} more reasons (--format json lists all)")
+    said = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
+    if len(said) > most:
+        said[most:] = [f"and {len(said) - most} more reasons (--format json lists all)"]
     return "; ".join(said)
+
+
+def by_reason(items: Iterable[tuple[str, str]]) -> list[str]:
+    """Pairs of a reason and a name as a text per reason, with an example."""
+    reasons: dict[str, dict[str, None]] = {}
+    for reason, name in items:
+        reasons.setdefault(reason, {})[name] = None
+    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in reasons.items()}
+    return [f"{next(iter(names))}{more[reason]}: {reason}" for reason, names in reasons.items()]

@@ -21,6 +21,7 @@ from hookcli.report import Report
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookcli.hooks import Select
     from hookcli.prepare import Setting
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
@@ -132,7 +133,7 @@ class _Inspection:
             select=_select(probe, prepared.model, self.options),
             fastpath=self.options.fastpath,
             name=self.recipe.name,
-            meta=meta | dict(self.recipe.meta) | _versions(),
+            meta=meta | dict(self.recipe.meta) | versions(),
         )
 
 
@@ -196,19 +197,13 @@ def _setting(options: Options, train: bool, targets: bool) -> Setting:
     )
 
 
-def _select(probe: Probe, model: nn.Module, options: Options) -> Callable[[str, nn.Module], bool] | None:
+def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
     """What --match and --type leave. Raises UsageError where that is nothing."""
     from hookcli.hooks import selects_parameter
 
-    if options.match is None and options.type is None:
+    select = selector(model, options)
+    if select is None:
         return None
-    _check_names(model, options)
-
-    def select(fqn: str, module: nn.Module) -> bool:
-        return (options.match is None or fnmatchcase(fqn, options.match)) and (
-            options.type is None or type(module).__name__ == options.type
-        )
-
     if probe.watches_parameters:
         left = any(selects_parameter(select, model, fqn) for fqn, _ in model.named_parameters())
     else:
@@ -218,6 +213,20 @@ def _select(probe: Probe, model: nn.Module, options: Options) -> Callable[[str, 
         asked += [f"--type {options.type}"] if options.type else []
         kind = "parameter" if probe.watches_parameters else "module"
         raise UsageError(f"nothing to look at: no {kind} matches {' and '.join(asked)}")
+    return select
+
+
+def selector(model: nn.Module, options: Options) -> Select | None:
+    """What --match and --type say of a module; None where neither is given. Raises UsageError for unknown names."""
+    if options.match is None and options.type is None:
+        return None
+    _check_names(model, options)
+
+    def select(fqn: str, module: nn.Module) -> bool:
+        return (options.match is None or fnmatchcase(fqn, options.match)) and (
+            options.type is None or type(module).__name__ == options.type
+        )
+
     return select
 
 
@@ -231,7 +240,8 @@ def _check_names(model: nn.Module, options: Options) -> None:
         raise UsageError(unknown("--type", options.type, types))
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What a report's `meta` says of torchvision, where it was imported."""
     torchvision = sys.modules.get("torchvision")
     return {"torchvision": torchvision.__version__} if torchvision else {}
 

@@ -139,6 +139,8 @@ class Options:
 
 # Commands that show a table without running a model take these alone.
 SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
+# Commands that build a model without running it take these, too.
+BUILDING = ("arg", "weights", "strict", "seed", "match", "type", *SHOWING)
 
 
 def takes_options(function: Callable[..., int], names: Iterable[str] | None = None) -> Callable[..., int]:

@@ -12,7 +12,7 @@ from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.errors import UsageError, unknown
-from hookcli.kinds import FULL_BACKWARD, OPTIMIZER, STATE_DICT, HookKind
+from hookcli.kinds import FULL_BACKWARD, OPTIMIZER, HookKind
 from hookcli.registry import load
 from hookcli.report import Report
 

@@ -37,8 +37,8 @@ class _Firing:
 class GraphProbe(Probe):
     """A row per autograd node, in the order in which they fired; those that never did come last.
 
-    `fqn` names the module whose forward made the node, for AccumulateGrad the parameter. The statistics are those of the
-    gradients that come in (autograd's `grad_outputs`), with the prefix `out_` of those that go out (`grad_inputs`);
+    `fqn` names the module whose forward made the node, for AccumulateGrad the parameter. The statistics are those of
+    the gradients that come in (autograd's `grad_outputs`), with the prefix `out_` of those that go out (`grad_inputs`);
     of several tensors together. `us` is the time from the pre-hook's end to the post-hook's beginning, in microseconds:
     on an accelerator, that of launching.
     """

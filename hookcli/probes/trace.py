@@ -6,6 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from hookcli import tree
 from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
-from hookcli.kinds import FORWARD, FULL_BACKWARD, REGISTRATION
+from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION
 from hookcli.probes.base import Probe, edited, never_called
 from hookcli.report import Column, Row, Skipped
 
@@ -40,9 +41,9 @@ _COLUMNS = (
 class TraceProbe(Probe):
     """A row per firing, with the time in microseconds since the first one.
 
-    `kinds` selects. `bytes` is the size of a tensor that is kept for backward, `kept` the memory that it adds to what is
-    kept: 0 for parameters, buffers, and memory that is kept already. With `summary` a row per module, with a count for
-    each kind. Where PyTorch refuses full backward hooks, the trace goes without them, unless `insist`.
+    `kinds` selects. `bytes` is the size of a tensor that is kept for backward, `kept` the memory that it adds to what
+    is kept: 0 for parameters, buffers, and memory that is kept already. With `summary` a row per module, with a count
+    for each kind. Where PyTorch refuses full backward hooks, the trace goes without them, unless `insist`.
     """
 
     name = "trace"
@@ -55,7 +56,7 @@ class TraceProbe(Probe):
         self.summary = summary
         self.needs_backward = any(kind not in FORWARD for kind in self.kinds)
         self.grouping = "disjoint" if summary else "events"
-        counts = [Column(kind, kind.replace("_", " "), "firings") for kind in self.kinds]
+        counts = [Column(kind, _title(kind), "firings") for kind in self.kinds]
         self.columns = (Column("fqn", "Layer"), Column("type", "Type"), *counts, _KEPT) if summary else _COLUMNS
         self._refused: list[Skipped] = []
         self._rows: list[dict[str, Any]] = []
@@ -73,6 +74,8 @@ class TraceProbe(Probe):
     # The building of the model.
 
     def building(self) -> AbstractContextManager[Any]:
+        if set(self.kinds) & set(OPTIMIZER):
+            import_module("torch._dynamo")  # as the first optimizer of a process does: half a second, not the model's
         return registrations(self._register) if set(self.kinds) & set(REGISTRATION) else nullcontext()
 
     def _register(self, kind: HookKind, owner: nn.Module, name: str, item: Any) -> None:
@@ -147,6 +150,32 @@ class TraceProbe(Probe):
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", f"{kind}: never fired") for kind in self.kinds if kind not in fired]
         return [*self._refused, *silent, *never_called(self.session)]
+
+
+def _title(kind: str) -> str:
+    """A kind in short words, for the heading of a narrow column."""
+    for long, short in _SHORT.items():
+        kind = kind.replace(long, short)
+    return kind.replace("_", " ")
+
+
+_SHORT = {
+    "saved_tensor_": "",
+    "tensor_grad_parameter": "grad_param",
+    "tensor_": "",
+    "post_accumulate_grad": "accum_grad",
+    "backward": "bwd",
+    "forward": "fwd",
+    "registration": "regd",
+    "parameter": "param",
+    "module": "mod",
+    "creation": "made",
+    "engine_callback": "pass_over",
+    "optimizer": "optim",
+    "state_dict": "state",
+    "output": "out",
+    "input": "in",
+}
 
 
 class _Memory:

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hookcli import present
+from hookcli import layout, present
 from hookcli.fold import View, deepest, depth_of, fitting_depth, fold
 from hookcli.report import Column, Report, Row
 from hookcli.reporters.base import SCREEN
 
 # A file or pipe has no width to keep to.
 _UNBOUNDED = 10_000
+_NAMED = 10  # columns that are named where there is no room for them
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
 
@@ -45,15 +46,20 @@ def _print(console: Console, report: Report, view: View) -> None:
     shown = report
     if view.depth is None and not view.sort:
         shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
-    columns = present.visible(shown, view)
+    columns = layout.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
-    widths = {c.name: max([len(c.title), *(line[i].cell_len for line in cells)]) for i, c in enumerate(columns)}
-    kept = columns if view.columns else present.fitted(columns, widths, view.width)
-    if view.width is None and not view.color:
-        _print_plain(console, cells, columns, widths, shown)
+    rich = view.width is not None or view.color
+    headings = [max(map(len, c.title.split() or [""])) if rich else len(c.title) for c in columns]
+    widths = {
+        c.name: max([heading, *(line[i].cell_len for line in cells)])
+        for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
+    }
+    kept = columns if view.columns else layout.fitted(columns, widths, view.width)
+    if rich:
+        _print_rich(console, cells, columns, kept, widths, shown)
     else:
-        _print_rich(console, cells, columns, kept, shown)
-    for note in _footer(report, shown, [c for c in columns if c not in kept]):
+        _print_plain(console, cells, columns, widths, shown)
+    for note in _footer(report, shown, columns, [c for c in columns if c not in kept]):
         console.print(note, style="dim", soft_wrap=view.width is None)
 
 
@@ -61,7 +67,7 @@ def _print_plain(
     console: Console, cells: list[list[Text]], columns: Sequence[Column], widths: dict[str, int], shown: Report
 ) -> None:
     """What Rich makes of it where there is nothing to fit and nothing to colour, in a tenth of the time."""
-    left = [present.reads_left(shown, column.name) for column in columns]
+    left = [layout.reads_left(shown, column.name) for column in columns]
     lines = [[Text(column.title) for column in columns], *cells]
     padded = [
         "  ".join(
@@ -76,12 +82,19 @@ def _print_plain(
 
 
 def _print_rich(
-    console: Console, cells: list[list[Text]], columns: Sequence[Column], kept: Sequence[Column], shown: Report
+    console: Console,
+    cells: list[list[Text]],
+    columns: Sequence[Column],
+    kept: Sequence[Column],
+    widths: dict[str, int],
+    shown: Report,
 ) -> None:
+    """A heading of several words may take several lines, a figure never does."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column in kept:
-        left = present.reads_left(shown, column.name)
-        table.add_column(column.title, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+        left = layout.reads_left(shown, column.name)
+        width = None if left else widths[column.name]
+        table.add_column(column.title, justify="left" if left else "right", overflow="fold", width=width)
     for line in cells:
         table.add_row(*(text for text, column in zip(line, columns, strict=True) if column in kept))
     console.print(table)
@@ -98,7 +111,7 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
     levels: dict[str, int] = {}
     lines = []
     for row in report.rows:
-        continued = present.continues(row, before)
+        continued = layout.continues(row, before)
         name = _branch(row, levels) if tree else present.cell(row, "fqn")
         lines.append([_cell(row, column.name, name, continued) for column in columns])
         before = row
@@ -133,9 +146,10 @@ def _style(row: Row, name: str, text: str) -> str:
     return "dim" if small or name in ("dtype", "type") else ""
 
 
-def _footer(report: Report, shown: Report, dropped: Sequence[Column]) -> list[str]:
+def _footer(report: Report, shown: Report, columns: Sequence[Column], dropped: Sequence[Column]) -> list[str]:
     lines = [present.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
     lines.append(present.run_line(report))
+    lines += layout.notes(report, columns)
     if report.skipped:
         lines.append(f"not measured: {present.skipped_line(report)}")
     hints = []
@@ -143,5 +157,6 @@ def _footer(report: Report, shown: Report, dropped: Sequence[Column]) -> list[st
         level = max((depth_of(row) for row in shown.rows), default=0)
         hints.append(f"{len(report.rows)} rows grouped to depth {level} of {deepest(report)}: --depth all shows each")
     if dropped:
-        hints.append(f"no room for {', '.join(c.name for c in dropped)}: --columns chooses")
+        names = [c.name for c in dropped[:_NAMED]] + ([f"{len(dropped) - _NAMED} more"] if dropped[_NAMED:] else [])
+        hints.append(f"no room for {', '.join(names)}: --columns chooses")
     return [line for line in [*lines, "; ".join(hints)] if line]

@@ -42,6 +42,8 @@ class Recipe:
     otherwise each input is one item of it.
     `loss` and `loss_name` are what suits the model's output for gradients (None: the sum of it).
     `build_filled` makes the model with the published weights that were asked for, from disk only.
+    `ready` is the model itself where the spec names one that exists already; `build` then makes copies of it, which
+    lack its parameters' hooks.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Recipe:
     loss: Loss | None = None
     loss_name: str = "sum"
     build_filled: Callable[[], nn.Module] | None = None
+    ready: nn.Module | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 

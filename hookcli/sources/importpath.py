@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,7 +28,7 @@ class ImportPathSource:
         if isinstance(target, nn.Module):
             if request.args:
                 raise UsageError(f"{request.spec} is a module already: it takes no --arg")
-            return _recipe(request, partial(copy.deepcopy, target))
+            return replace(_recipe(request, partial(copy.deepcopy, target)), ready=target)
         if not callable(target):
             raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")
         _check_arguments(target, request)

@@ -1,0 +1,85 @@
+"""hookcli hooks"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from hookcli.commands.common import find_recipe, selector, versions
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.progress import Progress
+from hookcli.report import Column, Report, Row
+
+if TYPE_CHECKING:
+    from hookcli.hooks.carried import Carried
+
+EXAMPLES = (
+    "hookcli hooks net.py:Net",
+    "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
+    "hookcli hooks resnet50 --format json",
+)
+
+_COLUMNS = (
+    Column("fqn", "Layer"),
+    Column("type", "Type"),
+    Column("kind", "Kind"),
+    Column("order", "Order"),
+    Column("function", "Function"),
+    Column("file", "File"),
+    Column("line", "Line"),
+    Column("flags", "Flags"),
+    Column("legacy", "Legacy"),
+    Column("note", "Note"),
+)
+
+
+def hooks(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+    """Every hook that a model already carries.
+
+    Of each module, parameter and buffer, and of the whole process: what is called, and where its code is. The
+    deprecated register_backward_hook is marked as legacy. The model is built, never run. Hooks on autograd's nodes
+    (FSDP's on AccumulateGrad) and DDP's communication hooks are kept in C++, where nothing can list them.
+    """
+    output = Output(replace(options, depth="all"))  # each hook is a row: there is nothing to merge
+    output.check_columns(_COLUMNS)
+    with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+        progress.stage("importing torch")
+        report = _look(model, options, progress)
+    if not report.rows:
+        asked = " on what was asked for" if options.match or options.type else ""
+        remark(f"{report.model} carries no hooks{asked}", options)
+    output.write([report])
+    return 0
+
+
+def _look(spec: str, options: Options, progress: Progress) -> Report:
+    import torch
+
+    from hookcli.hooks.carried import carried
+    from hookcli.prepare import META, Setting, build
+
+    recipe = find_recipe(spec, options)
+    progress.stage(f"building {recipe.name}")
+    setting = Setting(seed=options.seed, weights=options.weights, strict=options.strict, device=META)
+    model, said = build(recipe, setting, original=True)
+    if said:
+        remark(said, options)
+    found = carried(model, selector(model, options))
+    meta = {"torch": torch.__version__, "seed": options.seed} | dict(recipe.meta) | versions()
+    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], meta, _totals(found))
+
+
+def _row(hook: Carried) -> Row:
+    return Row(asdict(hook) | {"flags": ", ".join(hook.flags)})
+
+
+def _totals(found: Sequence[Carried]) -> dict[str, int]:
+    """Hooks, legacy ones among them, and the places that have any; flags that hooks left behind count apart."""
+    there = [hook for hook in found if hook.kind != "stale_flag"]
+    places = {hook.fqn for hook in there if hook.type not in (None, "Parameter", "Buffer")}
+    totals = {"hooks": len(there), "legacy": sum(hook.legacy for hook in there), "modules": len(places)}
+    return totals | {"stale_flags": len(found) - len(there)}

@@ -1,0 +1,87 @@
+"""Which columns a table shows, and how: those that say something and fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hookcli.fold import View
+from hookcli.kinds import HookKind
+from hookcli.present import by_reason, mark
+from hookcli.report import STATS_KEYS, Column, Report, Row
+
+# Columns that are worth their width only on a wide screen or on request, the first to go first.
+_COUNTS = tuple(sorted(HookKind, key=lambda kind: ("regist" not in kind, "optim" not in kind, "state" not in kind)))
+_DISPENSABLE = (
+    *_COUNTS,  # of firings: those of rare kinds first
+    *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),
+    *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "us"),
+)
+_ON_REQUEST = (
+    *("index", "depth", "trainable", "line", "id", "next"),
+    *(f"out_{key}" for key in STATS_KEYS if key != "l2"),
+)
+# A column of notes is too wide for a table: they stand below it.
+_BELOW = "note"
+_MARK = Column("mark", "")
+
+
+def reads_left(report: Report, name: str) -> bool:
+    """Whether a column holds words, which align left, rather than figures."""
+    return name == "mark" or any(isinstance(row.get(name), (str, bool)) for row in report.rows)
+
+
+def continues(row: Row, before: Row | None) -> bool:
+    """Whether a row is a further tensor of the call that the row before it shows."""
+    keys = ("fqn", "kind", "call", "pass")
+    return before is not None and bool(row.get("path")) and all(row.get(key) == before.get(key) for key in keys)
+
+
+def visible(report: Report, view: View) -> list[Column]:
+    """The columns that say something: those asked for, else all but the ones that are on request or say nothing new."""
+    if view.columns:
+        return list(report.columns)
+    chosen = [c for c in report.columns if c.name not in (*_ON_REQUEST, _BELOW) and _speaks(report, c.name)]
+    marked = not _has_notes(report) and any(mark(row) for row in report.rows)
+    return [*chosen, _MARK] if marked else chosen
+
+
+def _speaks(report: Report, name: str) -> bool:
+    if not report.rows:
+        return True  # headings alone tell that there is nothing
+    if name == "fired":
+        return any((row.get("fired") or 0) > (row.get("merged") or 1) for row in report.rows)
+    values = [row.get(name) for row in report.rows]
+    if name in ("nan", "inf"):
+        return False  # the mark says it, with the count
+    if name in ("path", "call", "pass", "dtype", "order", "flags") or any(isinstance(value, bool) for value in values):
+        return any(value not in (None, "", 0, "float32") for value in values)
+    if name == "kind":
+        return report.grouping == "events" or len(set(values)) > 1
+    if name in list(HookKind):
+        return any(values)
+    return any(value is not None for value in values) or name in STATS_KEYS
+
+
+def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
+    """The columns without those that do not fit, the most dispensable ones first."""
+    if width is None:
+        return list(columns)
+    room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in _DISPENSABLE)
+    dropped = set()
+    for name in sorted(widths.keys() & set(_DISPENSABLE), key=_DISPENSABLE.index, reverse=True):
+        if widths[name] + 2 <= room:
+            room -= widths[name] + 2
+        else:
+            dropped.add(name)
+    return [c for c in columns if c.name not in dropped]
+
+
+def notes(report: Report, columns: Sequence[Column]) -> list[str]:
+    """The notes of a report that has a column of them, grouped as above; none where the column is shown."""
+    if not _has_notes(report) or any(column.name == _BELOW for column in columns):
+        return []
+    return by_reason((row["note"], row.fqn or "(model)") for row in report.rows if row.get("note"))
+
+
+def _has_notes(report: Report) -> bool:
+    return any(column.name == _BELOW for column in report.columns)

@@ -1,0 +1,122 @@
+"""Where a callable is from: a name to read, the file and line of its code, and the modules that it holds on to."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+BUILT_IN = "(built in)"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A callable's qualified name, and where its code begins. `line` is None where there is no Python code."""
+
+    function: str
+    file: str
+    line: int | None
+
+
+def origin(call: Any) -> Origin:
+    """What a callable is called and where its code is: of a partial the function's, of an object its `__call__`'s.
+
+    Decorators that use `functools.wraps` are seen through. Files are named from the working directory or from
+    site-packages, else in full.
+    """
+    code = _code(call)
+    if code is None:
+        return Origin(_name(call), BUILT_IN, None)
+    return Origin(_name(call), shown_path(code.co_filename), code.co_firstlineno)
+
+
+def _name(call: Any) -> str:
+    if isinstance(call, functools.partial):
+        return f"partial({_name(call.func)})"
+    if isinstance(call, torch.jit.ScriptFunction):
+        return str(call.name)
+    if isinstance(call, MethodType):
+        return _name(call.__func__)
+    name = vars(call).get("__qualname__") if not isinstance(call, type) and hasattr(call, "__dict__") else None
+    if name is None and (isinstance(call, (FunctionType, type)) or inspect.isroutine(call)):
+        name = getattr(call, "__qualname__", None)
+    if name is not None:
+        return str(name)
+    return f"{type(call).__qualname__}.{'forward' if isinstance(call, nn.Module) else '__call__'}"
+
+
+def _code(call: Any) -> Any:
+    """The code object behind a callable; None where it is C."""
+    if isinstance(call, functools.partial):
+        return _code(call.func)
+    if isinstance(call, MethodType):
+        return _code(call.__func__)
+    if hasattr(call, "__wrapped__") and (inner := _unwrapped(call)) is not call:  # functools.wraps, functools.cache
+        return _code(inner)
+    if isinstance(call, FunctionType):
+        return call.__code__
+    if inspect.isroutine(call):
+        return None
+    if isinstance(call, type):
+        made_by = vars(call).get("__init__")
+        return _code(made_by) if isinstance(made_by, FunctionType) else None
+    implementation = getattr(type(call), "forward" if isinstance(call, nn.Module) else "__call__", None)
+    return _code(implementation) if isinstance(implementation, FunctionType) else None
+
+
+def _unwrapped(call: Any) -> Any:
+    try:
+        return inspect.unwrap(call)
+    except ValueError:  # it wraps itself
+        return call
+
+
+def shown_path(filename: str) -> str:
+    """A file's path as a person would name it: from site-packages, from the working directory, or in full."""
+    path = Path(filename)
+    for folder in ("site-packages", "dist-packages"):
+        if folder in path.parts:
+            return str(Path(*path.parts[path.parts.index(folder) + 1 :]))
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return filename
+
+
+def held_modules(call: Any) -> Iterator[tuple[str, nn.Module]]:
+    """The modules that a callable refers to, each with the way it does: `bound to` or `closes over`."""
+    if isinstance(call, functools.partial):
+        yield from held_modules(call.func)
+        for value in (*call.args, *call.keywords.values()):
+            if isinstance(value, nn.Module):
+                yield "bound to", value
+    elif isinstance(call, MethodType):
+        if isinstance(call.__self__, nn.Module):
+            yield "bound to", call.__self__
+    else:
+        for cell in getattr(call, "__closure__", None) or ():
+            value = _contents(cell)
+            if isinstance(value, nn.Module):
+                yield "closes over", value
+            elif isinstance(value, (FunctionType, MethodType, functools.partial)) and value is not call:
+                yield from ((how, module) for how, module in _held_directly(value))
+
+
+def _held_directly(call: Any) -> Iterator[tuple[str, nn.Module]]:
+    """One step deep, since functions may close over each other in a circle."""
+    values = [_contents(cell) for cell in getattr(call, "__closure__", None) or ()]
+    values.append(getattr(call, "__self__", None))
+    yield from (("closes over", value) for value in values if isinstance(value, nn.Module))
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that has no value yet
+        return None
