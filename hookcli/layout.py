@@ -10,7 +10,13 @@ from hookcli.present import by_reason, mark
 from hookcli.report import STATS_KEYS, Column, Report, Row
 
 # Columns that are worth their width only on a wide screen or on request, the first to go first.
-_COUNTS = tuple(sorted(HookKind, key=lambda kind: ("regist" not in kind, "optim" not in kind, "state" not in kind)))
+
+
+def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
+    return "regist" not in kind, "optim" not in kind, "state" not in kind, -list(HookKind).index(kind)
+
+
+_COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
     *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),

@@ -127,8 +127,10 @@ def mark(row: Row) -> str:
 
 
 def duration(seconds: float) -> str:
-    """0.25 s, or 25 ms."""
-    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
+    """0.25 s, 25 ms, or 250 µs."""
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
 
 
 def totals_line(report: Report) -> str:
@@ -139,6 +141,8 @@ def totals_line(report: Report) -> str:
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
         if key == "macs":
             text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
+        elif key == "order":
+            text = str(value)
         elif key == "kept_bytes":
             text = f"{size(value)} kept for backward"
         elif key.endswith("_us"):

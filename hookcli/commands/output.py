@@ -27,18 +27,27 @@ class Output:
         self.path = Path(options.output) if options.output else None
         if self.path:
             _check_writable(self.path)
-        self.reporter = _reporter(options.format, self.path)
+        self.name = _format(options.format, self.path)
+        self.reporter: Reporter = registry.load("reporters", self.name)()
+        self._needs: tuple[str, ...] = getattr(self.reporter, "needs", ())
         self.view = _view(options, self.path is None and sys.stdout.isatty())
 
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raises UsageError for a column that the report will not have: before the run, not after."""
         arranged(Report("", "", columns, ()), self.view)
+        missing = set(self._needs) - {column.name for column in columns}
+        if missing:
+            here = ", ".join(n for n in registry.names("reporters") if n not in _SPECIAL)
+            raise UsageError(
+                f"--format {self.name}: {_SPECIAL.get(self.name, 'does not suit this report')}; here {here}"
+            )
 
     def write(self, reports: Sequence[Report]) -> None:
         """Write the reports; a file is complete or as it was before. Under torchrun only rank 0 writes."""
         if os.environ.get("RANK", "0") != "0":
             return
-        shown = [arranged(r if self.view.depth is None else fold(r, self.view.depth), self.view) for r in reports]
+        folds = self.view.depth is not None and not self._needs
+        shown = [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
         text = self.reporter.render(shown, self.view)
         if self.path is None:
             _print(text)
@@ -78,25 +87,40 @@ def short_warnings(options: Options) -> Iterator[None]:
         yield
 
 
-def _reporter(name: str | None, path: Path | None) -> Reporter:
-    if name is None and path is not None:
-        name = _by_suffix(path)
-    name = name or "table"
+# Formats that show one kind of report alone.
+_SPECIAL = {
+    "dot": "draws what `hookcli graph` sees",
+    "svg": "draws what `hookcli graph` sees",
+    "chrome": "shows what `hookcli trace` sees, event by event",
+}
+_SUFFIXES = {
+    ".txt": "table",
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".svg": "svg",
+}
+
+
+def _format(name: str | None, path: Path | None) -> str:
+    if name is None:
+        return _by_suffix(path) if path is not None else "table"
     if name not in registry.names("reporters"):
         raise UsageError(unknown("--format", name, registry.names("reporters")))
-    found: Reporter = registry.load("reporters", name)()
-    return found
+    return name
 
 
 def _by_suffix(path: Path) -> str:
     """The format that a file name asks for by its suffix."""
-    known = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown"}
-    if path.suffix in known:
-        return known[path.suffix]
+    if path.suffix in _SUFFIXES:
+        return _SUFFIXES[path.suffix]
     for plugin in registry.plugins("reporters"):  # of other distributions: ask them
         if plugin.distribution != "hookcli" and path.suffix in plugin.load().suffixes:
             return plugin.name
-    raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, known) + " (or name the --format)")
+    raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + " (or name the --format)")
 
 
 def _check_writable(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,9 +11,10 @@ from hookcli import registry
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
+from hookcli.kinds import HOOKS
 from hookcli.report import Column, Report, Row
 
-EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --format json")
+EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
 _COLUMNS = (
     Column("kind", "Kind"),
@@ -21,18 +23,29 @@ _COLUMNS = (
     Column("target", "Object"),
     Column("state", "State"),
 )
+_HOOK_COLUMNS = (
+    Column("name", "Hook"),
+    Column("fires", "Fires when"),
+    Column("call", "Registered by"),
+    Column("command", "Command"),
+)
 
 
 def plugins(
     load: Annotated[bool, typer.Option("--load", help="Import each one, and say which don't load.")] = False,
+    hooks: Annotated[bool, typer.Option("--hooks", help="Every kind of hook instead, and what shows it.")] = False,
     *,
     options: Options,
 ) -> int:
     """Every plugin, and the distribution it is from.
 
-    Sources, probes, reporters and checks, those of hookcli first. Nothing is loaded unless asked for.
+    Sources, probes, reporters, checks and edits, those of hookcli first. Nothing is loaded unless asked for.
     """
     output = Output(options)
+    if hooks:
+        kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
+        output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
+        return 0
     rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
     output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads") for row in rows) else 0

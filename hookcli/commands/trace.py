@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated
@@ -14,7 +16,7 @@ from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.errors import UsageError, unknown
 from hookcli.kinds import FULL_BACKWARD, OPTIMIZER, HookKind
 from hookcli.registry import load
-from hookcli.report import Report
+from hookcli.report import Report, Row, Skipped
 
 EXAMPLES = (
     "hookcli trace resnet18 --kinds 'forward*,post_accumulate_grad' --depth all",
@@ -63,6 +65,8 @@ def trace(
     """
     if optimizer not in _OPTIMIZERS:
         raise UsageError(unknown("--optimizer", optimizer, _OPTIMIZERS))
+    if globally and summary:
+        raise UsageError("--global and --summary: an order has no summary; give one of them")
     chosen = _kinds(kinds)
     insist = bool(set(chosen) & set(FULL_BACKWARD)) and len(chosen) < len(HookKind)
     return inspect_model(
@@ -92,5 +96,35 @@ def _kinds(text: str) -> list[HookKind]:
     return chosen
 
 
+# What module hooks are registered for; the other kinds have no global form.
+_MODULE_KINDS = ("forward_pre", "forward", "full_backward_pre", "full_backward")
+
+
 def _mark_differences(globally: Report, locally: Report) -> Report:
-    return globally
+    """The global trace; a note tells where the module hooks of the local one fired in another order, or not at all."""
+    here, there = ([_firing(row) for row in r.rows if row["kind"] in _MODULE_KINDS] for r in (globally, locally))
+    notes: dict[Firing, str] = {}
+    missing: list[Skipped] = []
+    for how, a, b, c, d in SequenceMatcher(None, here, there, autojunk=False).get_opcodes():
+        if how != "equal":
+            notes |= {
+                firing: "in another order locally" if firing in there else "globally only" for firing in here[a:b]
+            }
+            gone = (firing for firing in there[c:d] if firing not in here)
+            missing += [Skipped(fqn, f"{kind}: fires with local hooks only") for kind, fqn, *_ in gone]
+    rows = [
+        replace(row, values={**row.values, "note": notes[_firing(row)]})
+        if row["kind"] in _MODULE_KINDS and _firing(row) in notes
+        else row
+        for row in globally.rows
+    ]
+    said = f"{len(notes) + len(missing)} differ from local hooks" if notes or missing else "same order as local hooks"
+    totals = {**globally.totals, "order": said}
+    return replace(globally, rows=rows, totals=totals, skipped=[*globally.skipped, *dict.fromkeys(missing)])
+
+
+Firing = tuple[str, str, int, int]
+
+
+def _firing(row: Row) -> Firing:
+    return row["kind"], row.fqn, row["call"], row.get("pass", 0)

@@ -67,14 +67,23 @@ class ModuleHooks(Family):
         self.session.stack.enter_context(site.module.register_forward_hook(leave, with_kwargs=True))
 
     def _hook_globally(self, sites: dict[int, Site]) -> None:
-        """Global hooks see every module of the process: look only at ours. They pass no keyword arguments."""
+        """Global hooks see every module of the process. They pass no keyword arguments."""
+        strangers = self.session.globally and self.session.select is None
+
+        def site_of(module: nn.Module) -> Site | None:
+            """Ours; and of a session that is global by request those, too, that are not in the model."""
+            if strangers and id(module) not in sites:
+                sites[id(module)] = Site(f"(outside) {type(module).__name__}", module)
+            return sites.get(id(module))
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
-            changed = self._before(sites[id(module)], module, args, {}) if id(module) in sites else None
+            site = site_of(module)
+            changed = self._before(site, module, args, {}) if site else None
             return changed[0] if changed else None
 
         def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-            return self._after(sites[id(module)], module, args, {}, output) if id(module) in sites else None
+            site = sites.get(id(module))
+            return self._after(site, module, args, {}, output) if site else None
 
         self.session.stack.enter_context(register_module_forward_pre_hook(enter))
         self.session.stack.enter_context(register_module_forward_hook(leave))

@@ -34,7 +34,6 @@ _COLUMNS = (
     Column("dtype", "Dtype"),
     Column("bytes", "Bytes", "bytes"),
     _KEPT,
-    Column("global_only", "Global only"),
 )
 
 

@@ -16,7 +16,8 @@ class Reporter(Protocol):
     """Turns reports into text.
 
     `suffixes` are the file names that mean this format. `render` gets reports that are sorted and narrowed already, and
-    groups them by `view.depth` only if it is for people and the depth was left open.
+    groups them by `view.depth` only if it is for people and the depth was left open. A reporter that suits only some
+    reports has an attribute `needs`, the columns that they must have; it gets every row, whatever the depth.
     """
 
     suffixes: ClassVar[tuple[str, ...]]

@@ -1,0 +1,68 @@
+"""A trace for Perfetto (ui.perfetto.dev) and chrome://tracing, in Chrome's trace event format.
+
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from hookcli.fold import View
+from hookcli.report import Report, Row, strict
+
+# A kind that opens a span, and the one that closes it, each pair on a track of its own; the others are moments.
+_SPANS = {
+    "forward_pre": "forward",
+    "node_pre": "node",
+    "optimizer_step_pre": "optimizer_step_post",
+    "state_dict_pre": "state_dict_post",
+    "load_state_dict_pre": "load_state_dict_post",
+    "optimizer_state_dict_pre": "optimizer_state_dict_post",
+    "optimizer_load_state_dict_pre": "optimizer_load_state_dict_post",
+}
+_TRACKS = ("modules", "autograd nodes", "other hooks")
+
+
+class ChromeReporter:
+    """Modules and autograd nodes as spans, every other firing as a moment."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ("us", "kind")
+
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        events = [event for number, report in enumerate(reports, 1) for event in _events(report, number)]
+        document = {"traceEvents": events, "displayTimeUnit": "ms"}
+        return json.dumps(strict(document), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _events(report: Report, process: int) -> Iterator[dict[str, Any]]:
+    yield _name("process_name", process, 0, f"hookcli trace {report.model}")
+    for thread, track in enumerate(_TRACKS):
+        yield _name("thread_name", process, thread, track)
+    for row in report.rows:
+        phase = "B" if row["kind"] in _SPANS else "E" if row["kind"] in _SPANS.values() else "i"
+        thread = 2 if phase == "i" else 1 if row["kind"].startswith("node") else 0
+        event = {"name": _title(row), "cat": row["kind"], "ph": phase, "ts": row["us"], "pid": process, "tid": thread}
+        yield event | ({"s": "t"} if phase == "i" else {}) | {"args": _details(row)}
+
+
+def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _title(row: Row) -> str:
+    """What the span is of; a moment also tells its kind. Both ends of a span have the same title."""
+    where = row.fqn or row["type"] or "(model)"
+    if row["kind"].startswith("node") and row["kind"] != "node_creation":
+        return f"{row['name']} {row.fqn}".rstrip()
+    spans = row["kind"] in _SPANS or row["kind"] in _SPANS.values()
+    if row["kind"].startswith("forward"):
+        return str(where)
+    return f"{row['kind'].removesuffix('_pre').removesuffix('_post') if spans else row['kind']} {where}"
+
+
+def _details(row: Row) -> dict[str, Any]:
+    keys = ("kind", "fqn", "type", "call", "path", "name", "shape", "dtype", "bytes", "kept", "edited")
+    return {key: row.get(key) for key in keys if row.get(key) not in (None, "", 0)}

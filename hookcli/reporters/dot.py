@@ -1,0 +1,106 @@
+"""The autograd graph as Graphviz reads it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from graphviz import Digraph
+
+from hookcli import present
+from hookcli.fold import View
+from hookcli.report import Report, Row
+
+_NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
+_CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
+
+
+class DotReporter:
+    """Nodes within boxes of the modules that made them; arrows go where gradients go.
+
+    With a depth, a box per module at that depth instead. What never fired is dashed.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".dot", ".gv")
+    needs: ClassVar[tuple[str, ...]] = ("id", "next")
+
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        return "".join(drawn(report, view.depth).source for report in reports)
+
+
+def drawn(report: Report, depth: float | None) -> Digraph:
+    """The graph of one report."""
+    title = f"{report.probe}: {present.run_line(report)}"
+    graph = Digraph(report.model, graph_attr={"label": title, "fontname": "Helvetica"}, node_attr=_NODE)
+    if depth is None or math.isinf(depth):
+        _draw_boxes(graph, _by_owner(report.rows), "")
+        names = {row["id"]: str(row["id"]) for row in report.rows}
+    else:
+        names = {row["id"]: ".".join(_owner(row)[: int(depth)]) for row in report.rows}
+        _draw_groups(graph, report.rows, names)
+    for start, end in dict.fromkeys(_edges(report.rows, names)):
+        graph.edge(start, end)
+    return graph
+
+
+def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        for after in row["next"]:
+            if after in names and names[row["id"]] != names[after]:
+                yield names[row["id"]], names[after]
+
+
+Tree = dict[str, Any]
+
+
+def _by_owner(rows: Sequence[Row]) -> Tree:
+    """Rows under the names of their modules, one level for each part of the name; rows of a level under ""."""
+    tree: Tree = {}
+    for row in rows:
+        level = tree
+        for part in _owner(row):
+            level = level.setdefault(part, {})
+        level.setdefault("", []).append(row)
+    return tree
+
+
+def _owner(row: Row) -> list[str]:
+    """The parts of the name of the module that a node belongs to."""
+    parts = row.fqn.split(".") if row.fqn else []
+    return parts[:-1] if row["node"] == "AccumulateGrad" else parts
+
+
+def _draw_boxes(graph: Digraph, tree: Tree, fqn: str) -> None:
+    for row in tree.get("", ()):
+        graph.node(str(row["id"]), "\n".join(_lines(row)), **_look(row))
+    for name, below in tree.items():
+        if name:
+            path = f"{fqn}.{name}".lstrip(".")
+            with graph.subgraph(name=f"cluster_{path}", graph_attr={"label": path, **_CLUSTER}) as box:
+                _draw_boxes(box, below, path)
+
+
+def _lines(row: Row) -> list[str]:
+    parameter = row.fqn if row["node"] == "AccumulateGrad" else ""
+    shape = present.shape(row["in_shape"]) if row["in_shape"] else ""
+    l2 = f"l2 {present.number(row['l2'])}" if row.stats else str(row.get("note", ""))
+    return [line for line in (row["node"], parameter, shape, l2) if line]
+
+
+def _look(row: Row) -> dict[str, str]:
+    if not row["fired"]:
+        return {"style": "dashed,rounded", "fontcolor": "gray50"}
+    if row["fired"] > 1:
+        return {"penwidth": "2"}
+    return {"fillcolor": "lightblue"} if row["node"] == "AccumulateGrad" else {}
+
+
+def _draw_groups(graph: Digraph, rows: Sequence[Row], names: dict[int, str]) -> None:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(names[row["id"]], []).append(row)
+    for name, members in groups.items():
+        spent = sum(row["us"] or 0 for row in members)
+        count = f"{len(members)} node{'s' if members[1:] else ''}"
+        graph.node(name, f"{name or '(model)'}\n{count}, {present.duration(spent / 1e6)}")

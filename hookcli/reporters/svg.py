@@ -1,0 +1,27 @@
+"""The autograd graph as a picture."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import ClassVar
+
+from hookcli.errors import UsageError
+from hookcli.fold import View
+from hookcli.report import Report
+
+
+class SvgReporter:
+    """What Graphviz makes of `--format dot`. Raises UsageError at once where Graphviz is not installed."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".svg",)
+    needs: ClassVar[tuple[str, ...]] = ("id", "next")
+
+    def __init__(self) -> None:
+        if shutil.which("dot") is None:
+            raise UsageError("--format svg: needs Graphviz, whose `dot` is not on PATH; --format dot does without it")
+
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        from hookcli.reporters.dot import drawn
+
+        return "".join(drawn(report, view.depth).pipe(format="svg", encoding="utf-8") for report in reports)
