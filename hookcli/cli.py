@@ -25,7 +25,7 @@ _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads")
 LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, *LISTING)
+COMMANDS = (*RUNNING, "package", *LISTING)
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -41,7 +41,8 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     for name in commands:
         if name in COMMANDS:
             module = import_module(f"hookcli.commands.{name}")
-            function = takes_options(getattr(module, name), SHOWING if name in LISTING else None)
+            shared = getattr(module, "OPTIONS", SHOWING if name in LISTING else None)
+            function = takes_options(getattr(module, name), shared)
             _add(app, name, function, inspect.getdoc(function) or "", module.EXAMPLES)
         else:
             about = f"The probe {name}, from {registry.find('probes', name).distribution}."

@@ -12,7 +12,20 @@ from hookcli.report import STATS_KEYS, Column, Report, Row
 COUNTS = ("zeros", "nan", "inf")
 FIGURES = ("mean", "std", "min", "max", "l2")
 # Columns that are worth their width only on a wide screen or on request, the first to go first.
-_DISPENSABLE = ("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "kind", "type", "shape", "zeros")
+_DISPENSABLE = (
+    "index",
+    "needed_by",
+    "trainable",
+    "dtype",
+    "numel",
+    "input_shape",
+    "l2",
+    "call",
+    "kind",
+    "type",
+    "shape",
+    "zeros",
+)
 _ON_REQUEST = ("index", "depth", "trainable")
 _MARK = Column("mark", "")
 
@@ -156,6 +169,7 @@ def duration(seconds: float) -> str:
 def totals_line(report: Report) -> str:
     """The totals, exactly."""
     named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "param_bytes": "bytes of parameters"}
+    named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
     said = []
     for key, value in report.totals.items():
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)

@@ -68,7 +68,7 @@ class _Inspection:
         from hookcli.prepare import META, runs_only_for_real
 
         probe = make_probe()
-        setting = _setting(self.options, train, targets=probe.needs_backward)
+        setting = setting_of(self.options, train, targets=probe.needs_backward)
         if probe.values and setting.device == META:
             raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
         if probe.values or setting.device.type != "cpu":
@@ -102,7 +102,7 @@ class _Inspection:
             select=_select(probe, prepared.model, self.options),
             fastpath=self.options.fastpath,
             name=self.recipe.name,
-            meta=meta | dict(self.recipe.meta) | _versions(),
+            meta=meta | dict(self.recipe.meta) | versions(),
         )
 
 
@@ -142,7 +142,8 @@ def parse_args(given: Sequence[str]) -> dict[str, Any]:
     return parsed
 
 
-def _setting(options: Options, train: bool, targets: bool) -> Setting:
+def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
+    """The setting that the options describe. Raises UsageError for what can't be."""
     from hookcli.prepare import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
 
@@ -201,7 +202,8 @@ def _check_names(model: nn.Module, options: Options) -> None:
         raise UsageError(unknown("--type", options.type, types))
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of the libraries that a report should name besides torch."""
     torchvision = sys.modules.get("torchvision")
     return {"torchvision": torchvision.__version__} if torchvision else {}
 
