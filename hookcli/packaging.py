@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, cast
 
 import torch
 from torch import nn
@@ -50,8 +51,8 @@ class Rule:
 class Module:
     """A module that the model needs, or the model's own pickle.
 
-    `action` is what was decided (None: no rule did), `rule` by what; `needed_by` the first module that imports it.
-    `index` tells when its hook fired; `problem` why it can't go that way.
+    `action` is what was decided (None: no rule did), `rule` by what; `needed_by` the model's pickle, else the first
+    module that imports it. `index` tells when its hook fired; `problem` why it can't go that way.
     """
 
     name: str
@@ -80,25 +81,24 @@ class BlockedError(Exception):
 
 
 def export(
-    model: nn.Module, name: str, rules: Iterable[Rule], file: str | IO[bytes], package: str, texts: dict[str, str]
+    model: nn.Module, name: str, rules: Iterable[Rule], file: Path, package: str, texts: dict[str, str]
 ) -> list[Module]:
     """Write the model as `PACKAGE/model.pkl`, with texts beside it, and return what the hooks saw, in their order.
 
-    Nothing on the model changes. Raises BlockedError, or ModelError where the model can't be pickled; the file is
-    then of no use.
+    Nothing on the model changes. Raises BlockedError, ModelError where the model can't be pickled, or UsageError where
+    the file can't be written; the file is then of no use.
     """
 
     def fill(exporter: PackageExporter) -> None:
         try:
             exporter.save_pickle(package, "model.pkl", model)
         except Exception as error:  # pickling runs the model's own code
-            if "PytorchStreamWriter" in str(error):
-                raise UsageError(f"can't write {file}: {error}") from error
             raise ModelError(f"{name} can't be pickled: {_culprit(model, error)}") from error
         for resource, text in texts.items():
             exporter.save_text(package, resource, text)
 
-    return _run(file, rules, fill)
+    with _Sink(file) as sink:
+        return _run(cast(IO[bytes], sink), rules, fill)
 
 
 def rehearse(roots: Iterable[str], rules: Iterable[Rule]) -> list[Module]:
@@ -112,36 +112,41 @@ def rehearse(roots: Iterable[str], rules: Iterable[Rule]) -> list[Module]:
 
 
 def idle(rules: Iterable[Rule], modules: Sequence[Module]) -> Iterator[tuple[Rule, str]]:
-    """The rules that did nothing, each with the reason. One that says what would happen anyway did it."""
+    """The rules that did nothing, each with the reason.
+
+    One that asks for what torch.package does anyway is not idle, nor is one that found nothing to deny.
+    """
     for rule in rules:
         matched = [m for m in modules if not m.is_pickle and rule.matches(m.name)]
-        if not matched:
+        if not matched and rule.kind != "deny":
             yield rule, "matches no module"
-        elif all(m.action != rule.kind for m in matched):
-            first = matched[0]
-            yield rule, f"has no effect: {first.name} went another way: {first.rule}"
+        elif matched and all(m.action != rule.kind for m in matched):
+            yield rule, f"has no effect, since {matched[0].name} is decided before: {matched[0].rule}"
 
 
-def _run(file: str | IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExporter], None]) -> list[Module]:
+def _run(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExporter], None]) -> list[Module]:
     rules = list(rules)
     fired: list[str] = []
 
     def hook(_: PackageExporter, module: str) -> None:
         fired.append(module)
 
+    exporter = PackageExporter(file)
     try:
-        with ExitStack() as handles, PackageExporter(file) as exporter:
+        with ExitStack() as handles:
             for rule in rules:
                 getattr(exporter, rule.kind)(rule.pattern)
-            for register in (
-                exporter.register_extern_hook,
-                exporter.register_intern_hook,
-                exporter.register_mock_hook,
-            ):
-                handles.enter_context(register(hook))  # fires when the exporter closes, before the handles do
+            registers = exporter.register_extern_hook, exporter.register_intern_hook, exporter.register_mock_hook
+            for register in registers:
+                handles.enter_context(register(hook))
             fill(exporter)
-    except PackagingError as error:
-        raise BlockedError(_modules(exporter, rules, [])) from error
+            exporter.close()  # here the hooks fire
+    except BaseException as error:
+        # Finishes the archive. Its writer's destructor would do so later, and end the process if the file is closed.
+        exporter.__exit__(type(error), error, error.__traceback__)
+        if isinstance(error, PackagingError):
+            raise BlockedError(_modules(exporter, rules, [])) from error
+        raise
     return _modules(exporter, rules, fired)
 
 
@@ -164,7 +169,7 @@ def _module(
     decided = str(first) if first and first.kind == action else _ALWAYS
     if name.startswith("<"):
         decided = _ITSELF
-    importers = exporter.get_rdeps(name)
+    importers = sorted(exporter.get_rdeps(name), key=lambda importer: not importer.startswith("<"))
     needed_by = importers[0] if importers else ""
     problem = _problem(node["error"], decided) if "error" in node else None
     return Module(name, action, decided, needed_by, index, problem)
@@ -181,6 +186,37 @@ def _problem(reason: Reason, rule: str) -> str:
         Reason.DEPENDENCY_RESOLUTION_FAILED: "its imports can't be read",
     }
     return said.get(reason) or str(reason.value)
+
+
+class _Sink(io.RawIOBase):
+    """A file that goes on after a failure to write, and tells it at the end.
+
+    PyTorch's writer finishes the archive in its destructor, and ends the process where that fails (a full disk).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb")
+        self._failure: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            if self._failure is None:
+                self._file.write(data)
+        except OSError as error:
+            self._failure = error
+        return len(data)
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._file.close()
+        except OSError as failure:  # what was still in its buffer
+            self._failure = self._failure or failure
+        if self._failure is not None:
+            raise UsageError(f"can't write to {self._path.parent}/: {self._failure.strerror}") from self._failure
 
 
 class _Dry(pickle.Pickler):

@@ -127,9 +127,9 @@ def _exported(prepared: Prepared, name: str, rules: Sequence[Rule], path: Path |
     note = noted_input(prepared.inputs)
     texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
     with _scratch(path) as file:
-        modules = export(prepared.model, name, rules, str(file), _package_name(), texts)
+        modules = export(prepared.model, name, rules, file, _package_name(), texts)
         for rule, reason in idle(rules, modules):
-            raise UsageError(f"{rule} {reason}: {name} needs {_named(modules)}")
+            raise UsageError(f"{rule} {reason}; {name} needs {_named(modules)}")
         archive = read_archive(file)
         if path:
             file.replace(path)

@@ -16,8 +16,8 @@ from hookcli.registry import load as load_plugin
 
 EXAMPLES = (
     "hookcli package resnet50 --extern 'torchvision.**' --output resnet50.pt2pkg",
-    "hookcli package net.py:Net --intern net --extern '**'",
-    "hookcli package --load resnet50.pt2pkg --trust",
+    "hookcli package net.py:Net --intern net --extern '**' --output net.pt2pkg",
+    "hookcli package --load net.pt2pkg --trust",
 )
 OPTIONS = tuple(f.name for f in fields(Options) if f.name != "output")  # its --output is the package
 
