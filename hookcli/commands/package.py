@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from hookcli.commands.common import inspect_model
-from hookcli.commands.exporting import KINDS, export_model
 from hookcli.commands.group import TYPED
 from hookcli.commands.options import DEFAULT_MODEL, Options, complete_models
 from hookcli.errors import UsageError
@@ -19,6 +18,7 @@ EXAMPLES = (
     "hookcli package net.py:Net --intern net --extern '**' --output net.pt2pkg",
     "hookcli package --load net.pt2pkg --trust",
 )
+_KINDS = ("extern", "intern", "mock", "deny")
 OPTIONS = tuple(f.name for f in fields(Options) if f.name != "output")  # its --output is the package
 
 
@@ -58,7 +58,7 @@ def package(
             "-o",
             metavar="FILE",
             rich_help_panel="Output",
-            help="Keep the package there.",
+            help="Keep the package there; with --load: write the report there.",
         ),
     ] = None,
     options: Options,
@@ -70,11 +70,13 @@ def package(
     pass.
     """
     if load is not None:
-        given = [f"--{kind}" for kind, patterns in zip(KINDS, (extern, intern, mock, deny), strict=True) if patterns]
+        given = [f"--{kind}" for kind, patterns in zip(_KINDS, (extern, intern, mock, deny), strict=True) if patterns]
         if model or given:
             raise UsageError(f"--load {load}: loads a package, and takes no {'MODEL' if model else given[0]}")
         return _loaded(load, trust, resource, replace(options, output=output))
     _refuse_others(options, trust, resource)
+    from hookcli.commands.exporting import export_model  # help need not wait for zipfile and tempfile
+
     return export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], output, options)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.package.package_importer import PackageImporter
 
 from hookcli.archive import Archive, read_archive
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.sources.base import InputSpec, Recipe, Request, positional
 from hookcli.sources.inputs import parse_input
 
@@ -74,6 +74,10 @@ def _load(archive: Archive, resource: str) -> nn.Module:
     loaded = PackageImporter(archive.path).load_pickle(package.replace("/", "."), name, map_location="cpu")
     if not isinstance(loaded, nn.Module):
         raise UsageError(f"{archive.path}: {resource} holds a {type(loaded).__name__}, not an nn.Module")
+    try:
+        list(loaded.modules())
+    except AttributeError as error:  # PyTorch's own quantized layers are such
+        raise ModelError(f"{archive.path}: {resource} has a part that does not survive pickling: {error}") from error
     return loaded
 
 
