@@ -14,7 +14,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
-from hookcli.commands.options import BUILDING, DEFAULT_MODEL, SHOWING, Model, Options, takes_options
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
 from hookcli.errors import HookcliError
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
@@ -25,9 +25,7 @@ _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, "hooks", *LISTING)
-# Which of the shared options the commands take that don't take all.
-_TAKES = {"hooks": BUILDING, **dict.fromkeys(LISTING, SHOWING)}
+COMMANDS = (*RUNNING, "hooks", "package", *LISTING)
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -43,7 +41,8 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     for name in commands:
         if name in COMMANDS:
             module = import_module(f"hookcli.commands.{name}")
-            function = takes_options(getattr(module, name), _TAKES.get(name))
+            shared = getattr(module, "OPTIONS", None)
+            function = takes_options(getattr(module, name), shared)
             _add(app, name, function, inspect.getdoc(function) or "", module.EXAMPLES)
         else:
             about = f"The probe {name}, from {registry.find('probes', name).distribution}."

@@ -35,6 +35,8 @@ class Setting:
     targets: bool = False
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is immutable
     dtype: torch.dtype = torch.float32
+    needs_input: bool = True
+    """Whether it is an error that nobody knows what the model takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[A
     specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch)
     if specs is None:
         example = recipe.example(model) if recipe.example else None
+        if example is None and not setting.needs_input:
+            return (), ""
         if example is None:
             raise UsageError(f"{recipe.name}: say what it takes, for example --input {_guess(model)}")
         shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]

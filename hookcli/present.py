@@ -136,6 +136,7 @@ def duration(seconds: float) -> str:
 def totals_line(report: Report) -> str:
     """The totals, exactly."""
     named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
+    named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
     said = []
     for key, value in report.totals.items():
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)

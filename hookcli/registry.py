@@ -25,6 +25,7 @@ _BUILT_IN = {
     "sources": {
         "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
         "importpath": "hookcli.sources.importpath:ImportPathSource",
+        "package": "hookcli.sources.package:PackageSource",
     },
     "probes": {
         "shapes": "hookcli.probes.shapes:ShapesProbe",

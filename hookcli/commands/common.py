@@ -96,7 +96,7 @@ class _Inspection:
         """On the meta device where the numbers don't matter and the model can run there."""
         from hookcli.prepare import META, runs_only_for_real
 
-        setting = _setting(self.options, train, targets=probe.needs_backward)
+        setting = setting_of(self.options, train, targets=probe.needs_backward)
         if probe.values and setting.device == META:
             raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
         if probe.values or setting.device.type != "cpu":
@@ -173,7 +173,8 @@ def parse_args(given: Sequence[str]) -> dict[str, Any]:
     return parsed
 
 
-def _setting(options: Options, train: bool, targets: bool) -> Setting:
+def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
+    """The setting that the options describe. Raises UsageError for what can't be."""
     from hookcli.prepare import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+TYPED = "hookcli.typed"
+"""Where a command's context holds its arguments as typed: Typer drops the order between different options."""
+
 
 def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
     """Options under the headings that they name (`rich_help_panel`), in the order of their declaration.
@@ -52,6 +55,7 @@ class GroupedCommand(TyperCommand):
     """A command whose options stand under headings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[TYPED] = tuple(args)
         _spare_conversion(self, ctx)
         return super().parse_args(ctx, args)
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hookcli.commands.common import find_recipe, selector, versions
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import BUILDING, DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark, short_warnings
 from hookcli.commands.progress import Progress
 from hookcli.report import Column, Report, Row
@@ -17,6 +17,7 @@ from hookcli.report import Column, Report, Row
 if TYPE_CHECKING:
     from hookcli.hooks.carried import Carried
 
+OPTIONS = BUILDING
 EXAMPLES = (
     "hookcli hooks net.py:Net",
     "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",

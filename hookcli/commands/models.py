@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from hookcli.catalog import ModelEntry, entries, installed_version
-from hookcli.commands.options import Options
+from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Column, Report, Row
 
+OPTIONS = SHOWING
 EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
 
 _COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "Params"), Column("input", "Input"))

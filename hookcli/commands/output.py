@@ -26,7 +26,7 @@ class Output:
         self.options = options
         self.path = Path(options.output) if options.output else None
         if self.path:
-            _check_writable(self.path)
+            check_writable(self.path)
         self.name = _format(options.format, self.path)
         self.reporter: Reporter = registry.load("reporters", self.name)()
         self._needs: tuple[str, ...] = getattr(self.reporter, "needs", ())
@@ -123,8 +123,11 @@ def _by_suffix(path: Path) -> str:
     raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + " (or name the --format)")
 
 
-def _check_writable(path: Path) -> None:
-    """By doing it: permissions say little to an administrator, and nothing on a read-only file system."""
+def check_writable(path: Path) -> None:
+    """Raises UsageError where the file can't be written.
+
+    By doing it: permissions say little to an administrator, and nothing on a read-only file system.
+    """
     import tempfile
 
     try:

@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from hookcli import registry
-from hookcli.commands.options import Options
+from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.kinds import HOOKS
 from hookcli.report import Column, Report, Row
 
+OPTIONS = SHOWING
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
 _COLUMNS = (

@@ -1,0 +1,208 @@
+"""An export with torch.package, from the command line to its report: what `hookcli package MODEL` does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookcli.archive import INPUT_RESOURCE, Archive, read_archive
+from hookcli.commands.common import find_recipe, setting_of, versions
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output, check_writable, remark, short_warnings
+from hookcli.commands.progress import Progress
+from hookcli.errors import UsageError
+from hookcli.report import Column, Report, Row
+
+if TYPE_CHECKING:
+    from hookcli.hooks.packaging import Module, Rule
+    from hookcli.prepare import Prepared, Setting
+
+KINDS = ("extern", "intern", "mock", "deny")
+SUFFIXES = (".pt2pkg", ".pt", ".package")
+COLUMNS = (
+    Column("module", "Module"),
+    Column("action", "Action"),
+    Column("rule", "Why"),
+    Column("size", "Bytes", "bytes"),
+    Column("needed_by", "Needed by"),
+    Column("index", "Order"),
+)
+_ACTIONS = ("blocked", "intern", "mock", "extern")  # as the rows are sorted
+
+
+def export_model(spec: str, typed: Sequence[str], output: str | None, options: Options) -> int:
+    """Export, keep the package where `output` says, and write the report of what the hooks saw.
+
+    `typed` are the command's arguments as typed, in whose order patterns apply. Raises UsageError for what blocks
+    the export, after the report that lists it.
+    """
+    patterns, rest = split_patterns(typed)
+    path = Path(output) if output else None
+    if path:
+        _check_target(path)
+    shown = Output(options)
+    shown.check_columns(COLUMNS)
+    with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+        progress.stage("importing torch")
+        from hookcli.hooks.packaging import BlockedError, Rule
+
+        rules = [Rule(kind, pattern) for kind, pattern in patterns]
+        prepared, name, meta = _prepared(spec, options, progress)
+        progress.stage(f"exporting {name}")
+        problem = None
+        try:
+            modules, archive = _exported(prepared, name, rules, path)
+        except BlockedError as error:
+            modules, archive = list(error.modules), None
+            problem = _blocked(name, rules, modules, rest)
+    shown.write([_report(name, modules, archive, meta)])
+    if problem:
+        raise UsageError(problem)
+    if path and archive:
+        remark(f"wrote {path}: {path.stat().st_size:,} bytes", options)
+    return 0
+
+
+def split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The patterns on a command line with their kinds, in their order, and what else is on it."""
+    patterns, rest = [], []
+    words = iter(typed)
+    for word in words:
+        option, equals, value = word.partition("=")
+        kind = option.removeprefix("--")
+        if option.startswith("--") and kind in KINDS:
+            patterns.append((kind, value if equals else next(words, "")))
+        else:
+            rest.append(word)
+    return patterns, rest
+
+
+def _check_target(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise UsageError(
+            f"--output {path}: the package goes there, so give it the suffix {', '.join(SUFFIXES[:-1])} "
+            f"or {SUFFIXES[-1]} (the report goes to stdout, as --format says)"
+        )
+    check_writable(path)
+
+
+def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared, str, dict[str, Any]]:
+    """The model with its input as far as that is known, its name, and what the report says of the run."""
+    import torch
+
+    from hookcli.prepare import prepare
+
+    setting = replace(setting_of(options, bool(options.train)), needs_input=False)
+    if setting.device.type == "meta":
+        raise UsageError("--device meta: there are no values to put into a package")
+    recipe = find_recipe(spec, options)
+    progress.stage(f"building {recipe.name}")
+    prepared = prepare(recipe, setting)
+    if prepared.remark:
+        remark(prepared.remark, options)
+    meta = {"torch": torch.__version__, "input": prepared.described, **_described(setting)}
+    return prepared, recipe.name, meta | dict(recipe.meta) | versions()
+
+
+def _described(setting: Setting) -> dict[str, Any]:
+    dtype = str(setting.dtype).removeprefix("torch.")
+    mode = "train" if setting.train else "eval"
+    return {"device": str(setting.device), "dtype": dtype, "mode": mode, "seed": setting.seed}
+
+
+def _exported(prepared: Prepared, name: str, rules: Sequence[Rule], path: Path | None) -> tuple[list[Module], Archive]:
+    """Write the package; what is at `path` stays as it was unless all went well."""
+    from hookcli.hooks.packaging import export, idle
+    from hookcli.sources.package import noted_input
+
+    note = noted_input(prepared.inputs)
+    texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
+    with _scratch(path) as file:
+        modules = export(prepared.model, name, rules, file, _package_name(), texts)
+        for rule, reason in idle(rules, modules):
+            raise UsageError(f"{rule} {reason}; {name} needs {_named(modules)}")
+        archive = read_archive(file)
+        if path:
+            file.replace(path)
+    return modules, archive
+
+
+@contextmanager
+def _scratch(path: Path | None) -> Iterator[Path]:
+    """A file beside the one to be written, or in a folder of its own; gone afterwards unless it was moved."""
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
+            yield Path(folder, "model.pt2pkg")
+        return
+    file = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _package_name() -> str:
+    """Where the pickle goes: `model`, unless a module may be called so, which can't share its name with a folder."""
+    from importlib.util import find_spec
+
+    taken = "model" in sys.modules or find_spec("model") is not None
+    return "hookcli_model" if taken else "model"
+
+
+def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: Sequence[str]) -> str:
+    """What blocks the export, and on a second line the command that passes."""
+    from hookcli.hooks.packaging import idle
+    from hookcli.suggest import suggestion
+
+    blocking = [m for m in modules if m.problem]
+    what = f"{len(blocking)} module{'s block' if len(blocking) > 1 else ' blocks'} the export of {name}"
+    useless = [f"{rule} {reason}" for rule, reason in idle(rules, modules)]
+    extra = f"; {useless[0]}" if useless else ""
+    found = [word for rule in suggestion(rules, modules) for word in (f"--{rule.kind}", rule.pattern)]
+    return f"{what}: {_named(blocking)}{extra}. This passes:\n  {shlex.join(['hookcli', 'package', *rest, *found])}"
+
+
+def _named(modules: Sequence[Module], most: int = 6) -> str:
+    """Their top-level packages, those of one module by the module's name: torchvision.models.resnet, torch (9)."""
+    count = Counter(m.top for m in modules if not m.is_pickle)
+    whole = {m.top: m.name for m in modules if not m.is_pickle}
+    said = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
+    return ", ".join(said[:most]) + (f" and {len(said) - most} more" if len(said) > most else "")
+
+
+def _report(name: str, modules: Sequence[Module], archive: Archive | None, meta: dict[str, Any]) -> Report:
+    """A row per module, of a blocked export those that block it; the model's own pickle first."""
+    shown = modules if archive else [m for m in modules if m.problem]
+    rows = [_row(module, archive) for module in shown]
+    rows.sort(key=lambda row: (_ACTIONS.index(row["action"]), not row["module"].startswith("<"), row["module"]))
+    totals = dict(Counter(row["action"] for row in rows))
+    if archive:
+        totals |= {"tensor_bytes": archive.tensor_bytes, "archive_bytes": archive.file_bytes}
+    return Report("package", name, COLUMNS, rows, meta | {"exported": archive is not None}, totals)
+
+
+def _row(module: Module, archive: Archive | None) -> Row:
+    size = None
+    if archive and module.is_pickle:
+        size = archive.sizes[archive.pickles[0]]
+    elif archive and module.action in ("intern", "mock"):
+        size = archive.source_bytes(module.name)
+    return Row(
+        {
+            "module": module.name,
+            "action": "blocked" if module.problem else module.action,
+            "rule": module.problem or module.rule,
+            "size": size,
+            "needed_by": module.needed_by or None,
+            "index": module.index,
+        }
+    )

@@ -1,0 +1,100 @@
+"""Models from a torch.package: `package:FILE --arg trust=true`, as `hookcli package --load FILE --trust` says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.package.package_importer import PackageImporter
+
+from hookcli.archive import Archive, read_archive
+from hookcli.errors import ModelError, UsageError, unknown
+from hookcli.sources.base import InputSpec, Recipe, Request, positional
+from hookcli.sources.inputs import parse_input
+
+_ARGUMENTS = ("trust", "resource")
+
+
+class PackageSource:
+    """The object in a package that torch.package wrote; refused without trust, since loading it runs its code."""
+
+    def recipe(self, request: Request) -> Recipe:
+        for name in request.args:
+            if name not in _ARGUMENTS:
+                raise UsageError(unknown("argument of a package", name, _ARGUMENTS))
+        archive = read_archive(request.spec)
+        resource = archive.resource(request.args.get("resource"))
+        if request.args.get("trust") is not True:
+            raise UsageError(_refusal(archive))
+        recipe = Recipe(archive.path.name, partial(_load, archive, resource), meta={"package": str(archive.path)})
+        try:
+            return _with_input(recipe, archive.noted_input(resource) or {})
+        except (UsageError, TypeError, KeyError):  # a note of another's: as if there were none
+            return recipe
+
+
+def noted_input(inputs: tuple[Any, ...] | dict[str, Any]) -> dict[str, Any] | None:
+    """What to note about a model's input, so that its package can be run: shapes and dtypes. None: can't be noted."""
+    names, listed = None, False
+    values: Sequence[Any] = tuple(inputs.values()) if isinstance(inputs, dict) else inputs
+    if isinstance(inputs, dict):
+        names = list(inputs)
+    elif len(values) == 1 and isinstance(values[0], list):
+        values, listed = values[0], True
+    if not values or not all(isinstance(value, Tensor) for value in values):
+        return None
+    shapes = [str(InputSpec(tuple(v.shape), None if v.dtype == torch.float32 else v.dtype)) for v in values]
+    return {"inputs": shapes, "names": names, "listed": listed} if "scalar" not in str(shapes) else None
+
+
+def _with_input(recipe: Recipe, noted: Mapping[str, Any]) -> Recipe:
+    specs = tuple(map(parse_input, noted["inputs"]))
+    if names := noted.get("names"):
+        return replace(recipe, example=lambda _: _keywords(names, specs))
+    listed = noted.get("listed")
+    return replace(recipe, inputs=specs, arrange=_one_list if listed else positional, batched=not listed)
+
+
+def _one_list(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    return (list(tensors),)
+
+
+def _keywords(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, Any]:
+    return {
+        name: torch.ones(spec.shape, dtype=spec.dtype or torch.float32) for name, spec in zip(names, specs, strict=True)
+    }
+
+
+def _load(archive: Archive, resource: str) -> nn.Module:
+    package, _, name = resource.rpartition("/")
+    loaded = PackageImporter(archive.path).load_pickle(package.replace("/", "."), name, map_location="cpu")
+    if not isinstance(loaded, nn.Module):
+        raise UsageError(f"{archive.path}: {resource} holds a {type(loaded).__name__}, not an nn.Module")
+    try:
+        list(loaded.modules())
+    except AttributeError as error:  # PyTorch's own quantized layers are such
+        raise ModelError(f"{archive.path}: {resource} has a part that does not survive pickling: {error}") from error
+    return loaded
+
+
+def _refusal(archive: Archive) -> str:
+    own = archive.modules
+    has = f"{len(own)} modules of its own ({_some(own)})" if own else "no modules of its own"
+    uses = f"{len(archive.externs)} of this machine ({_some(_tops(archive.externs))})"
+    objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"
+    return (
+        f"{archive.path}: loading a package runs code: {objects}, {has}, {uses}\n"
+        "  if you trust where it is from, give --trust (with another command: --arg trust=true)"
+    )
+
+
+def _tops(modules: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(name.partition(".")[0] for name in modules))
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
