@@ -136,7 +136,8 @@ def _first_error(log: str) -> str:
 
 def _ninja_on_path() -> Any:
     """PyPI's ninja is a program beside Python's, which is not on PATH where hookcli is called by its full path."""
-    return _environment(PATH=os.pathsep.join([os.environ.get("PATH", ""), sysconfig.get_path("scripts")]))
+    folders = [os.environ.get("PATH", ""), sysconfig.get_path("scripts")]
+    return _environment(PATH=os.pathsep.join(filter(None, folders)))
 
 
 @contextmanager

@@ -28,6 +28,11 @@ using Moments = std::array<double, 9>;
 #else
 #define HOOKCLI_CLONES
 #endif
+#ifdef __FLT16_MANT_DIG__
+using Half = _Float16;  // converted by one instruction where there is one
+#else
+using Half = at::Half;
+#endif
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kGrain = 1 << 16;
@@ -137,7 +142,7 @@ HOOKCLI_CLONES inline void sum_doubles(const double* x, int64_t n, double origin
 }
 
 template <typename S, typename T>
-void widen(const char* from, int64_t stride, int64_t n, T* to) {
+inline __attribute__((always_inline)) void widen(const char* from, int64_t stride, int64_t n, T* to) {
   if (stride == static_cast<int64_t>(sizeof(S))) {
     const S* x = reinterpret_cast<const S*>(from);
     for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(x[i]);
@@ -146,11 +151,18 @@ void widen(const char* from, int64_t stride, int64_t n, T* to) {
   }
 }
 
+HOOKCLI_CLONES inline void widen_half(const char* from, int64_t stride, int64_t n, float* to) {
+  widen<Half>(from, stride, n, to);
+}
+HOOKCLI_CLONES inline void widen_half(const char* from, int64_t stride, int64_t n, double* to) {
+  widen<Half>(from, stride, n, to);
+}
+
 template <typename T>
 void widen(at::ScalarType type, const char* from, int64_t stride, int64_t n, T* to) {
   switch (type) {
     case at::kFloat: return widen<float>(from, stride, n, to);
-    case at::kHalf: return widen<at::Half>(from, stride, n, to);
+    case at::kHalf: return widen_half(from, stride, n, to);
     case at::kBFloat16: return widen<at::BFloat16>(from, stride, n, to);
     default: return widen<double>(from, stride, n, to);
   }
@@ -291,6 +303,7 @@ inline std::pair<at::Tensor, int64_t> plain(const at::Tensor& tensor) {
     return {plain(stored).first, tensor.numel() - stored.numel()};
   }
   if (tensor.is_complex()) return {tensor.abs(), 0};
+  if (tensor.is_neg()) return {tensor.resolve_neg(), 0};
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:

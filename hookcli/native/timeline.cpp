@@ -76,7 +76,7 @@ struct Captured {
 
 struct State {
   std::atomic<bool> active{true}, statistics{true}, on_device_path{false}, capture_hooks{true};
-  std::atomic<int64_t> task{kNone}, held_gil{0};
+  std::atomic<int64_t> task{kNone}, held_gil{0}, reductions{0};
   std::mutex mutex;
   std::vector<NodeState> nodes;
   std::unordered_map<const Node*, int64_t> places;  // addresses to compare, never followed
@@ -85,14 +85,20 @@ struct State {
   std::vector<Gradient> gradients;
   std::set<int64_t> tasks;
   int64_t next_order = 0, next_leaf = 0, passes = 0, finished = kNone;
-  // What one node hands to the next is the same tensor: it is reduced once. The weak pointer keeps the address from being
-  // used again, not the memory of the elements.
+  // What one node hands to the next is the same tensor, or a view of the same memory: it is reduced once. The weak pointer
+  // keeps the address from being used again, not the memory of the elements.
   struct Seen {
     WeakTensor tensor;
     uint32_t version;
     int64_t gradient;
   };
   std::unordered_map<const c10::TensorImpl*, Seen> seen;
+  std::unordered_map<const void*, const c10::TensorImpl*> at_memory;  // the latest in `seen` whose elements start there
+
+  void forget() {
+    seen.clear();
+    at_memory.clear();
+  }
 };
 using Shared = std::shared_ptr<State>;
 
@@ -107,13 +113,14 @@ std::string unmeasurable(const Tensor& tensor) {
   return "";
 }
 
-void reduce(const State& state, const Tensor& gradient, Gradient& into) {
+void reduce(State& state, const Tensor& gradient, Gradient& into) {
   into.unmeasured = unmeasurable(gradient);
   if (!into.unmeasured.empty() || gradient.is_meta()) return;
   at::NoGradGuard no_grad;
   auto [values, implied] = plain(gradient.detach());
   into.implied_zeros = implied;
   if (values.numel() == 0) return;
+  ++state.reductions;
   if (values.device().is_cpu() && !state.on_device_path) {
     const Moments moments = moments_on_cpu(values);
     into.moments.assign(moments.begin(), moments.end());
@@ -122,25 +129,56 @@ void reduce(const State& state, const Tensor& gradient, Gradient& into) {
   }
 }
 
+// Where a gradient's elements start, if they fill one stretch of memory and nothing stands between them and their values.
+const void* memory(const Tensor& gradient) {
+  const bool plain = gradient.layout() == at::kStrided && gradient.has_storage() && unmeasurable(gradient).empty() &&
+      gradient.is_non_overlapping_and_dense() && !gradient.is_neg() && !gradient.is_meta() && gradient.numel() > 0;
+  return plain ? gradient.const_data_ptr() : nullptr;
+}
+
+uint32_t version_of(const c10::TensorImpl* impl) { return impl->version_counter().current_version(); }
+
+// What was reduced of the same elements, if nothing wrote to them since. The one who was measured must still live: a view
+// need not share its version counter, and then only both counters together tell. Call it with the mutex held.
+const Gradient* known(const State& state, const Tensor& gradient, const void* start, uint32_t version) {
+  const auto latest = start ? state.at_memory.find(start) : state.at_memory.end();
+  if (latest == state.at_memory.end()) return nullptr;
+  const auto& seen = state.seen.at(latest->second);
+  const auto other = seen.tensor.lock();
+  if (!other || seen.version != version || version_of(other.get()) != version) return nullptr;
+  const bool same = other->numel() == gradient.numel() && other->dtype() == gradient.dtype();
+  return same ? &state.gradients[seen.gradient] : nullptr;
+}
+
 int64_t record(State& state, const Tensor& gradient) {
   if (!gradient.defined()) return kNone;
   auto* impl = gradient.unsafeGetTensorImpl();
-  const bool versioned = !gradient.is_inference();
-  const uint32_t version = versioned ? impl->version_counter().current_version() : 0;
+  const bool versioned = !gradient.is_inference();  // else a change could not be told
+  const uint32_t version = versioned ? version_of(impl) : 0;
+  const void* start = versioned && state.statistics ? memory(gradient) : nullptr;
+  Gradient made;
+  bool reduced = !state.statistics;
   {
     std::lock_guard<std::mutex> lock(state.mutex);
     const auto found = state.seen.find(impl);
     if (versioned && found != state.seen.end() && found->second.version == version) return found->second.gradient;
+    if (const auto* same = known(state, gradient, start, version)) {
+      made = *same;
+      reduced = true;
+    }
   }
-  Gradient made;
+  made.shape.clear();
   if (!impl->has_symbolic_sizes_strides() && !gradient.is_nested()) made.shape = gradient.sizes().vec();
   made.dtype = c10::toString(gradient.scalar_type());
   made.device = gradient.device().str();
-  if (state.statistics) reduce(state, gradient, made);
+  if (!reduced) reduce(state, gradient, made);
   std::lock_guard<std::mutex> lock(state.mutex);
   state.gradients.push_back(std::move(made));
   const int64_t place = static_cast<int64_t>(state.gradients.size()) - 1;
-  if (versioned) state.seen.insert_or_assign(impl, State::Seen{WeakTensor(gradient.getIntrusivePtr()), version, place});
+  if (versioned) {
+    state.seen.insert_or_assign(impl, State::Seen{WeakTensor(gradient.getIntrusivePtr()), version, place});
+    if (start) state.at_memory[start] = impl;
+  }
   return place;
 }
 
@@ -208,7 +246,7 @@ void enter_pass(const Shared& state) {
     std::lock_guard<std::mutex> lock(state->mutex);
     state->finished = at;
     ++state->passes;
-    state->seen.clear();
+    state->forget();
   });
   hook_captures(state);
 }
@@ -281,6 +319,15 @@ std::vector<NodePointer> walk(const std::vector<Tensor>& roots, std::unordered_m
   return found;
 }
 
+// How many pre- and post-hooks are on the nodes below the roots: for tests that ours are gone.
+int64_t hooks_below(std::vector<Tensor> roots) {
+  std::unordered_map<const Node*, int64_t> places;
+  int64_t count = 0;
+  for (const auto& node : walk(roots, places))
+    count += static_cast<int64_t>(node->pre_hooks().size() + node->post_hooks().size());
+  return count;
+}
+
 struct Timeline : torch::CustomClassHolder {
   Timeline(std::vector<Tensor> roots, std::vector<Tensor> leaves, bool statistics, bool on_device_path)
       : state(std::make_shared<State>()) {
@@ -350,7 +397,7 @@ struct Timeline : torch::CustomClassHolder {
     kept.clear();
     tensor_hooks.clear();
     std::lock_guard<std::mutex> lock(state->mutex);
-    state->seen.clear();
+    state->forget();
   }
 
   Shared state;
@@ -397,10 +444,10 @@ struct Timeline : torch::CustomClassHolder {
     return rows;
   }
 
-  // passes that ended, when the last of them did, how many firings held the GIL
-  std::tuple<int64_t, int64_t, int64_t> passes() {
+  // passes that ended, when the last of them did, how many firings held the GIL, how many tensors were reduced
+  std::tuple<int64_t, int64_t, int64_t, int64_t> passes() {
     std::lock_guard<std::mutex> lock(state->mutex);
-    return {state->passes, state->finished, state->held_gil};
+    return {state->passes, state->finished, state->held_gil, state->reductions};
   }
 };
 
@@ -409,6 +456,7 @@ struct Timeline : torch::CustomClassHolder {
 
 TORCH_LIBRARY(hookcli_native, m) {
   using hookcli::Timeline;
+  m.def("hooks_below", &hookcli::hooks_below);
   m.class_<Timeline>("Timeline")
       .def(torch::init<std::vector<at::Tensor>, std::vector<at::Tensor>, bool, bool>())
       .def("detach", [](const c10::intrusive_ptr<Timeline>& self) { self->detach(); })

@@ -69,7 +69,8 @@ class CaptureRecord:
     """A gradient that the engine captured for torch.autograd.grad, as the engine's capture hook saw it.
 
     Upstream marks that hook deprecated: a tensor's own hook replaces it, and `tensor_hook` has what that saw of the same
-    tensor, where it is one of the `leaves`. `input` is the place among the inputs of torch.autograd.grad, `node` the
+    tensor, where it is one of the `leaves`. The two differ where a hook changes the gradient of a tensor from which another
+    input was computed: PyTorch captures it before the tensor's hooks. `input` is the place among the inputs of torch.autograd.grad, `node` the
     place in walk order of the node at which it was captured (None: not below the roots).
     """
 
@@ -139,6 +140,11 @@ class Timeline:
         """How many firings of hooks held Python's lock. None should."""
         return int(self._timeline.passes()[2])
 
+    @property
+    def reductions(self) -> int:
+        """How many tensors were reduced. One seen again unchanged, or a view of all of it, is not."""
+        return int(self._timeline.passes()[3])
+
     def nodes(self) -> list[NodeRecord]:
         """Every node, in walk order. For after the pass: on an accelerator it waits for the statistics."""
         grads = self._gradients()
@@ -157,6 +163,7 @@ class Timeline:
     def captures(self) -> list[CaptureRecord]:
         """What was captured for torch.autograd.grad, in the order in which it was; empty for backward().
 
+        A root that is itself an input is missing where there are others: it is captured before any hook of the pass.
         Also empty where the roots are on several devices: a pass then starts on several threads, and a capture hook
         could not be added safely.
         """
