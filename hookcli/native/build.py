@@ -24,7 +24,9 @@ import torch
 
 from hookcli.errors import UsageError
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("timeline.cpp", "moments.h"))
+SOURCES = tuple(
+    Path(__file__).with_name(name) for name in ("timeline.cpp", "hooks.h", "state.h", "moments.h", "lanes.h")
+)
 FLAGS = ("-O3", "-Wno-psabi")  # psabi: a note on vectors as arguments, which nothing here passes
 _NAME = "hookcli_native"
 

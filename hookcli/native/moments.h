@@ -1,175 +1,35 @@
 // Moments of a gradient: what hookcli/stats.py measures, by the same definition, without the GIL.
 //
-// Dense memory on the CPU is read once, in PyTorch's own threads: float lanes, summed into doubles every BLOCK elements.
-// Where floats are not good enough (a mean far above the spread, values whose squares leave float's range) the tensor is
-// read again in double, about its first element; where it holds NaN or Inf, once more, element by element.
+// Dense memory on the CPU is read once, in PyTorch's own threads: float lanes, which doubles take over from in time.
+// Where floats are not good enough (a mean far above the spread, values whose squares leave float's range) the tensor
+// is read again in double, about its first element; where it holds NaN or Inf, once more, element by element.
 #pragma once
+
+#include "lanes.h"
 
 #include <ATen/Tensor.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace hookcli {
 
 // finite count, mean, m2, min, max, sum of squares, zeros, nan, inf: hookcli.stats.Moments.
 using Moments = std::array<double, 9>;
 
-// The compiler makes a version for each instruction set and the loader picks: no -march that another CPU cannot run.
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define HOOKCLI_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define HOOKCLI_CLONES
-#endif
-#ifdef __FLT16_MANT_DIG__
-using Half = _Float16;  // converted by one instruction where there is one
-#else
-using Half = at::Half;
-#endif
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int64_t kGrain = 1 << 16;
+constexpr int64_t kGrain = 1 << 16;  // elements for a thread, below which waking it costs more than it saves
 // Above these ratios of squared mean to variance, sum(x^2) - n*mean^2 is not within 1e-5 in float, in double.
 constexpr double kFar = 16.0, kFarInDouble = 1e6;
+// Squares of values outside of this range leave float's normal range.
 constexpr double kTiny = 1e-15, kHuge = 1e15;
 
-struct Sums {
-  double n = 0, total = 0, squares = 0, zeros = 0, low = kInfinity, high = -kInfinity;
-
-  void add(const Sums& other) {
-    n += other.n;
-    total += other.total;
-    squares += other.squares;
-    zeros += other.zeros;
-    low = std::min(low, other.low);
-    high = std::max(high, other.high);
-  }
-};
-
-template <typename T>
-struct Lanes;
-template <>
-struct Lanes<float> {
-  typedef float Vector __attribute__((vector_size(64)));
-  typedef float Unaligned __attribute__((vector_size(64), aligned(4), may_alias));
-  typedef int32_t Mask __attribute__((vector_size(64)));
-};
-template <>
-struct Lanes<double> {
-  typedef double Vector __attribute__((vector_size(64)));
-  typedef double Unaligned __attribute__((vector_size(64), aligned(8), may_alias));
-  typedef int64_t Mask __attribute__((vector_size(64)));
-};
-
-// Each lane sums 16 elements, then at most 16 such sums, then doubles take over: an error of a few ulp, also where all
-// elements are equal and every addition rounds the same way.
-template <typename T, bool SHIFTED>
-inline __attribute__((always_inline)) void sum_lanes(const T* x, int64_t n, T origin, Sums& sums) {
-  using Vector = typename Lanes<T>::Vector;
-  using Unaligned = typename Lanes<T>::Unaligned;
-  constexpr int64_t WIDTH = 64 / sizeof(T), PAIR = 2 * WIDTH, GROUP = 16 * PAIR, BLOCK = 16 * GROUP;
-  const Vector zero = {};
-  Vector low0 = zero + static_cast<T>(kInfinity), low1 = low0, high0 = -low0, high1 = high0;
-  const int64_t whole = n - n % WIDTH;
-  for (int64_t block = 0; block < whole; block += BLOCK) {
-    const int64_t block_end = std::min(block + BLOCK, whole);
-    Vector total = zero, squares = zero;
-    typename Lanes<T>::Mask zeros0 = {}, zeros1 = {};
-    for (int64_t group = block; group < block_end; group += GROUP) {
-      const int64_t end = std::min(group + GROUP, block_end);
-      Vector total0 = zero, total1 = zero, squares0 = zero, squares1 = zero;
-      int64_t i = group;
-      for (; i + PAIR <= end; i += PAIR) {
-        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
-        const Vector b = *reinterpret_cast<const Unaligned*>(x + i + WIDTH);
-        const Vector c = SHIFTED ? a - origin : a, d = SHIFTED ? b - origin : b;
-        total0 += c;
-        total1 += d;
-        squares0 += c * c;
-        squares1 += d * d;
-        low0 = a < low0 ? a : low0;
-        low1 = b < low1 ? b : low1;
-        high0 = a > high0 ? a : high0;
-        high1 = b > high1 ? b : high1;
-        zeros0 += a == zero;
-        zeros1 += b == zero;
-      }
-      if (i < end) {
-        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
-        const Vector c = SHIFTED ? a - origin : a;
-        total0 += c;
-        squares0 += c * c;
-        low0 = a < low0 ? a : low0;
-        high0 = a > high0 ? a : high0;
-        zeros0 += a == zero;
-      }
-      total += total0 + total1;
-      squares += squares0 + squares1;
-    }
-    for (int64_t lane = 0; lane < WIDTH; ++lane) {
-      sums.total += total[lane];
-      sums.squares += squares[lane];
-      sums.zeros -= static_cast<double>(zeros0[lane] + zeros1[lane]);
-    }
-  }
-  for (int64_t lane = 0; lane < WIDTH && whole; ++lane) {
-    sums.low = std::min<double>(sums.low, std::min(low0[lane], low1[lane]));
-    sums.high = std::max<double>(sums.high, std::max(high0[lane], high1[lane]));
-  }
-  for (int64_t i = whole; i < n; ++i) {
-    const double value = x[i], from = SHIFTED ? value - origin : value;
-    sums.total += from;
-    sums.squares += from * from;
-    sums.zeros += value == 0;
-    sums.low = std::min(sums.low, value);
-    sums.high = std::max(sums.high, value);
-  }
-  sums.n += static_cast<double>(n);
-}
-
-HOOKCLI_CLONES inline void sum_floats(const float* x, int64_t n, Sums& sums) {
-  sum_lanes<float, false>(x, n, 0.0f, sums);
-}
-HOOKCLI_CLONES inline void sum_doubles(const double* x, int64_t n, double origin, Sums& sums) {
-  sum_lanes<double, true>(x, n, origin, sums);
-}
-
-template <typename S, typename T>
-inline __attribute__((always_inline)) void widen(const char* from, int64_t stride, int64_t n, T* to) {
-  if (stride == static_cast<int64_t>(sizeof(S))) {
-    const S* x = reinterpret_cast<const S*>(from);
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(x[i]);
-  } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(*reinterpret_cast<const S*>(from + i * stride));
-  }
-}
-
-HOOKCLI_CLONES inline void widen_half(const char* from, int64_t stride, int64_t n, float* to) {
-  widen<Half>(from, stride, n, to);
-}
-HOOKCLI_CLONES inline void widen_half(const char* from, int64_t stride, int64_t n, double* to) {
-  widen<Half>(from, stride, n, to);
-}
-
-template <typename T>
-void widen(at::ScalarType type, const char* from, int64_t stride, int64_t n, T* to) {
-  switch (type) {
-    case at::kFloat: return widen<float>(from, stride, n, to);
-    case at::kHalf: return widen_half(from, stride, n, to);
-    case at::kBFloat16: return widen<at::BFloat16>(from, stride, n, to);
-    default: return widen<double>(from, stride, n, to);
-  }
-}
-
-// Calls `reduce(x, n, part)` with runs of the tensor's elements as T, in PyTorch's own threads, and adds the parts up. The
-// iterator's code is in libtorch: compiled here, at::parallel_for would need an OpenMP runtime of its own beside torch's.
+// Calls `reduce(x, n, part)` with runs of the tensor's elements as T, in PyTorch's own threads, and adds the parts up.
+// The iterator's loop is in libtorch: compiled here, at::parallel_for would need an OpenMP runtime beside torch's own.
 template <typename T, typename Part, typename Reduce>
 Part over(const at::Tensor& tensor, const Reduce& reduce) {
   constexpr int64_t RUN = 4096;

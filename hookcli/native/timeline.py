@@ -39,9 +39,9 @@ class GradRecord:
 class NodeRecord:
     """A node, and what its last firing saw.
 
-    `order` is the place of its first firing among the nodes', from 0. `began_ns` is the end of the pre-hook and `ended_ns`
-    the start of the post-hook, so statistics are not in between; None where it did not fire, or failed. A gradient is None
-    where it was undefined; `grad_outputs` came in, `grad_inputs` went out. Times are nanoseconds of
+    `order` is the place of its first firing among the nodes', from 0. `began_ns` is the end of the pre-hook and
+    `ended_ns` the start of the post-hook, so statistics are not in between; None where it did not fire, or failed.
+    `grad_outputs` came in, `grad_inputs` went out; a gradient is None where it was undefined. Times are nanoseconds of
     `time.perf_counter_ns`.
     """
 
@@ -68,10 +68,11 @@ class LeafRecord:
 class CaptureRecord:
     """A gradient that the engine captured for torch.autograd.grad, as the engine's capture hook saw it.
 
-    Upstream marks that hook deprecated: a tensor's own hook replaces it, and `tensor_hook` has what that saw of the same
-    tensor, where it is one of the `leaves`. The two differ where a hook changes the gradient of a tensor from which another
-    input was computed: PyTorch captures it before the tensor's hooks. `input` is the place among the inputs of torch.autograd.grad, `node` the
-    place in walk order of the node at which it was captured (None: not below the roots).
+    Upstream marks that hook deprecated: a tensor's own hook replaces it, and `tensor_hook` has what that saw of the
+    same tensor, where it is one of the `leaves`. The two differ where a hook changes the gradient of a tensor from
+    which another input was computed: PyTorch captures it before the tensor's hooks. `input` is the place among the
+    inputs of torch.autograd.grad, `node` the place in walk order of the node at which it was captured (None: not below
+    the roots).
     """
 
     input: int
@@ -85,9 +86,9 @@ class CaptureRecord:
 class Timeline:
     """C++ hooks on every node of the autograd graph below `roots`, and on `leaves`; a context manager.
 
-    The hooks are there from the constructor on and are gone after the block; what they saw stays. They hold no tensor and
-    change no gradient. A gradient that one node hands to the next is reduced once. Raises UsageError where the extension
-    can't be built (see `build.load`) and where a root or leaf requires no gradient.
+    The hooks are there from the constructor on and are gone after the block; what they saw stays. They hold no tensor
+    and change no gradient. A gradient that one node hands to the next is reduced once. Raises UsageError where the
+    extension can't be built (see `build.load`) and where a root or leaf requires no gradient.
     """
 
     def __init__(

@@ -1,110 +1,25 @@
-"""C++ hooks on an autograd graph: the right figures, for the right nodes, and nothing changed or left behind."""
+"""The timeline of C++ hooks: the right figures and times, for the right nodes, in walk order."""
 
 from __future__ import annotations
 
-import copy
-import gc
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torchvision
-from support import Hand, assert_stats, equal, float64_stats
-from torch import Tensor, nn
+from graphs import MODELS, by_name, exact, loss_of, walk
+from support import Hand, assert_stats, float64_stats
+from torch import Tensor
 
 from hookcli.errors import UsageError
-from hookcli.native import GradRecord, NodeRecord, Timeline
+from hookcli.native import GradRecord, Timeline
 from hookcli.report import TensorStats
-
-
-class Cube(torch.autograd.Function):
-    """A node in Python, whose backward needs the lock."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 3 * x * x * grad
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        raise KeyError("lost")
-
-
-def walk(*roots: Tensor) -> list[Any]:
-    """The nodes below the roots, breadth-first, as Python sees them."""
-    first = [torch.autograd.graph.get_gradient_edge(root).node for root in roots]
-    found = list(dict.fromkeys(first))
-    for node in found:
-        found.extend(n for n, _ in node.next_functions if n is not None and n not in found)
-    return found
-
-
-def vision_transformer() -> nn.Module:
-    torch.manual_seed(0)
-    model = torchvision.models.VisionTransformer(32, 16, 2, 2, 16, 32, num_classes=5)
-    nn.init.normal_(model.heads.head.weight)  # torchvision's zeros would make all gradients zero
-    return model
-
-
-def custom() -> nn.Module:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 4, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.conv(x)
-            return Cube.apply(y).relu_() + y
-
-    return Model()
-
-
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "resnet18": lambda: torchvision.models.resnet18(num_classes=10),
-    "vision transformer": vision_transformer,
-    "custom function": custom,
-}
 
 
 @pytest.fixture(params=MODELS)
 def loss(request: pytest.FixtureRequest) -> Tensor:
     return loss_of(request.param)[1]
-
-
-def loss_of(name: str) -> tuple[nn.Module, Tensor]:
-    torch.manual_seed(0)
-    model = MODELS[name]()
-    size = 64 if name == "resnet18" else 32
-    return model, (model(torch.randn(2, 3, size, size)) ** 2).sum()
-
-
-def hooks_below(*roots: Tensor) -> int:
-    return int(torch.ops.hookcli_native.hooks_below(list(roots)))
-
-
-def by_name(timeline: Timeline, name: str) -> NodeRecord:
-    (found,) = (node for node in timeline.nodes() if node.name == name)
-    return found
-
-
-def exact(record: GradRecord | None, tensor: Tensor) -> None:
-    assert record is not None and record.shape == tuple(tensor.shape) and record.dtype == "float32"
-    assert_stats(record.stats, float64_stats(tensor), 1e-7)
 
 
 def test_three_layers_by_hand() -> None:
@@ -149,7 +64,9 @@ def test_gradients_are_those_that_python_hooks_see(loss: Tensor) -> None:
     def hook(place: int) -> Callable[[Any, Any], None]:
         def see(grad_inputs: Any, grad_outputs: Any) -> None:
             order.append(place)
-            seen[place] = tuple(tuple(g if g is None else g.clone() for g in some) for some in (grad_inputs, grad_outputs))
+            seen[place] = tuple(
+                tuple(g if g is None else g.clone() for g in some) for some in (grad_inputs, grad_outputs)
+            )
 
         return see
 
@@ -169,46 +86,6 @@ def test_gradients_are_those_that_python_hooks_see(loss: Tensor) -> None:
                 if record is not None:
                     assert record.shape == tuple(tensor.shape)
                     assert_stats(record.stats, float64_stats(tensor))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_gradients_stay_bit_for_bit(name: str) -> None:
-    model, loss = loss_of(name)
-    loss.backward()
-    hooked, loss = loss_of(name)
-    with Timeline([loss], list(hooked.parameters())) as timeline:
-        loss.backward()
-    assert timeline.passes == 1
-    assert equal([p.grad for p in hooked.parameters()], [p.grad for p in model.parameters()])
-
-
-def test_gradients_of_gradients_stay_bit_for_bit() -> None:
-    def twice(hook: bool) -> Tensor:
-        x = torch.linspace(-1, 1, 7, requires_grad=True)
-        y = Cube.apply(x).sin().sum()
-        with Timeline([y], [x]) if hook else torch.enable_grad():
-            (first,) = torch.autograd.grad(y, x, create_graph=True)
-        return torch.autograd.grad(first.sum(), x)[0]
-
-    assert equal(twice(True), twice(False))
-
-
-def test_hooks_are_gone_afterwards_and_others_stay() -> None:
-    x = torch.ones(3, requires_grad=True)
-    y = Cube.apply(x).sum()
-    calls: list[str] = []
-    y.grad_fn.register_prehook(lambda grads: calls.append("theirs"))
-    before = hooks_below(y)
-    with Timeline([y], [x]) as timeline:
-        assert hooks_below(y) == before + 2 * len(timeline.names)
-        with Timeline([y]):
-            assert hooks_below(y) == before + 4 * len(timeline.names)
-        y.backward(retain_graph=True)
-    assert hooks_below(y) == before == 1
-    records = timeline.nodes()
-    y.backward()
-    assert timeline.nodes() == records and timeline.passes == 1 and calls == ["theirs", "theirs"]
-    assert [leaf.fired for leaf in timeline.leaf_gradients()] == [1]
 
 
 def test_a_retained_graph_fires_again() -> None:
@@ -239,23 +116,12 @@ def test_what_never_fired_says_so() -> None:
 
 def test_undefined_gradients_are_none() -> None:
     x = torch.ones(3, requires_grad=True)
-    a, b = torch.ones(2, 3, requires_grad=True).unbind()
+    a, _ = torch.ones(2, 3, requires_grad=True).unbind()
     y = (a * x.detach()).sum()
     with Timeline([y]) as timeline:
         y.backward()
     assert by_name(timeline, "UnbindBackward0").grad_outputs[1] is None
     assert by_name(timeline, "MulBackward0").grad_inputs[1] is None
-
-
-def test_a_backward_that_raises() -> None:
-    x = torch.ones(3, requires_grad=True)
-    y = Fails.apply(x.exp()).sum()
-    with pytest.raises(KeyError, match="lost"), Timeline([y], [x]) as timeline:
-        y.backward()
-    fails = by_name(timeline, "FailsBackward")
-    assert fails.fired == 1 and fails.began_ns and fails.ended_ns is None and fails.grad_inputs == ()
-    assert by_name(timeline, "SumBackward0").ended_ns and by_name(timeline, "ExpBackward0").fired == 0
-    assert timeline.finished_ns is None and timeline.passes == 0 and hooks_below(y) == 0
 
 
 def test_times_are_in_order_and_on_pythons_clock() -> None:
@@ -281,142 +147,6 @@ def test_a_pass_ends_after_everything_that_it_accumulated() -> None:
         assert timeline.finished_ns is None
         y.backward()
     assert timeline.finished_ns and timeline.finished_ns > set_at[0]
-
-
-def test_leaf_hooks_in_their_order() -> None:
-    a, b, unused = (torch.full((2,), float(i), requires_grad=True) for i in (1, 2, 3))
-    y = (a.exp() * b).sum()
-    with Timeline([y], [a, b, unused]) as timeline:
-        y.backward()
-    first, second, none = timeline.leaf_gradients()
-    assert (second.order, first.order, none.order) == (0, 1, None) and none.gradient is None and none.fired == 0
-    exact(first.gradient, a.grad)
-    exact(second.gradient, b.grad)
-
-
-def test_captures_of_autograd_grad_and_the_tensor_hook_beside_them() -> None:
-    x, w = torch.arange(1.0, 4.0, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
-    h = x * w
-    y = h.exp().sum()
-    with Timeline([y], [x, h]) as timeline:
-        found = torch.autograd.grad(y, [h, w, x])
-    captures = {capture.input: capture for capture in timeline.captures()}
-    assert sorted(captures) == [0, 1, 2] and len(timeline.captures()) == 3
-    for place, tensor in enumerate(found):
-        exact(captures[place].gradient, tensor)
-    accumulate = "torch::autograd::AccumulateGrad"
-    assert [timeline.names[captures[place].node or 0] for place in range(3)] == ["MulBackward0", accumulate, accumulate]
-    assert [captures[place].leaf for place in range(3)] == [1, None, 0]
-    beside = captures[2].tensor_hook
-    assert beside and beside == timeline.leaf_gradients()[0] and beside.gradient == captures[2].gradient
-    assert beside.at_ns and beside.at_ns <= captures[2].at_ns
-    assert captures[1].tensor_hook is None
-    # The engine stops at what it captures: an accumulator never runs.
-    assert all(node.fired == 0 for node in timeline.nodes() if node.name == accumulate)
-
-
-def test_a_tensor_above_another_input_is_captured_before_its_hooks() -> None:
-    """PyTorch's own behaviour: the result of torch.autograd.grad is without what the tensor's hook made of it."""
-    x = torch.ones(3, requires_grad=True)
-    h = x * 2
-    h.register_hook(lambda grad: grad * 10)
-    y = h.sum()
-    with Timeline([y], [h]) as timeline:
-        found, _ = torch.autograd.grad(y, [h, x])
-    (capture,) = (c for c in timeline.captures() if c.input == 0)
-    exact(capture.gradient, found)
-    assert capture.tensor_hook
-    exact(capture.tensor_hook.gradient, found * 10)
-
-
-def test_the_capture_of_a_root_is_seen_where_the_pass_ends_there() -> None:
-    x = torch.ones(3, requires_grad=True)
-    y = x.exp().sum()
-    with Timeline([y], [y]) as timeline:
-        torch.autograd.grad(y, [y], retain_graph=True)
-        assert [capture.input for capture in timeline.captures()] == [0]
-        torch.autograd.grad(y, [y, x])  # captured before any hook of the pass; the tensor hook sees it all the same
-        assert [capture.input for capture in timeline.captures()] == [0, 1]
-    assert timeline.leaf_gradients()[0].fired == 2
-
-
-def test_captures_are_of_one_pass_and_not_of_backward() -> None:
-    x = torch.ones(2, requires_grad=True)
-    y = x.exp().sum()
-    with Timeline([y], [x]) as timeline:
-        y.backward(retain_graph=True)
-        assert timeline.captures() == []
-        y.backward(retain_graph=True, inputs=[x])
-        assert timeline.captures() == []
-        torch.autograd.grad(y, x, retain_graph=True)
-        torch.autograd.grad(y, x, retain_graph=True)
-        assert len(timeline.captures()) == 2 and timeline.passes == 4
-    torch.autograd.grad(y, x)
-    assert len(timeline.captures()) == 2
-
-
-def test_hooks_run_without_pythons_lock(loss: Tensor) -> None:
-    with Timeline([loss]) as timeline:
-        loss.backward()
-    assert timeline.firings_under_gil == 0 and sum(node.fired for node in timeline.nodes()) >= 8
-
-
-def test_several_threads_at_once() -> None:
-    """Passes through graphs that share their leaf and, at its root, one graph that all timelines share."""
-    w = torch.ones(1000, requires_grad=True)
-    shared = w.exp()
-    losses = [(shared * i).sin().sum() for i in range(1, 5)]
-    timelines = [Timeline([loss], [w]) for loss in losses]
-    threads = [
-        threading.Thread(target=lambda loss=loss: [loss.backward(retain_graph=True) for _ in range(25)])
-        for loss in losses
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for timeline in timelines:
-        timeline.detach()
-        records = {node.name: node for node in timeline.nodes()}
-        assert records["SinBackward0"].fired == 25 and records["ExpBackward0"].fired == 100
-        assert timeline.firings_under_gil == 0 and timeline.passes == 100  # every pass reaches the shared node
-    assert hooks_below(*losses) == 0
-
-
-def test_gradients_do_not_live_on() -> None:
-    alive: list[weakref.ref[Tensor]] = []
-
-    class Hands(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            return x.sum()
-
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Tensor:
-            made = torch.ones(10)
-            alive.append(weakref.ref(made))
-            return made
-
-    x = torch.ones(10, requires_grad=True)
-    y = Hands.apply(x.exp())
-    with Timeline([y]) as timeline:
-        y.backward()
-        gc.collect()
-        assert by_name(timeline, "ExpBackward0").fired == 1
-        assert alive[0]() is None
-
-
-def test_a_graph_dies_with_its_root_inside_the_block() -> None:
-    gc.collect()
-    h = torch.ones(10, requires_grad=True).clone()
-    saved = weakref.ref(h)
-    y = (h * h).sum()
-    del h
-    with Timeline([y]) as timeline:
-        assert saved() is not None
-        del y
-        assert saved() is None
-        assert len(timeline.names) == 4
 
 
 def test_a_gradient_that_is_handed_on_is_reduced_once() -> None:
@@ -499,19 +229,3 @@ def test_what_requires_no_gradient_is_refused(what: str) -> None:
     y, x = torch.ones(1, requires_grad=True).exp(), torch.ones(1)
     with pytest.raises(UsageError, match=f"{what} 0 of the timeline requires no gradient"):
         Timeline([x] if what == "root" else [y], [x])
-
-
-def test_a_model_is_left_as_it_was() -> None:
-    model, _ = loss_of("custom function")
-    untouched = copy.deepcopy(model)
-    loss = (model(torch.ones(1, 3, 8, 8)) ** 2).sum()
-    with Timeline([loss], list(model.parameters())):
-        loss.backward()
-    assert equal(list(model.state_dict().values()), list(untouched.state_dict().values()))
-    assert [p._backward_hooks for p in model.parameters()] == [None, None]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    yield
-    assert torch.is_grad_enabled()
