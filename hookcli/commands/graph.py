@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options
+from hookcli.commands.output import remark
 from hookcli.errors import UsageError, unknown
 from hookcli.registry import load
 
@@ -31,6 +33,14 @@ def graph(
             rich_help_panel=GRADIENTS,
         ),
     ] = "backward",
+    native: Annotated[
+        bool,
+        typer.Option(
+            "--native",
+            help="By hooks in C++, without the GIL; built on first use, which needs a compiler.",
+            rich_help_panel=GRADIENTS,
+        ),
+    ] = False,
     loss: LossName = None,
     backward_vector: BackwardVector = None,
     passes: Passes = 1,
@@ -45,7 +55,7 @@ def graph(
         raise UsageError(unknown("--call", call, _CALLS))
     return inspect_model(
         model,
-        load("probes", "graph"),
+        partial(load("probes", "graph"), native, partial(remark, options=options)),
         options,
         train=True,
         loss=chosen_loss(loss, backward_vector),

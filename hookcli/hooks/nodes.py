@@ -98,7 +98,7 @@ class NodeHooks(Family):
     # Firing.
 
     def _hook_graph(self, roots: Iterable[Tensor]) -> None:
-        ends = [root.grad_fn or gradient_accumulator(root) for root in roots]
+        ends = _ends(roots)
         with self.ours():  # reaching an accumulator makes a node
             for parameter in self.session.model.parameters():
                 if parameter.requires_grad and not is_lazy(parameter):
@@ -113,6 +113,10 @@ class NodeHooks(Family):
                 self.session.stack.enter_context(node.register_hook(partial(self._post, made)))
         if self.session.wants(HookKind.ENGINE_CALLBACK):
             self._queue_callback(ends[0])
+
+    def in_walk_order(self, roots: Iterable[Tensor]) -> list[Made]:
+        """The nodes below these tensors, breadth first, as the C++ hooks number them."""
+        return [self._made(node) for node in walk(_ends(roots))]
 
     def _made(self, node: Node) -> Made:
         return _notes(node).get(self._key) or self._note(node)
@@ -146,6 +150,10 @@ class NodeHooks(Family):
         for node in self._kept:
             _notes(node).pop(self._key, None)
         self._kept.clear()
+
+
+def _ends(roots: Iterable[Tensor]) -> list[Node]:
+    return [root.grad_fn or gradient_accumulator(root) for root in roots]
 
 
 def _notes(node: Node) -> dict[Any, Any]:

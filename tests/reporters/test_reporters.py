@@ -43,7 +43,7 @@ REPORT = Report(
 )  # fmt: skip
 
 FIRINGS = Report(
-    "graph", "net.py:Net", tuple(Column(n, n) for n in ("node", "fqn", "fired", "in_shape", "us", "kind", "id", "next")),
+    "graph", "net.py:Net", tuple(Column(n, n) for n in ("fqn", "fired", "us", "kind", "id", "next")),
     [Row({"node": "AddBackward0", "fqn": "stem", "fired": 1, "in_shape": [2, 3], "us": 1.5, "kind": "node", "id": 0,
           "next": [None, 1], "type": None, "name": "AddBackward0"}, TensorStats(6, 0.5, 1.0, -1.0, 2.0, 3.5)),
      Row({"node": "AccumulateGrad", "fqn": "stem.weight", "fired": 0, "in_shape": None, "us": None, "kind": "node",
