@@ -117,8 +117,10 @@ class ModuleHooks(Family):
             edited = ", ".join(edit.op for edit in edits)
             self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=edited)
         if torch.is_grad_enabled() and self.gradients.watches_outputs(site):
-            return self.gradients.watch_outputs(call, args, kwargs, output)
-        return output if edits else None
+            output = self.gradients.watch_outputs(call, args, kwargs, output)
+        if self.session.follow and module is self.session.model:
+            self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
+        return output
 
     def _emit(self, kind: HookKind, call: Call, **shown: Any) -> None:
         if call.site.watched:

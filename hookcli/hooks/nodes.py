@@ -99,6 +99,8 @@ class NodeHooks(Family):
 
     def _hook_graph(self, roots: Iterable[Tensor]) -> None:
         ends = _ends(roots)
+        if not ends:
+            return
         with self.ours():  # reaching an accumulator makes a node
             for parameter in self.session.model.parameters():
                 if parameter.requires_grad and not is_lazy(parameter):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.hooks import HookSession
+from hookcli.hooks import HookSession, Made
+from hookcli.hooks.nodes import OUTSIDE
 from hookcli.native import build
 from hookcli.probes.base import Probe
 from hookcli.probes.nodes import NativeHooks, PythonHooks, Seen
@@ -57,7 +58,7 @@ class GraphProbe(Probe):
 
     def rows(self) -> list[Row]:
         seen = self._hooks.seen()
-        never = [made for made in self.session.nodes.made if made.id not in seen and not made.ours]
+        never = [made for made in self.session.nodes.made if made.id not in seen and self._counts(made)]
         return [
             *map(_row, sorted(seen.values(), key=lambda s: (s.number or 0, s.order or 0))),
             *map(_row, self._hooks.captures()),
@@ -66,7 +67,7 @@ class GraphProbe(Probe):
 
     def totals(self) -> Mapping[str, Any]:
         seen = self._hooks.seen()
-        nodes = sum(not made.ours for made in self.session.nodes.made)
+        nodes = sum(map(self._counts, self.session.nodes.made))
         totals: dict[str, Any] = {"nodes": nodes, "fired": len(seen)}
         if nodes > len(seen):
             totals["never fired"] = nodes - len(seen)
@@ -74,11 +75,14 @@ class GraphProbe(Probe):
             totals["more than once"] = again
         return totals | self._hooks.totals()
 
+    def _counts(self, made: Made) -> bool:
+        """Not hookcli's own, nor one beyond the model's outputs where the graph is followed from those."""
+        return not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
+
     def skipped(self) -> list[Skipped]:
-        if self.session.nodes.exact:
-            return []
-        reason = "nodes that no module's output leads to are not seen: torch 2.15 tells of them"
-        return [Skipped("", reason)]
+        beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
+        unseen = [Skipped("", "nodes that no module's output leads to are not seen: torch 2.15 tells of them")]
+        return (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)
 
 
 def _row(seen: Seen) -> Row:

@@ -64,9 +64,10 @@ class PythonHooks:
             firing.seen.number = self._session.passes
             firing.seen.order = self._counts[self._session.passes]
             self._counts[self._session.passes] += 1
+            if firing.seen.order == 0:
+                self._began = time.perf_counter_ns()
         self._take(firing, 0, event.grad_outputs)
         firing.began = time.perf_counter_ns()
-        self._began = self._began or firing.began
 
     def _after(self, event: HookEvent) -> None:
         now = time.perf_counter_ns()
