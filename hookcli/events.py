@@ -103,6 +103,7 @@ class Made:
     fqn: str
     call: int = 0
     ours: bool = False
+    watched: bool = True
     hooked: bool = False
     next: list[int | None] = field(default_factory=list)
 

@@ -47,7 +47,7 @@ def graph(
     *,
     options: Options,
 ) -> int:
-    """The autograd graph: every node, in the order in which backward runs it.
+    """The autograd graph, node by node, as backward runs it.
 
     With the module whose forward made it, the gradients that come in and go out, and the time that it took.
     """

@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 from hookcli import tree
 from hookcli.events import Call, HookEvent, HookKind, Made
 from hookcli.hooks.family import Family
+from hookcli.hooks.parameters import selects_parameter
 from hookcli.kinds import FULL_BACKWARD, NODE
 
 if TYPE_CHECKING:
@@ -45,13 +46,17 @@ class NodeHooks(Family):
         self._ours = False
         self._kept: dict[Node, None] = {}
         self._names: dict[int, str] = {}
+        self._asked: set[str] | None = None
 
     def want(self, kind: HookKind) -> None:
         if self._started:
             return
         self._started = True
-        self.session.modules.start()
+        self.session.modules.start(everything=True)
         self._names = {id(p): fqn for fqn, p in self.session.model.named_parameters(remove_duplicate=False)}
+        if select := self.session.select:
+            named = (fqn for fqn in self._names.values() if selects_parameter(select, self.session.model, fqn))
+            self._asked = {*named, *(fqn for fqn, _ in self.session.selected())}
         self.session.stack.callback(self._forget)
         if self.exact:
             self.session.enter_context(graph.node_creation_hook(self._created))
@@ -89,11 +94,15 @@ class NodeHooks(Family):
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
         ours = passes or (self._ours and variable is None)
-        made = Made(len(self.made), name, fqn, call.number if call else 0, ours)
+        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn))
         _notes(node)[self._key] = made
         self.made.append(made)
         self._emit(HookKind.NODE_CREATION, made)
         return made
+
+    def _watches(self, fqn: str) -> bool:
+        """Whether the nodes of this module or parameter were asked for."""
+        return self._asked is None or fqn in self._asked
 
     # Firing.
 
@@ -141,7 +150,7 @@ class NodeHooks(Family):
         self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
 
     def _emit(self, kind: HookKind, made: Made | None, **shown: Any) -> None:
-        if not self.session.wants(kind):
+        if not self.session.wants(kind) or (made and not made.watched):
             return
         where: dict[str, Any] = (
             {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}

@@ -77,7 +77,7 @@ class GraphProbe(Probe):
 
     def _counts(self, made: Made) -> bool:
         """Not hookcli's own, nor one beyond the model's outputs where the graph is followed from those."""
-        return not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
+        return made.watched and not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
 
     def skipped(self) -> list[Skipped]:
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]

@@ -129,9 +129,13 @@ class NativeHooks:
         seen: dict[int, Seen] = {}
         for number, (timeline, made) in enumerate(self._passes):
             for node, record in zip(made, timeline.nodes(), strict=True):
-                if record.fired:
+                if record.fired and node.watched:
                     before = seen[node.id].fired if node.id in seen else 0
                     seen[node.id] = _seen(node, record, number, before)
+        counts: Counter[int] = Counter()
+        for one in sorted(seen.values(), key=lambda s: (s.number, s.order)):  # among those that were asked for
+            one.order = counts[one.number or 0]
+            counts[one.number or 0] += 1
         return seen
 
     def captures(self) -> list[Seen]:
