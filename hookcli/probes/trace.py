@@ -84,7 +84,10 @@ class TraceProbe(Probe):
     def _name_built(self, model: nn.Module) -> None:
         """Modules have names once the model stands; one that did not stay in it has none."""
         fqns = {id(module): fqn for fqn, module in model.named_modules()}
+        asked = {id(module) for _, module in self.session.selected()}
         for at, kind, owner, name, item in self._built:
+            if self.session.select and not {id(owner), id(item)} & asked:
+                continue
             fqn = f"{fqns.get(id(owner), '(not in the model)')}.{name}".lstrip(".")
             tensors = [item] if isinstance(item, Tensor) else []
             what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
