@@ -89,6 +89,39 @@ def grads(kinds: tuple[str, ...]) -> tuple[Actions, Callable[[], object]]:
     return actions, partial(model.zero_grad, set_to_none=True)
 
 
+class Step:
+    """A training step whose backward pass can be timed apart from its forward pass."""
+
+    def __init__(self, name: str) -> None:
+        self.model, self.x = build(name, train=True)
+
+    def forward(self) -> None:
+        self.model.zero_grad(set_to_none=True)
+        self.loss = nn.functional.cross_entropy(self.model(self.x), self.x.new_zeros(len(self.x)).long())
+
+    def plain(self) -> None:
+        torch.autograd.backward(self.loss)
+
+    def native(self, statistics: bool) -> int:
+        """All counts: attaching the hooks, reducing, removing the hooks, the records."""
+        from hookcli.native import Timeline
+
+        with Timeline([self.loss], statistics=statistics) as timeline:
+            self.plain()
+        return len(timeline.nodes())
+
+
+def graph(name: str) -> tuple[Actions, Callable[[], object]]:
+    """The ways to run the backward pass, and the forward pass that comes before each."""
+    step = Step(name)
+    actions: Actions = {
+        "plain": step.plain,
+        "C++ hooks": partial(step.native, False),
+        "C++ hooks and statistics": partial(step.native, True),
+    }
+    return actions, step.forward
+
+
 def twice(name: str, probe: str | None = None, **settings: Any) -> None:
     """Twice, because what is kept past a run shows in the next one's peak. `name`: forward or backward."""
     work = {"forward": forward, "backward": backward}[name]
