@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -87,6 +88,48 @@ def grads(kinds: tuple[str, ...]) -> tuple[Actions, Callable[[], object]]:
     for of in kinds:
         actions[f"hookcli grads --of {of}"] = partial(probed, "grads", backward, model, x, of=of)
     return actions, partial(model.zero_grad, set_to_none=True)
+
+
+class Step:
+    """A training step whose backward pass can be timed apart from its forward pass."""
+
+    def __init__(self, name: str) -> None:
+        self.model, self.x = build(name, train=True)
+
+    def forward(self) -> None:
+        self.model.zero_grad(set_to_none=True)
+        self.loss = nn.functional.cross_entropy(self.model(self.x), self.x.new_zeros(len(self.x)).long())
+
+    def plain(self) -> None:
+        torch.autograd.backward(self.loss)
+
+    def native(self, statistics: bool) -> int:
+        """All counts: attaching the hooks, reducing, removing the hooks, the records."""
+        from hookcli.native import Timeline
+
+        with Timeline([self.loss], statistics=statistics) as timeline:
+            self.plain()
+        return len(timeline.nodes())
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep what was freed: whether it gives some back is luck, and costs up to 70,000 page faults a pass."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD: the most that it takes, above resnet50's largest gradient
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+
+
+def graph() -> tuple[Actions, Callable[[], object]]:
+    """The ways to run the backward pass, and the forward pass that comes before each."""
+    step = Step("resnet50")
+    # The Python path of `hookcli graph` belongs here as well, as one more action.
+    actions: Actions = {
+        "plain": step.plain,
+        "C++ hooks": partial(step.native, False),
+        "C++ hooks and statistics": partial(step.native, True),
+    }
+    return actions, step.forward
 
 
 def twice(name: str, probe: str | None = None, **settings: Any) -> None:

@@ -65,7 +65,7 @@ void enter_pass(const Shared& state) {
     std::lock_guard<std::mutex> lock(state->mutex);
     state->finished = at;
     ++state->passes;
-    state->forget();
+    state->seen.clear();
   });
   hook_captures(state);
 }

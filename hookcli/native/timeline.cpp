@@ -38,6 +38,11 @@ std::vector<NodePointer> walk(const std::vector<Tensor>& roots, std::unordered_m
   return found;
 }
 
+template <typename Sequence>
+auto listed(const Sequence& values) {
+  return std::vector<std::decay_t<decltype(*values.begin())>>(values.begin(), values.end());
+}
+
 // How many pre- and post-hooks are on the nodes below the roots: for tests that ours are gone.
 int64_t hooks_below(std::vector<Tensor> roots) {
   std::unordered_map<const Node*, int64_t> places;
@@ -69,6 +74,11 @@ struct Timeline : torch::CustomClassHolder {
       if (root.device() != roots[0].device()) state->capture_hooks = false;
       keep_root(root, torch::autograd::impl::gradient_edge(root).function);
     }
+    size_t expected = leaves.size();
+    for (const auto& node : nodes)
+      if (const auto alive = node.lock()) expected += alive->num_inputs() + alive->num_outputs();
+    state->gradients.reserve(expected);
+    state->seen.reserve(256);
     attach(roots, leaves);
   }
 
@@ -116,7 +126,7 @@ struct Timeline : torch::CustomClassHolder {
     kept.clear();
     tensor_hooks.clear();
     std::lock_guard<std::mutex> lock(state->mutex);
-    state->forget();
+    state->seen.clear();
   }
 
   Shared state;
@@ -132,7 +142,7 @@ struct Timeline : torch::CustomClassHolder {
     std::lock_guard<std::mutex> lock(state->mutex);
     std::vector<NodeRow> rows;
     for (const auto& n : state->nodes)
-      rows.emplace_back(n.name, n.order, n.fired, n.began, n.ended, n.grad_outputs, n.grad_inputs);
+      rows.emplace_back(n.name, n.order, n.fired, n.began, n.ended, listed(n.grad_outputs), listed(n.grad_inputs));
     return rows;
   }
 
@@ -158,7 +168,9 @@ struct Timeline : torch::CustomClassHolder {
     for (const auto& g : state->gradients) {
       std::vector<Tensor> on_device;
       if (g.on_device.defined()) on_device.push_back(g.on_device);
-      rows.emplace_back(g.shape, g.dtype, g.device, g.unmeasured, g.moments, on_device, g.implied_zeros);
+      const auto moments = g.moments ? listed(*g.moments) : std::vector<double>();
+      const std::string dtype = c10::toString(g.dtype), why = g.unmeasured ? g.unmeasured : "";
+      rows.emplace_back(listed(g.shape), dtype, g.device.str(), why, moments, on_device, g.implied_zeros);
     }
     return rows;
   }
