@@ -111,6 +111,18 @@ class Step:
             self.plain()
         return len(timeline.nodes())
 
+    def python(self) -> int:
+        """The same by hooks in Python, which always take statistics."""
+        from hookcli.hooks import HookSession
+        from hookcli.probes.graph import GraphProbe
+
+        probe = GraphProbe()
+        with HookSession(self.model) as session:
+            probe.attach(session)
+            session.tell_backward([self.loss])
+            self.plain()
+        return len(probe.rows())
+
 
 def keep_freed_memory() -> None:
     """Have glibc keep what was freed: whether it gives some back is luck, and costs up to 70,000 page faults a pass."""
@@ -123,9 +135,9 @@ def keep_freed_memory() -> None:
 def graph() -> tuple[Actions, Callable[[], object]]:
     """The ways to run the backward pass, and the forward pass that comes before each."""
     step = Step("resnet50")
-    # The Python path of `hookcli graph` belongs here as well, as one more action.
     actions: Actions = {
         "plain": step.plain,
+        "Python hooks and statistics": step.python,
         "C++ hooks": partial(step.native, False),
         "C++ hooks and statistics": partial(step.native, True),
     }

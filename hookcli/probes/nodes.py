@@ -128,14 +128,11 @@ class NativeHooks:
         """As in Python; a node of several passes has the last one's figures and the number of all its firings."""
         seen: dict[int, Seen] = {}
         for number, (timeline, made) in enumerate(self._passes):
-            for node, record in zip(made, timeline.nodes(), strict=True):
-                if record.fired and node.watched:
-                    before = seen[node.id].fired if node.id in seen else 0
-                    seen[node.id] = _seen(node, record, number, before)
-        counts: Counter[int] = Counter()
-        for one in sorted(seen.values(), key=lambda s: (s.number, s.order)):  # among those that were asked for
-            one.order = counts[one.number or 0]
-            counts[one.number or 0] += 1
+            records = [(node, r) for node, r in zip(made, timeline.nodes(), strict=True) if r.fired and node.watched]
+            records.sort(key=lambda pair: pair[1].order or 0)
+            for order, (node, record) in enumerate(records):
+                before = seen[node.id].fired if node.id in seen else 0
+                seen[node.id] = _seen(node, record, number, order, before)
         return seen
 
     def captures(self) -> list[Seen]:
@@ -162,13 +159,13 @@ class NativeHooks:
         return totals
 
 
-def _seen(made: Made, record: NodeRecord, number: int, before: int) -> Seen:
+def _seen(made: Made, record: NodeRecord, number: int, order: int, before: int) -> Seen:
     sides = [[g for g in side if g is not None] for side in (record.grad_outputs, record.grad_inputs)]
     took = record.ended_ns - record.began_ns if record.ended_ns is not None and record.began_ns is not None else None
     return Seen(
         made,
         number,
-        record.order,
+        order,
         before + record.fired,
         None if took is None else took / 1000,
         [[list(g.shape) for g in side] for side in sides],

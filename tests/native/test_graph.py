@@ -1,0 +1,86 @@
+"""`hookcli graph` by hooks in Python and by hooks in C++: the same rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support import Hand, Shared, assert_stats, untouched
+
+import hookcli
+from hookcli.cli import main
+from hookcli.probes.graph import GraphProbe
+from hookcli.report import STATS_KEYS, Row, TensorStats
+
+EXACT = ("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", "next")
+MODELS = {
+    "resnet18": "2x3x64x64",
+    "swin_t": "1x3x64x64",
+    "googlenet": "2x3x64x64",
+    "ssdlite320_mobilenet_v3_large": "3x320x320",
+    "raft_small": "1x3x128x128",
+}
+
+
+def outgoing(row: Row) -> TensorStats | None:
+    return None if row["out_numel"] is None else TensorStats(**{key: row[f"out_{key}"] for key in STATS_KEYS})
+
+
+def assert_same_rows(one: list[Row], other: list[Row]) -> None:
+    assert [[row[key] for key in EXACT] for row in one] == [[row[key] for key in EXACT] for row in other]
+    for a, b in zip(one, other, strict=True):
+        for x, y in ((a.stats, b.stats), (outgoing(a), outgoing(b))):
+            assert (x is None) == (y is None)
+            if y is not None:
+                assert_stats(x, y)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("call", ["backward", "grad"])
+@pytest.mark.parametrize(("make", "x"), [(Hand, torch.tensor([[1.0, 2.0]])), (Shared, torch.tensor([[1, 2]]))])
+def test_both_paths_report_the_same_on_models_for_the_hand(
+    make: Callable[[], Any], x: torch.Tensor, call: str, passes: int
+) -> None:
+    model = make()
+    with untouched(model):
+        python, native = (
+            hookcli.capture(model, x, [GraphProbe(way)], call=call, passes=passes)[0] for way in (False, True)
+        )
+    hooks = ("capture hook (deprecated)", "tensor hook")
+    assert_same_rows(list(python.rows), [row for row in native.rows if row["node"] not in hooks])
+    assert native.totals["tensor hooks"] == len(list(model.parameters()))
+
+
+def test_what_torch_autograd_grad_takes_is_shown_by_both_hooks() -> None:
+    model, x = Hand(), torch.tensor([[1.0, 2.0]])
+    report = hookcli.capture(model, x, [GraphProbe(True)], call="grad")[0]
+    grads = dict(
+        zip(dict(model.named_parameters()), torch.autograd.grad(model(x).sum(), model.parameters()), strict=True)
+    )
+    shown = {(row["node"], row.fqn): row.stats for row in report.rows if "hook" in row["node"]}
+    assert len(shown) == 2 * len(grads) == 2 * report.totals["captures"]
+    for fqn, grad in grads.items():
+        for node in ("capture hook (deprecated)", "tensor hook"):
+            found = shown[node, fqn]
+            assert found is not None and found.l2 == pytest.approx(grad.norm().item()) and found.numel == grad.numel()
+    never = [row for row in report.rows if not row["fired"]]
+    assert [row["node"] for row in never] == ["AccumulateGrad"] * len(grads)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_both_paths_report_the_same_on_torchvisions(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    reports = []
+    for way in ([], ["--native"]):
+        assert main(["graph", name, "-i", *_inputs(name), "-q", "-f", "json", *way]) == 0, capfd.readouterr().err
+        reports.append(hookcli.report.Report.from_dict(json.loads(capfd.readouterr().out)["reports"][0]))
+    assert len(reports[0].rows) > 50
+    assert_same_rows(*(list(report.rows) for report in reports))
+    assert all(row["us"] > 0 for report in reports for row in report.rows if row["fired"])
+    assert reports[0].totals["nodes"] == reports[1].totals["nodes"]
+
+
+def _inputs(name: str) -> list[str]:
+    return [MODELS[name], "-i", MODELS[name]] if name == "raft_small" else [MODELS[name]]
