@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, unknown
@@ -78,6 +79,8 @@ class Edit:
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     applied: int = 0
+    left_alone: str = field(default="", init=False)
+    """The dtype of a tensor that it met and left alone."""
 
     def matches(self, fqn: str) -> bool:
         """Whether it applies to the module or parameter of this name; the model itself is "" or (model)."""
@@ -92,6 +95,7 @@ class Edit:
 
     def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
         if not (x.is_floating_point() or x.is_complex()):
+            self.left_alone = str(x.dtype).removeprefix("torch.")
             return x
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
         version = None if x.is_inference() else x._version
@@ -133,7 +137,7 @@ def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
 def parse_edit(text: str, seed: int = 0) -> Edit:
     """The edit that `PATTERN:WHAT=OP` describes. Raises UsageError, with the text and what would be right."""
     place, separator, op = text.partition("=")
-    pattern, colon, what = place.strip().rpartition(":")
+    pattern, colon, what = (part.strip() for part in place.rpartition(":"))
     op = op.strip()
     if not (separator and colon and op):
         raise UsageError(f"--edit {text!r}: {_FORM}")
@@ -144,6 +148,8 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; as in zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "")
+    if "generator" in settings and _takes_generator(function):
+        raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; --seed chooses its numbers")
     try:
         inspect.signature(function).bind(None, *arguments, **settings)
     except TypeError as error:
@@ -157,7 +163,10 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
 
 def _function(text: str, name: str) -> Callable[..., Any]:
     if ":" in name:
-        found = load_object(name)
+        try:
+            found = load_object(name)
+        except HookcliError as error:
+            raise type(error)(f"--edit {text!r}: {error}") from error
     elif name in registry.names("edits"):
         found = registry.load("edits", name)
     else:
@@ -172,10 +181,13 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
     """What stands between the parentheses: Python literals, by position or by name."""
     try:
         call = ast.parse(f"_({source})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-        return [ast.literal_eval(argument) for argument in call.args], named
-    except (SyntaxError, ValueError) as error:
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError("more than one pair of parentheses")
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        if None in named:
+            raise ValueError("** unpacks what is no plain value")
+        return [ast.literal_eval(argument) for argument in call.args], cast("dict[str, Any]", named)
+    except (SyntaxError, ValueError, TypeError) as error:
         raise UsageError(f"--edit {text!r}: ({source}) must hold plain values, as in clamp(-1,1)") from error
 
 
@@ -191,19 +203,53 @@ def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
 def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
     """Raises UsageError for an edit that matches nothing in the model, or gradients that will not be there."""
     modules = [name for name, _ in model.named_modules()]
-    parameters = [name for name, p in model.named_parameters() if p.requires_grad]
+    parameters = [name for name, p in model.named_parameters() if _takes_hook(p)]
     for edit in edits:
-        names, kind = (parameters, "trainable parameter") if edit.what == "grad" else (modules, "module")
-        if not any(map(edit.matches, names)):
-            listing = unknown(kind, edit.pattern, [n for n in names if n], see=f"no {kind} has such a name")
-            raise UsageError(f"--edit {edit.text!r} matches nothing: {listing}")
+        if not any(map(edit.matches, parameters if edit.what == "grad" else modules)):
+            raise UsageError(f"--edit {edit.text!r} matches nothing: {_why_nothing(edit, model)}")
         if edit.what.startswith("grad") and not backward:
             raise UsageError(f"--edit {edit.text!r}: there are no gradients here; `hookcli grads` has them")
+
+
+def _takes_hook(parameter: nn.Parameter) -> bool:
+    return parameter.requires_grad and not is_lazy(parameter)
+
+
+def _why_nothing(edit: Edit, model: nn.Module) -> str:
+    """What the pattern does match, if anything, and why that is not what the edit can change; else the nearest name."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    parts: tuple[Mapping[str, Any], ...] = (parameters, modules) if edit.what == "grad" else (modules, parameters)
+    same, other = ([name for name in part if edit.matches(name)] for part in parts)
+    kind = "parameter" if edit.what == "grad" else "module"
+    if same:
+        return _why_not_this(same[0], parts[0][same[0]], model)
+    if other and edit.what == "grad":
+        return f"{other[0] or 'the model'} is a module: name its parameters, as in '{f'{other[0]}.'.lstrip('.')}*:grad'"
+    if other:
+        return f"{other[0]} is a parameter: what changes is its gradient, '{other[0]}:grad'"
+    return unknown(kind, edit.pattern, filter(None, parts[0]), see=f"no {kind} has such a name")
+
+
+def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:
+    named = [*model.named_parameters(), *model.named_modules()]
+    first = next(known for known, item in named if item is found)
+    if first != name:
+        return f"{name} is another name of {first}: use that"
+    assert isinstance(found, nn.Parameter)
+    return f"{name} is " + ("lazy: it takes no hook yet" if found.requires_grad else "frozen (requires_grad=False)")
 
 
 def check_applied(edits: Iterable[Edit]) -> None:
     """Raises UsageError for an edit that was never applied, once the run is over."""
     for edit in edits:
         if not edit.applied:
-            why = "no gradient came by" if edit.what.startswith("grad") else "nothing that it matches ran"
-            raise UsageError(f"--edit {edit.text!r} changed nothing: {why}")
+            raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}")
+
+
+def _why_never(edit: Edit) -> str:
+    if edit.left_alone:
+        return f"it met only {edit.left_alone} tensors, which edits leave alone"
+    if edit.what.startswith("grad"):
+        return "no gradient came by; what it matches never ran, or needs none"
+    return f"what it matches never ran, or had no tensor as {edit.what}"
