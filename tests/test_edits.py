@@ -14,7 +14,6 @@ from support import Box, Hand, Nested, Shared, assert_stats, equal, float64_stat
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-
 from hookcli import capture, watch
 from hookcli.edits import Edit, check_edits, parse_edit
 from hookcli.errors import ModelError, UsageError
