@@ -1,8 +1,8 @@
 """Hooks that change what flows: `PATTERN:WHAT=OP`, as in `layer4.*:grad_output=scale(2)`.
 
-An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype. Those named here are built in; other
-distributions declare theirs as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`.
-One with a parameter `generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
+An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype, on gradients as on activations,
+through which gradients flow as through any operation. Those named here are built in; other distributions declare theirs
+as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter `generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from hookcli.tree import shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
 _FORM = "give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'"
-
-
-# What is built in. Each works on gradients as on activations, through which gradients flow as through any operation.
 
 
 def zero(x: Tensor) -> Tensor:
@@ -95,7 +92,7 @@ class Edit:
 
     def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
         if not (x.is_floating_point() or x.is_complex()):
-            self.left_alone = str(x.dtype).removeprefix("torch.")
+            self.left_alone = _dtype(x)
             return x
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
         version = None if x.is_inference() else x._version
@@ -109,7 +106,8 @@ class Edit:
         except HookcliError:
             raise
         except Exception as error:
-            raise UsageError(f"{where}: {self.op} failed: {type(error).__name__}: {error}") from error
+            said = next(iter(str(error).splitlines()), "")[:200]  # PyTorch's may go on for a page
+            raise UsageError(f"{where}: {self.op} failed: {type(error).__name__}: {said}") from error
         _check(where, x, y, version)
         self.applied += 1
         return y  # type: ignore[no-any-return]
@@ -122,14 +120,17 @@ def _takes_generator(function: Callable[..., Any]) -> bool:
         return False
 
 
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
 def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
     if not isinstance(y, Tensor):
         raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
     if y.shape != x.shape:
         raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
     if y.dtype != x.dtype or y.device != x.device:
-        got, wanted = (f"{str(t.dtype).removeprefix('torch.')} on {t.device}" for t in (y, x))
-        raise UsageError(f"{where}: returned {got} for a tensor of {wanted}")
+        raise UsageError(f"{where}: returned {_dtype(y)} on {y.device} for a tensor of {_dtype(x)} on {x.device}")
     if version is not None and x._version != version:
         raise UsageError(f"{where}: changes its tensor in place, which others hold too; return a new one")
 
@@ -219,16 +220,20 @@ def _why_nothing(edit: Edit, model: nn.Module) -> str:
     """What the pattern does match, if anything, and why that is not what the edit can change; else the nearest name."""
     modules = dict(model.named_modules(remove_duplicate=False))
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    parts: tuple[Mapping[str, Any], ...] = (parameters, modules) if edit.what == "grad" else (modules, parameters)
-    same, other = ([name for name in part if edit.matches(name)] for part in parts)
-    kind = "parameter" if edit.what == "grad" else "module"
-    if same:
-        return _why_not_this(same[0], parts[0][same[0]], model)
-    if other and edit.what == "grad":
-        return f"{other[0] or 'the model'} is a module: name its parameters, as in '{f'{other[0]}.'.lstrip('.')}*:grad'"
-    if other:
-        return f"{other[0]} is a parameter: what changes is its gradient, '{other[0]}:grad'"
-    return unknown(kind, edit.pattern, filter(None, parts[0]), see=f"no {kind} has such a name")
+    module, parameter = (next(filter(edit.matches, part), None) for part in (modules, parameters))
+    if edit.what == "grad":
+        if parameter is not None:
+            return _why_not_this(parameter, parameters[parameter], model)
+        if module is not None:
+            return f"{module or 'the model'} is a module: name its parameters, as in '{module}.*:grad'".replace(
+                "'.", "'"
+            )
+        return unknown("parameter", edit.pattern, parameters, see="no parameter has such a name")
+    if module is not None:
+        return _why_not_this(module, modules[module], model)
+    if parameter is not None:
+        return f"{parameter} is a parameter: what changes is its gradient, '{parameter}:grad'"
+    return unknown("module", edit.pattern, filter(None, modules), see="no module has such a name")
 
 
 def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:

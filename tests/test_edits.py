@@ -682,3 +682,12 @@ def test_the_model_failing_is_the_models_error() -> None:
 
     with pytest.raises(ModelError, match="KeyError"):
         capture(Fails(), torch.ones(1, 2), ["activations"], edits=["relu:output=zero"])
+
+
+def test_a_long_error_of_pytorch_is_cut_to_its_first_line() -> None:
+    model = nn.Embedding(10, 3, sparse=True)
+    with pytest.raises(UsageError, match=r"at grad of weight: zero failed: NotImplementedError") as caught:
+        capture(model, torch.tensor([1, 2]), ["grads"], edits=["weight:grad=zero"])
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+    [row] = capture(model, torch.tensor([1, 2]), ["grads"], edits=["weight:grad=scale(2)"])[0].rows
+    assert row["max"] == 2.0
