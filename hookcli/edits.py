@@ -2,7 +2,8 @@
 
 An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype, on gradients as on activations,
 through which gradients flow as through any operation. Those named here are built in; other distributions declare theirs
-as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter `generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
+as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter
+`generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def square(x: Tensor) -> Tensor:
 class Edit:
     """One edit: where it applies, what it does, and how often it did.
 
-    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are left alone.
+    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are
+    left alone; `left_alone` is the dtype of one that it met.
     """
 
     text: str
@@ -77,7 +79,6 @@ class Edit:
     seed: int = 0
     applied: int = 0
     left_alone: str = field(default="", init=False)
-    """The dtype of a tensor that it met and left alone."""
 
     def matches(self, fqn: str) -> bool:
         """Whether it applies to the module or parameter of this name; the model itself is "" or (model)."""
@@ -204,7 +205,7 @@ def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
 def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
     """Raises UsageError for an edit that matches nothing in the model, or gradients that will not be there."""
     modules = [name for name, _ in model.named_modules()]
-    parameters = [name for name, p in model.named_parameters() if _takes_hook(p)]
+    parameters = [name for name, p in model.named_parameters() if p.requires_grad and not is_lazy(p)]
     for edit in edits:
         if not any(map(edit.matches, parameters if edit.what == "grad" else modules)):
             raise UsageError(f"--edit {edit.text!r} matches nothing: {_why_nothing(edit, model)}")
@@ -212,28 +213,18 @@ def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None
             raise UsageError(f"--edit {edit.text!r}: there are no gradients here; `hookcli grads` has them")
 
 
-def _takes_hook(parameter: nn.Parameter) -> bool:
-    return parameter.requires_grad and not is_lazy(parameter)
-
-
 def _why_nothing(edit: Edit, model: nn.Module) -> str:
     """What the pattern does match, if anything, and why that is not what the edit can change; else the nearest name."""
-    modules = dict(model.named_modules(remove_duplicate=False))
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    module, parameter = (next(filter(edit.matches, part), None) for part in (modules, parameters))
-    if edit.what == "grad":
-        if parameter is not None:
-            return _why_not_this(parameter, parameters[parameter], model)
-        if module is not None:
-            return f"{module or 'the model'} is a module: name its parameters, as in '{module}.*:grad'".replace(
-                "'.", "'"
-            )
-        return unknown("parameter", edit.pattern, parameters, see="no parameter has such a name")
-    if module is not None:
-        return _why_not_this(module, modules[module], model)
-    if parameter is not None:
-        return f"{parameter} is a parameter: what changes is its gradient, '{parameter}:grad'"
-    return unknown("module", edit.pattern, filter(None, modules), see="no module has such a name")
+    modules: dict[str, Any] = dict(model.named_modules(remove_duplicate=False))
+    parameters: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
+    kind, right, other = ("parameter", parameters, modules) if edit.what == "grad" else ("module", modules, parameters)
+    for name in filter(edit.matches, right):
+        return _why_not_this(name, right[name], model)
+    for name in filter(edit.matches, other):
+        if edit.what == "grad":
+            return f"{name or 'the model'} is a module: name its parameters, as in '{f'{name}.*'.lstrip('.')}:grad'"
+        return f"{name} is a parameter: what changes is its gradient, '{name}:grad'"
+    return unknown(kind, edit.pattern, filter(None, right), see=f"no {kind} has such a name")
 
 
 def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:
