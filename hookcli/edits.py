@@ -13,6 +13,7 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -28,7 +29,6 @@ from hookcli.importing import load_object
 from hookcli.tree import shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
-_FORM = "give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'"
 
 
 def zero(x: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ def square(x: Tensor) -> Tensor:
 class Edit:
     """One edit: where it applies, what it does, and how often it did.
 
-    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are
-    left alone; `left_alone` is the dtype of one that it met.
+    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are left alone;
+    `left_alone` is the dtype of one that it met.
     """
 
     text: str
@@ -115,10 +115,9 @@ class Edit:
 
 
 def _takes_generator(function: Callable[..., Any]) -> bool:
-    try:
+    with suppress(TypeError, ValueError):  # built in C
         return "generator" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # built in C
-        return False
+    return False
 
 
 def _dtype(x: Tensor) -> str:
@@ -139,10 +138,9 @@ def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
 def parse_edit(text: str, seed: int = 0) -> Edit:
     """The edit that `PATTERN:WHAT=OP` describes. Raises UsageError, with the text and what would be right."""
     place, separator, op = text.partition("=")
-    pattern, colon, what = (part.strip() for part in place.rpartition(":"))
-    op = op.strip()
+    pattern, colon, what, op = (part.strip() for part in (*place.rpartition(":"), op))
     if not (separator and colon and op):
-        raise UsageError(f"--edit {text!r}: {_FORM}")
+        raise UsageError(f"--edit {text!r}: give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'")
     if what not in WHATS:
         raise UsageError(f"--edit {text!r}: {unknown('place', what, WHATS)}")
     named = re.fullmatch(r"([^()]+)(?:\((.*)\))?", op, re.DOTALL)
@@ -150,16 +148,18 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; as in zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "")
-    if "generator" in settings and _takes_generator(function):
+    given = {"generator": None} if _takes_generator(function) else {}
+    if given.keys() & settings.keys():
         raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; --seed chooses its numbers")
     try:
-        inspect.signature(function).bind(None, *arguments, **settings)
+        inspect.signature(function).bind(None, *arguments, **settings, **given)
     except TypeError as error:
-        takes = [p.name for p in list(inspect.signature(function).parameters.values())[1:] if p.kind != p.KEYWORD_ONLY]
+        known = list(inspect.signature(function).parameters.values())[1:]
+        takes = [p.name for p in known if p.kind != p.KEYWORD_ONLY and p.name not in given]
         right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
         raise UsageError(f"--edit {text!r}: {error}; it is {right}") from error
-    except ValueError:
-        pass  # built in C: let it speak for itself
+    except ValueError:  # built in C: let it speak for itself
+        pass
     return Edit(text, pattern, what, op, function, arguments, settings, seed)
 
 
@@ -246,6 +246,5 @@ def check_applied(edits: Iterable[Edit]) -> None:
 def _why_never(edit: Edit) -> str:
     if edit.left_alone:
         return f"it met only {edit.left_alone} tensors, which edits leave alone"
-    if edit.what.startswith("grad"):
-        return "no gradient came by; what it matches never ran, or needs none"
-    return f"what it matches never ran, or had no tensor as {edit.what}"
+    never = "what it matches never ran, or "
+    return f"no gradient came by; {never}needs none" if "grad" in edit.what else f"{never}had no tensor as {edit.what}"

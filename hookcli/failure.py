@@ -16,9 +16,9 @@ from torch.utils.hooks import BackwardHook
 from hookcli import tree
 
 _OURS = str(Path(__file__).parent) + os.sep
-_KNOWN = {
-    "BackwardHookFunction is a view": "it changes in place a tensor that passed a full backward hook, which makes it a "
-    "view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
+_KNOWN = {  # regular expressions, since PyTorch's words differ between versions
+    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that passed a full backward hook, which "
+    "makes it a view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
     "does not require grad and does not have a grad_fn": "it differentiates what needs no gradient: the model runs "
     "backward itself (shapes, inputs and activations run without gradients, grads and trace with them), or is frozen",
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
@@ -46,7 +46,7 @@ def describe(error: BaseException) -> str:
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
     for sign, meaning in _KNOWN.items():
-        if sign in str(error):
+        if re.search(sign, str(error)):
             what = meaning
     frames = " < ".join(reversed(_own_frames(error)))
     return what + (f"\n  at {frames}" if frames else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,10 +35,23 @@ OPS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+OWN = """
+number = 3
+
+def halved(x):
+    return x / 2
+
+def plus(x, much, *, sign=1):
+    return x + sign * much
+
+def shaken(x, std, generator):
+    return x + std * generator.initial_seed()
+"""
+
+
 @pytest.fixture(autouse=True)
-def own_functions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "math_of_tests.py").write_text("def halved(x):\n    return x / 2\n\ndef plus(x, much, *, sign=1):\n"
-                                               "    return x + sign * much\n\nnumber = 3\n")  # fmt: skip
+def own_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "math_of_tests.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -107,6 +121,12 @@ def test_noise_is_the_same_for_the_same_place_and_seed_and_no_other() -> None:
     others: list[dict[str, Any]] = [{"seed": 1}, {"fqn": "other"}, {"call": 1}, {"path": "[1]"}]
     for other in others:
         assert not torch.equal(noise, apply("noise(1)", x, **other)), other
+
+
+def test_a_generator_by_position_is_given_by_hookcli() -> None:
+    assert not torch.equal(apply("math_of_tests:shaken(1)", X), X)
+    with pytest.raises(UsageError, match=r"missing a required argument: 'std'; it is math_of_tests:shaken\(std\)"):
+        apply("math_of_tests:shaken", X)
 
 
 def test_the_function_gets_a_generator_only_if_it_asks() -> None:
@@ -439,7 +459,6 @@ def test_nested_outputs_keep_their_type(what: str) -> None:
         found = model(torch.ones(1, 3))
     assert type(found) is type(plain)
     tensors = vars(found) if isinstance(found, Box) else found
-    assert "1" not in str(torch.utils._pytree.tree_leaves(tensors)).replace("[1", "")
     assert all(not t.any() for t in torch.utils._pytree.tree_leaves(tensors))
 
 
@@ -691,3 +710,38 @@ def test_a_long_error_of_pytorch_is_cut_to_its_first_line() -> None:
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
     [row] = capture(model, torch.tensor([1, 2]), ["grads"], edits=["weight:grad=scale(2)"])[0].rows
     assert row["max"] == 2.0
+
+
+# Known faults, outside of edits themselves; each test begins to pass when its fault is mended.
+
+
+@pytest.mark.xfail(strict=True, reason="tree.Undo goes forward, so the first of two edits stays in the caller's list")
+def test_a_list_edited_twice_is_the_callers_again() -> None:
+    with watch(Keywords(), edits=["inner:input=scale(10)", "inner:input=scale(10)"]) as seen:
+        found = seen.session.model(torch.ones(2))
+    assert found["sum of the list"].tolist() == [5, 5]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="ModuleHooks numbers recomputed calls from the first, but segments come last first"
+)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_module_in_two_checkpoints_gets_the_noise_of_its_own_call(reentrant: bool) -> None:
+    class Twice(Checkpointed):
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(2):
+                x = checkpoint(self.part, x, use_reentrant=reentrant) if self.reentrant is not None else self.part(x)
+            return self.out(x)
+
+    torch.manual_seed(0)
+    model, x = Twice(reentrant).double(), torch.randn(3, 4, dtype=torch.float64)
+    found = grads_of(copy.deepcopy(model), x, ["two:output=noise(1)"])
+    model.reentrant = None  # type: ignore[assignment]
+    torch.testing.assert_close(found, grads_of(model, x, ["two:output=noise(1)"]))
+
+
+@pytest.mark.xfail(strict=True, reason="the seed of an edit is that of its text: engine.parse_edits could number them")
+def test_noise_given_twice_is_two_noises() -> None:
+    with watch(nn.Identity(), edits=["(model):output=noise(1)"] * 2) as seen:
+        spread = seen.session.model(torch.zeros(100_000)).std().item()
+    assert abs(spread - 2**0.5) < 0.02
