@@ -1,8 +1,9 @@
 """Hooks that change what flows: `PATTERN:WHAT=OP`, as in `layer4.*:grad_output=scale(2)`.
 
-An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype. Those named here are built in; other
-distributions declare theirs as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`.
-One with a parameter `generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
+An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype, on gradients as on activations,
+through which gradients flow as through any operation. Those named here are built in; other distributions declare theirs
+as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter
+`generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import inspect
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, unknown
@@ -26,10 +29,6 @@ from hookcli.importing import load_object
 from hookcli.tree import shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
-_FORM = "give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'"
-
-
-# What is built in. Each works on gradients as on activations, through which gradients flow as through any operation.
 
 
 def zero(x: Tensor) -> Tensor:
@@ -66,7 +65,8 @@ def square(x: Tensor) -> Tensor:
 class Edit:
     """One edit: where it applies, what it does, and how often it did.
 
-    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are left alone.
+    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are left alone;
+    `left_alone` is the dtype of one that it met.
     """
 
     text: str
@@ -78,6 +78,7 @@ class Edit:
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     applied: int = 0
+    left_alone: str = field(default="", init=False)
 
     def matches(self, fqn: str) -> bool:
         """Whether it applies to the module or parameter of this name; the model itself is "" or (model)."""
@@ -92,6 +93,7 @@ class Edit:
 
     def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
         if not (x.is_floating_point() or x.is_complex()):
+            self.left_alone = _dtype(x)
             return x
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
         version = None if x.is_inference() else x._version
@@ -105,17 +107,21 @@ class Edit:
         except HookcliError:
             raise
         except Exception as error:
-            raise UsageError(f"{where}: {self.op} failed: {type(error).__name__}: {error}") from error
+            said = next(iter(str(error).splitlines()), "")[:200]  # PyTorch's may go on for a page
+            raise UsageError(f"{where}: {self.op} failed: {type(error).__name__}: {said}") from error
         _check(where, x, y, version)
         self.applied += 1
         return y  # type: ignore[no-any-return]
 
 
 def _takes_generator(function: Callable[..., Any]) -> bool:
-    try:
+    with suppress(TypeError, ValueError):  # built in C
         return "generator" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # built in C
-        return False
+    return False
+
+
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
 
 
 def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
@@ -124,8 +130,7 @@ def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
     if y.shape != x.shape:
         raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
     if y.dtype != x.dtype or y.device != x.device:
-        got, wanted = (f"{str(t.dtype).removeprefix('torch.')} on {t.device}" for t in (y, x))
-        raise UsageError(f"{where}: returned {got} for a tensor of {wanted}")
+        raise UsageError(f"{where}: returned {_dtype(y)} on {y.device} for a tensor of {_dtype(x)} on {x.device}")
     if version is not None and x._version != version:
         raise UsageError(f"{where}: changes its tensor in place, which others hold too; return a new one")
 
@@ -133,10 +138,9 @@ def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
 def parse_edit(text: str, seed: int = 0) -> Edit:
     """The edit that `PATTERN:WHAT=OP` describes. Raises UsageError, with the text and what would be right."""
     place, separator, op = text.partition("=")
-    pattern, colon, what = place.strip().rpartition(":")
-    op = op.strip()
+    pattern, colon, what, op = (part.strip() for part in (*place.rpartition(":"), op))
     if not (separator and colon and op):
-        raise UsageError(f"--edit {text!r}: {_FORM}")
+        raise UsageError(f"--edit {text!r}: give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'")
     if what not in WHATS:
         raise UsageError(f"--edit {text!r}: {unknown('place', what, WHATS)}")
     named = re.fullmatch(r"([^()]+)(?:\((.*)\))?", op, re.DOTALL)
@@ -144,20 +148,27 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
         raise UsageError(f"--edit {text!r}: {op!r} is no operation; as in zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "")
+    given = {"generator": None} if _takes_generator(function) else {}
+    if given.keys() & settings.keys():
+        raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; --seed chooses its numbers")
     try:
-        inspect.signature(function).bind(None, *arguments, **settings)
+        inspect.signature(function).bind(None, *arguments, **settings, **given)
     except TypeError as error:
-        takes = [p.name for p in list(inspect.signature(function).parameters.values())[1:] if p.kind != p.KEYWORD_ONLY]
+        known = list(inspect.signature(function).parameters.values())[1:]
+        takes = [p.name for p in known if p.kind != p.KEYWORD_ONLY and p.name not in given]
         right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
         raise UsageError(f"--edit {text!r}: {error}; it is {right}") from error
-    except ValueError:
-        pass  # built in C: let it speak for itself
+    except ValueError:  # built in C: let it speak for itself
+        pass
     return Edit(text, pattern, what, op, function, arguments, settings, seed)
 
 
 def _function(text: str, name: str) -> Callable[..., Any]:
     if ":" in name:
-        found = load_object(name)
+        try:
+            found = load_object(name)
+        except HookcliError as error:
+            raise type(error)(f"--edit {text!r}: {error}") from error
     elif name in registry.names("edits"):
         found = registry.load("edits", name)
     else:
@@ -172,10 +183,13 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
     """What stands between the parentheses: Python literals, by position or by name."""
     try:
         call = ast.parse(f"_({source})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-        return [ast.literal_eval(argument) for argument in call.args], named
-    except (SyntaxError, ValueError) as error:
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError("more than one pair of parentheses")
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        if None in named:
+            raise ValueError("** unpacks what is no plain value")
+        return [ast.literal_eval(argument) for argument in call.args], cast("dict[str, Any]", named)
+    except (SyntaxError, ValueError, TypeError) as error:
         raise UsageError(f"--edit {text!r}: ({source}) must hold plain values, as in clamp(-1,1)") from error
 
 
@@ -191,19 +205,46 @@ def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
 def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
     """Raises UsageError for an edit that matches nothing in the model, or gradients that will not be there."""
     modules = [name for name, _ in model.named_modules()]
-    parameters = [name for name, p in model.named_parameters() if p.requires_grad]
+    parameters = [name for name, p in model.named_parameters() if p.requires_grad and not is_lazy(p)]
     for edit in edits:
-        names, kind = (parameters, "trainable parameter") if edit.what == "grad" else (modules, "module")
-        if not any(map(edit.matches, names)):
-            listing = unknown(kind, edit.pattern, [n for n in names if n], see=f"no {kind} has such a name")
-            raise UsageError(f"--edit {edit.text!r} matches nothing: {listing}")
+        if not any(map(edit.matches, parameters if edit.what == "grad" else modules)):
+            raise UsageError(f"--edit {edit.text!r} matches nothing: {_why_nothing(edit, model)}")
         if edit.what.startswith("grad") and not backward:
             raise UsageError(f"--edit {edit.text!r}: there are no gradients here; `hookcli grads` has them")
+
+
+def _why_nothing(edit: Edit, model: nn.Module) -> str:
+    """What the pattern does match, if anything, and why that is not what the edit can change; else the nearest name."""
+    modules: dict[str, Any] = dict(model.named_modules(remove_duplicate=False))
+    parameters: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
+    kind, right, other = ("parameter", parameters, modules) if edit.what == "grad" else ("module", modules, parameters)
+    for name in filter(edit.matches, right):
+        return _why_not_this(name, right[name], model)
+    for name in filter(edit.matches, other):
+        if edit.what == "grad":
+            return f"{name or 'the model'} is a module: name its parameters, as in '{f'{name}.*'.lstrip('.')}:grad'"
+        return f"{name} is a parameter: what changes is its gradient, '{name}:grad'"
+    return unknown(kind, edit.pattern, filter(None, right), see=f"no {kind} has such a name")
+
+
+def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:
+    named = [*model.named_parameters(), *model.named_modules()]
+    first = next(known for known, item in named if item is found)
+    if first != name:
+        return f"{name} is another name of {first}: use that"
+    assert isinstance(found, nn.Parameter)
+    return f"{name} is " + ("lazy: it takes no hook yet" if found.requires_grad else "frozen (requires_grad=False)")
 
 
 def check_applied(edits: Iterable[Edit]) -> None:
     """Raises UsageError for an edit that was never applied, once the run is over."""
     for edit in edits:
         if not edit.applied:
-            why = "no gradient came by" if edit.what.startswith("grad") else "nothing that it matches ran"
-            raise UsageError(f"--edit {edit.text!r} changed nothing: {why}")
+            raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}")
+
+
+def _why_never(edit: Edit) -> str:
+    if edit.left_alone:
+        return f"it met only {edit.left_alone} tensors, which edits leave alone"
+    never = "what it matches never ran, or "
+    return f"no gradient came by; {never}needs none" if "grad" in edit.what else f"{never}had no tensor as {edit.what}"

@@ -11,13 +11,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import BackwardHook
 
 from hookcli import tree
 
 _OURS = str(Path(__file__).parent) + os.sep
-_KNOWN = {
-    "BackwardHookFunction is a view": "it changes in place a tensor that passed a full backward hook, which makes it a "
-    "view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
+_KNOWN = {  # regular expressions, since PyTorch's words differ between versions
+    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that passed a full backward hook, which "
+    "makes it a view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
+    "does not require grad and does not have a grad_fn": "it differentiates what needs no gradient: the model runs "
+    "backward itself (shapes, inputs and activations run without gradients, grads and trace with them), or is frozen",
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
     "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
 }
@@ -27,7 +30,7 @@ _TORCH = str(Path(torch.__file__).parent) + os.sep
 def explain(error: BaseException, model: nn.Module) -> str:
     """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
     place = _innermost(error, model)
-    where = f"{place[0]} failed{place[1]}" if place else "the run failed"
+    where = f"{place[0]} failed{place[1]}" if place else f"{'backward' if _in_backward(error) else 'the run'} failed"
     return f"{where}: {describe(error)}"
 
 
@@ -43,7 +46,7 @@ def describe(error: BaseException) -> str:
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
     for sign, meaning in _KNOWN.items():
-        if sign in str(error):
+        if re.search(sign, str(error)):
             what = meaning
     frames = " < ".join(reversed(_own_frames(error)))
     return what + (f"\n  at {frames}" if frames else "")
@@ -66,10 +69,17 @@ def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None
     found: tuple[str, str] | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = frame.f_locals.get("self")
+        if isinstance(module, BackwardHook) and id(module.module) in names:
+            fqn = names[id(module.module)] or "the model"
+            found = (f"a backward hook of {fqn} ({type(module.module).__name__})", "")
         if isinstance(module, nn.Module) and id(module) in names and frame.f_code.co_name == "_call_impl":
             fqn = names[id(module)] or "the model"
             found = (f"{fqn} ({type(module).__name__})", _given(frame))
     return found
+
+
+def _in_backward(error: BaseException) -> bool:
+    return any(frame.f_code.co_name == "_engine_run_backward" for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _given(frame: FrameType) -> str:

@@ -16,6 +16,7 @@ from hookcli.errors import PluginError
 from hookcli.registry import Plugin
 
 HERE = Path(__file__).parent
+BROKEN = {("probe", "broken"), ("edit", "lost")}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_listing_names_the_distribution_and_what_does_not_load(scratch: Path) ->
     ran = run(scratch, "plugins", "--load", "--format", "json")
     rows = {(row["kind"], row["name"]): row for row in json.loads(ran.stdout)["reports"][0]["rows"]}
     assert "hookcli-demo 1.2.3" in rows["probe", "broken"]["state"] and ran.returncode == 2
-    assert all(row["state"] == "loads" for key, row in rows.items() if key != ("probe", "broken"))
+    assert all(row["state"] == "loads" for key, row in rows.items() if key not in BROKEN)
 
 
 def test_a_broken_plugin_costs_one_line_and_the_rest_works(scratch: Path) -> None:
@@ -75,6 +76,24 @@ def test_a_broken_plugin_costs_one_line_and_the_rest_works(scratch: Path) -> Non
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert "'broken'" in ran.stderr and "hookcli-demo" in ran.stderr and "ModuleNotFoundError" in ran.stderr
     assert run(scratch, "shapes", "demo:8").returncode == 0
+
+
+def test_an_edit_of_another_distribution(scratch: Path) -> None:
+    argv = ("activations", "demo:8", "--match", "0", "--format", "json", "--edit")
+    ran = run(scratch, *argv, "0:output=keep(3, value=7.5)")
+    assert ran.returncode == 0, ran.stderr
+    [row] = json.loads(ran.stdout)["reports"][0]["rows"]
+    assert row["edited"] == "keep(3, value=7.5)" and row["max"] == 7.5 and row["mean"] > 4
+    wrong = run(scratch, *argv, "0:output=keep")
+    assert wrong.stderr.endswith("missing a required argument: 'units'; it is keep(units)\n")
+    near = run(scratch, *argv, "0:output=kepe(3)")
+    assert "unknown operation 'kepe': did you mean keep?" in near.stderr
+    broken = run(scratch, *argv, "0:output=lost")
+    assert (broken.returncode, broken.stdout, len(broken.stderr.splitlines())) == (2, "", 1)
+    assert "plugin 'lost' (edits, from hookcli-demo 1.2.3) does not load" in broken.stderr
+    listed = json.loads(run(scratch, "plugins", "--format", "json").stdout)["reports"][0]["rows"]
+    edits = {row["name"]: row["distribution"] for row in listed if row["kind"] == "edit"}
+    assert edits["keep"] == "hookcli-demo 1.2.3" and edits["scale"] == "hookcli"
 
 
 def test_two_of_one_name_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:

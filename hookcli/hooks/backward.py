@@ -7,10 +7,11 @@ tensor in place is refused, in its forward. They see tensors and tuples of tenso
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook, register_module_full_backward_pre_hook
 
@@ -33,14 +34,18 @@ class FullBackwardHooks(Family):
 
     def __init__(self, session: HookSession) -> None:
         super().__init__(session)
-        self._fired: Counter[tuple[HookKind, str]] = Counter()
+        self._fired: dict[tuple[HookKind, str], tuple[int, int]] = {}  # of how many calls, and how often since
+        self._made: dict[str, list[int]] = {}  # per call, autograd's number of the last node made until its end
 
     def want(self, kind: HookKind) -> None:
         if self.session.wants(kind):
             return
         self.session.modules.start()
         self.session.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", "Full backward hook is firing")  # without inputs that require grad: it's said
+        for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
+            warnings.filterwarnings("ignore", said_in_the_report)
+        if not self._made:
+            self.session.forward(self._note)
         sites = [site for site in self.session.modules.sites.values() if site.watched]
         for site in sites:
             _check_not_legacy(site)
@@ -80,11 +85,34 @@ class FullBackwardHooks(Family):
         self._emit(HookKind.FULL_BACKWARD, site, **shown)
 
     def _emit(self, kind: HookKind, site: Site, **shown: Any) -> None:
-        """PyTorch doesn't say of which call a gradient is. Those of later calls come first."""
-        fired = self._fired[kind, site.fqn]
-        self._fired[kind, site.fqn] += 1
-        call = max(site.calls - 1 - fired, 0)
+        call = self._call(site, at_input=any(grad is not None for grad in shown.get("grad_inputs", ())))
+        if call is None:
+            call = self._guess(kind, site)
         self.session.emit(HookEvent(kind, site.fqn, site.module, call, self.session.arrive(), **shown))
+
+    def _guess(self, kind: HookKind, site: Site) -> int:
+        """Where the nodes don't tell, as after a recomputed forward: gradients of later calls come first."""
+        calls = site.recomputed or site.calls
+        known, fired = self._fired.get((kind, site.fqn), (calls, 0))
+        fired = fired if known == calls else 0
+        self._fired[kind, site.fqn] = calls, fired + 1
+        return max(calls - 1 - fired, 0)
+
+    def _note(self, event: HookEvent) -> None:
+        """PyTorch doesn't say of which call a gradient is, but numbers the nodes of its graph as they are made."""
+        numbers = [x.grad_fn._sequence_nr() for _, x in tree.leaves(event.output) if x.grad_fn is not None]
+        made = self._made.setdefault(event.fqn, [])
+        made.extend([made[-1] if made else -1] * (event.call - len(made)))
+        made.append(max([*numbers, *made[-1:]], default=-1))
+
+    def _call(self, site: Site, at_input: bool) -> int | None:
+        """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""
+        made, node = self._made.get(site.fqn, []), torch._C._current_autograd_node()
+        if node is None or not made or made[-1] < 0:
+            return None
+        number = node._sequence_nr()
+        call = bisect_left(made, number) if at_input else bisect_left(made, number) - 1
+        return call if 0 <= call < len(made) else None
 
 
 def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
@@ -96,7 +124,8 @@ def _check_not_legacy(site: Site) -> None:
         where = f"{site.fqn or 'the model'} ({type(site.module).__name__})"
         raise UsageError(
             f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
-            "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work (hookcli grads --of outputs)"
+            "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without "
+            "--via module)"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from hookcli import tree
+from hookcli.errors import UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import paths_of_inputs, paths_of_outputs
 from hookcli.probes.base import StatsProbe, edited
@@ -55,6 +56,8 @@ class GradsProbe(StatsProbe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
+        if self.via == "module":
+            self._check_edits(session)
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
         elif self.of == "outputs":
@@ -64,6 +67,17 @@ class GradsProbe(StatsProbe):
             session.forward_pre(self._expect_inputs)
             session.forward(self._notice_in_place)
             session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
+
+    def _check_edits(self, session: HookSession) -> None:
+        """Full backward hooks fire before the tensor hooks that edit: what they see is not what was changed."""
+        what = f"grad_{self.of.removesuffix('s')}"
+        for fqn, _ in session.selected():
+            for edit in session.edits:
+                if edit.what == what and edit.matches(fqn):
+                    raise UsageError(
+                        f"--edit {edit.text!r}: full backward hooks see {fqn or 'the model'} before it is changed; "
+                        "without --via module the rows show the edited gradients"
+                    )
 
     def _accumulated(self, event: HookEvent) -> None:
         self._take(event, event.fqn.rpartition(".")[0])
@@ -76,9 +90,11 @@ class GradsProbe(StatsProbe):
         """A full backward hook gets the gradients of all tensors of a call at once."""
         grads = event.grad_outputs if self.of == "outputs" else event.grad_inputs
         paths = self._paths.get((event.fqn, event.call)) or []
-        for path, grad in zip(paths, grads, strict=False):
-            # PyTorch hands zeros on for tensors that need no gradient.
-            if grad is not None and not self._expected.get((event.fqn, event.call, path), "").endswith(_NEEDS_NONE):
+        # PyTorch hands zeros on for tensors that need no gradient. Where none did need one but the hook fires, the
+        # forward was a checkpoint's, without gradients, and what fires is of the recomputed one.
+        needed = [not self._expected.get((event.fqn, event.call, path), "").endswith(_NEEDS_NONE) for path in paths]
+        for path, grad, did in zip(paths, grads, needed, strict=False):
+            if grad is not None and (did or not any(needed)):
                 self._arrive(replace(event, path=path, grad=grad))
 
     def _take(self, event: HookEvent, module: str) -> None:

@@ -1,5 +1,6 @@
-"""A distribution of its own: a source, a probe and a reporter for hookcli."""
+"""A distribution of its own: a source, a probe, an edit and a reporter for hookcli."""
 
+import torch
 from torch import nn
 
 from hookcli.errors import UsageError
@@ -39,6 +40,11 @@ class DeadProbe(Probe):
 
     def rows(self):
         return [Row({"fqn": fqn, "units": units, "dead": int(dead)}) for fqn, units, dead in self.found]
+
+
+def keep(x, units, *, value=0.0):
+    """The first `units` of the last dimension stay; the others become `value`."""
+    return torch.where(torch.arange(x.shape[-1]) < units, x, torch.full_like(x, value))
 
 
 class LinesReporter:
