@@ -1,8 +1,9 @@
 """Hooks on autograd nodes, and which module's forward made each node.
 
-Where PyTorch tells of every new node (`torch.autograd.graph.node_creation_hook`, 2.15), that is exact. Before, a module
-that returns claims the nodes between its outputs and what was claimed earlier; nodes that no module's output leads to
-are then not seen. What is known of a node stands in its `metadata`: no node is held, nor any tensor that it saved.
+Where PyTorch tells of every new node (`torch.autograd.graph.node_creation_hook`, 2.15), that is exact, and a backward
+pass that the model runs itself is seen too. Before, a module that returns claims the nodes between its outputs and what
+was claimed earlier; nodes that no module's output leads to are then not seen. What is known of a node stands in its
+`metadata`: no node is held, nor any tensor that it saved.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 OUTSIDE = "(loss)"
 """Where nodes come from that no module made."""
+LEAF = "(leaf)"
+"""Where gradients end that no parameter of the model gets: an input, or a tensor that the model makes as it runs."""
 
 
 class NodeHooks(Family):
@@ -44,6 +47,7 @@ class NodeHooks(Family):
         self._started = False
         self._ours = False
         self._kept: dict[Node, None] = {}
+        self._noted: list[dict[Any, Any]] = []
         self._names: dict[int, str] = {}
 
     def want(self, kind: HookKind) -> None:
@@ -75,24 +79,36 @@ class NodeHooks(Family):
             return
         ends = [x.grad_fn for _, x in tree.leaves(value) if x.grad_fn is not None]
         for node in walk(ends, lambda node: self._key not in _notes(node)):
-            self._note(node, call)
+            self._hook(node, self._note(node, call))
+
+    def following(self, made: Made) -> list[int | None]:
+        """The ids of the nodes that get its gradients, past nodes that hooks added."""
+        found: list[int | None] = []
+        for after in made.next:
+            ours = after is not None and self.made[after].ours
+            found += self.following(self.made[after]) if after is not None and ours else [after]
+        return found
 
     def _created(self, node: Node) -> None:
-        self._note(node)
+        self._hook(node, self._made(node))
 
     def _note(self, node: Node, call: Call | None = None) -> Made:
         call = call or self.session.running()
         variable = getattr(node, "variable", None)
         fqn = call.site.fqn if call else OUTSIDE
         if variable is not None:
-            fqn = self._names.get(id(variable), "")
+            fqn = self._names.get(id(variable), LEAF)
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
         ours = passes or (self._ours and variable is None)
-        made = Made(len(self.made), name, fqn, call.number if call else 0, ours)
-        _notes(node)[self._key] = made
+        again = call is not None and call.again
+        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, again)
+        notes = _notes(node)
+        notes[self._key] = made
+        self._noted.append(notes)
         self.made.append(made)
-        self._emit(HookKind.NODE_CREATION, made)
+        if self.exact and not self._ours:
+            self._emit(HookKind.NODE_CREATION, made)
         return made
 
     # Firing.
@@ -105,17 +121,19 @@ class NodeHooks(Family):
                     # Hooks on a gradient accumulator vanish with it, unless someone holds it.
                     self._kept[gradient_accumulator(parameter)] = None
         for node in walk([*ends, *self._kept]):
-            made = self._made(node)
-            made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
-            if not made.hooked and self.session.wants(HookKind.NODE_PRE, HookKind.NODE):
-                made.hooked = True
-                self.session.stack.enter_context(node.register_prehook(partial(self._pre, made)))
-                self.session.stack.enter_context(node.register_hook(partial(self._post, made)))
+            self._hook(node, self._made(node))
         if self.session.wants(HookKind.ENGINE_CALLBACK):
             self._queue_callback(ends[0])
 
     def _made(self, node: Node) -> Made:
         return _notes(node).get(self._key) or self._note(node)
+
+    def _hook(self, node: Node, made: Made) -> None:
+        made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
+        if not made.hooked and self.session.wants(HookKind.NODE_PRE, HookKind.NODE):
+            made.hooked = True
+            self.session.stack.enter_context(node.register_prehook(partial(self._pre, made)))
+            self.session.stack.enter_context(node.register_hook(partial(self._post, made)))
 
     def _queue_callback(self, first: Node) -> None:
         queued = False
@@ -143,8 +161,9 @@ class NodeHooks(Family):
         self.session.emit(HookEvent(kind, index=self.session.arrive(), **where, **shown))
 
     def _forget(self) -> None:
-        for node in self._kept:
-            _notes(node).pop(self._key, None)
+        for notes in self._noted:
+            notes.pop(self._key, None)
+        self._noted.clear()
         self._kept.clear()
 
 

@@ -66,19 +66,21 @@ class GraphProbe(Probe):
     def __init__(self) -> None:
         self._reduce = Reducer()
         self._firings: dict[int, _Firing] = {}
-        self._first = 0
-        self._finished: int | None = None
+        self._began = 0
+        self._spent = 0
 
     def attach(self, session: HookSession) -> None:
         self.session = session
         session.on(HookKind.NODE_PRE, self._before)
         session.on(HookKind.NODE, self._after)
         session.on(HookKind.ENGINE_CALLBACK, self._over)
+        session.before_backward(self._begin)
 
     def _before(self, event: HookEvent) -> None:
         assert event.node is not None
+        if event.node.ours:
+            return
         order = len(self._firings)
-        self._first = self._first or time.perf_counter_ns()
         new = _Firing(event.node, order, self.session.passes)
         firing = self._firings.setdefault(event.node.id, new)
         firing.fired += 1
@@ -88,12 +90,17 @@ class GraphProbe(Probe):
     def _after(self, event: HookEvent) -> None:
         now = time.perf_counter_ns()
         assert event.node is not None
+        if event.node.ours:
+            return
         firing = self._firings[event.node.id]
         firing.took = now - firing.began
         self._take(firing, 1, event.grad_inputs)
 
+    def _begin(self, roots: Sequence[Tensor]) -> None:
+        self._began = time.perf_counter_ns()
+
     def _over(self, event: HookEvent) -> None:
-        self._finished = time.perf_counter_ns()
+        self._spent += time.perf_counter_ns() - self._began
 
     def _take(self, firing: _Firing, side: int, gradients: Gradients) -> None:
         tensors = [g for g in gradients if g is not None]
@@ -107,9 +114,31 @@ class GraphProbe(Probe):
         fired = []
         for firing in self._firings.values():
             stats = [[next(measured) for _ in side] for side in firing.taken]
-            fired.append(_row(firing.made, firing, *(_merged(side) for side in stats)))
+            fired.append(self._row(firing.made, firing, *(_merged(side) for side in stats)))
         never = [m for m in self.session.nodes.made if m.id not in self._firings and not m.ours]
-        return [*fired, *(_row(made, None, None, None) for made in never)]
+        return [*fired, *(self._row(made, None, None, None) for made in never)]
+
+    def _row(self, made: Made, firing: _Firing | None, into: TensorStats | None, out: TensorStats | None) -> Row:
+        fired = firing.fired if firing else 0
+        never = "never fired: recomputed" if made.again else "never fired"
+        note = never if not fired else f"fired {fired} times" if fired > 1 else None
+        values = {
+            "order": firing.order if firing else None,
+            "node": made.name,
+            "fqn": made.fqn,
+            "call": made.call,
+            "pass": firing.number if firing else None,
+            "fired": fired,
+            "in_shape": _shape(firing.shapes[0]) if firing else None,
+            "out_shape": _shape(firing.shapes[1]) if firing else None,
+            "dtype": firing.dtype if firing else None,
+            **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
+            "us": firing.took / 1000 if firing and firing.took is not None else None,
+            "id": made.id,
+            "next": self.session.nodes.following(made),
+            **({"note": note} if note else {}),
+        }
+        return Row(values, into or TensorStats(mean=math.nan) if firing else None)
 
     def totals(self) -> Mapping[str, Any]:
         nodes = [made for made in self.session.nodes.made if not made.ours]
@@ -118,8 +147,8 @@ class GraphProbe(Probe):
             totals["never fired"] = never
         if again := sum(firing.fired > 1 for firing in self._firings.values()):
             totals["more than once"] = again
-        if self._finished is not None:
-            totals["backward_us"] = (self._finished - self._first) // 1000
+        if self._spent:
+            totals["backward_us"] = self._spent // 1000
         return totals
 
     def skipped(self) -> list[Skipped]:
@@ -131,28 +160,6 @@ class GraphProbe(Probe):
 
 def _merged(stats: Sequence[TensorStats]) -> TensorStats | None:
     return TensorStats.merge(stats) if stats else None
-
-
-def _row(made: Made, firing: _Firing | None, into: TensorStats | None, out: TensorStats | None) -> Row:
-    fired = firing.fired if firing else 0
-    note = "never fired" if not fired else f"fired {fired} times" if fired > 1 else None
-    values = {
-        "order": firing.order if firing else None,
-        "node": made.name,
-        "fqn": made.fqn,
-        "call": made.call,
-        "pass": firing.number if firing else None,
-        "fired": fired,
-        "in_shape": _shape(firing.shapes[0]) if firing else None,
-        "out_shape": _shape(firing.shapes[1]) if firing else None,
-        "dtype": firing.dtype if firing else None,
-        **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
-        "us": firing.took / 1000 if firing and firing.took is not None else None,
-        "id": made.id,
-        "next": made.next,
-        **({"note": note} if note else {}),
-    }
-    return Row(values, into or TensorStats(mean=math.nan) if firing else None)
 
 
 def _shape(shapes: list[list[int]]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 
 from hookcli import tree
 from hookcli.failure import refuses_full_backward
@@ -86,7 +87,7 @@ class TraceProbe(Probe):
         fqns = {id(module): fqn for fqn, module in model.named_modules()}
         for at, kind, owner, name, item in self._built:
             fqn = f"{fqns.get(id(owner), '(not in the model)')}.{name}".lstrip(".")
-            tensors = [item] if isinstance(item, Tensor) else []
+            tensors = [item] if isinstance(item, Tensor) and not is_lazy(item) else []
             what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
             self._rows.append(_row(at, kind, fqn, type(owner).__name__, tensors) | {"name": what})
         self._built.clear()
@@ -147,8 +148,14 @@ class TraceProbe(Probe):
 
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
-        silent = [Skipped("", f"{kind}: never fired") for kind in self.kinds if kind not in fired]
+        silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
         return [*self._refused, *silent, *never_called(self.session)]
+
+
+def _why_silent(kind: HookKind, session: HookSession) -> str:
+    if kind is HookKind.NODE_CREATION and not session.nodes.exact:
+        return "PyTorch has this hook since 2.15"
+    return "never fired"
 
 
 def _title(kind: str) -> str:
@@ -181,7 +188,8 @@ class _Memory:
     """What memory is kept for backward, each storage once."""
 
     def __init__(self, held: Sequence[Tensor]) -> None:
-        self._held = {_storage(tensor) for tensor in held} - {None}
+        self._held = {_storage(tensor) for tensor in held if not is_lazy(tensor)} - {None}
+        self._lazy = [tensor for tensor in held if is_lazy(tensor)]
         self._kept: dict[int, StorageWeakRef] = {}
 
     def keep(self, tensor: Tensor) -> int:
@@ -190,6 +198,7 @@ class _Memory:
         if key is None:
             return tensor.numel() * tensor.element_size()
         known = self._kept.get(key)
+        self._held |= {_storage(tensor) for tensor in self._lazy if not is_lazy(tensor)}
         if key in self._held or (known is not None and not known.expired()):
             return 0
         storage = tensor.untyped_storage()
