@@ -78,8 +78,9 @@ class NodeHooks(Family):
         if not self._started or self.exact:
             return
         ends = [x.grad_fn for _, x in tree.leaves(value) if x.grad_fn is not None]
-        for node in walk(ends, lambda node: self._key not in _notes(node)):
-            self._hook(node, self._note(node, call))
+        found = list(walk(ends, lambda node: self._key not in _notes(node)))
+        for node, made in [(node, self._note(node, call)) for node in found]:
+            self._hook(node, made)
 
     def following(self, made: Made) -> list[int | None]:
         """The ids of the nodes that get its gradients, past nodes that hooks added."""
