@@ -46,6 +46,7 @@ class NodeHooks(Family):
         self._key = object()
         self._started = False
         self._ours = False
+        self._numbers: set[int] = set()
         self._kept: dict[Node, None] = {}
         self._noted: list[dict[Any, Any]] = []
         self._names: dict[int, str] = {}
@@ -64,10 +65,13 @@ class NodeHooks(Family):
     @contextmanager
     def _marking(self) -> Iterator[None]:
         self._ours = True
+        first = _next_number()
         try:
             yield
         finally:
             self._ours = False
+            if not self.exact:  # known by their numbers once a module claims them
+                self._numbers |= {*range(first, _next_number())}
 
     def ours(self) -> AbstractContextManager[None]:
         """While it lasts, new nodes are the hooks' own."""
@@ -101,7 +105,7 @@ class NodeHooks(Family):
             fqn = self._names.get(id(variable), LEAF)
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
-        ours = passes or (self._ours and variable is None)
+        ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
         again = call is not None and call.again
         made = Made(len(self.made), name, fqn, call.number if call else 0, ours, again)
         notes = _notes(node)
@@ -166,6 +170,11 @@ class NodeHooks(Family):
             notes.pop(self._key, None)
         self._noted.clear()
         self._kept.clear()
+
+
+def _next_number() -> int:
+    """What autograd will number the next node with."""
+    return torch._C._autograd._get_sequence_nr()
 
 
 def _notes(node: Node) -> dict[Any, Any]:

@@ -68,7 +68,8 @@ class TraceProbe(Probe):
         if self.insist or not refuses_full_backward(error.__cause__):
             return None
         other = TraceProbe([kind for kind in self.kinds if kind not in FULL_BACKWARD], summary=self.summary)
-        other._refused = [Skipped("", f"full backward hooks: {str(error).partition(chr(10))[0]}")]
+        reason = str(error).partition("\n")[0].partition(";")[0]
+        other._refused = [Skipped("", reason, kind) for kind in FULL_BACKWARD if kind in self.kinds]
         return other
 
     # The building of the model.

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from support import Hand, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
+from torch.nn.functional import gelu, relu
 
 from hookcli.events import Made
 from hookcli.hooks import HookKind, HookSession
@@ -41,7 +41,7 @@ class Mixed(nn.Module):
         self.norm = nn.LayerNorm(4)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = F.relu(self.a(x))
+        h = relu(self.a(x))
         h = h + self.a(h)
         return Square.apply(self.norm(self.block(h)))
 
@@ -132,13 +132,13 @@ def test_a_leaf_that_is_no_parameter_is_called_so(way: str) -> None:
 def test_branches_that_do_not_reach_the_loss_are_seen() -> None:
     class Branches(Hand):
         def forward(self, x: Tensor) -> Tensor:
-            F.gelu(self.first(x))
+            gelu(self.first(x))
             return super().forward(x)
 
     nodes = made(Branches(), torch.ones(1, 2))
     assert [n.fqn for n in nodes if n.name == "GeluBackward0"] == [""]
-    gelu = next(n for n in nodes if n.name == "GeluBackward0")
-    assert [n.name for n in nodes if n.id in gelu.next] == ["AddmmBackward0"]
+    last = next(n for n in nodes if n.name == "GeluBackward0")
+    assert [n.name for n in nodes if n.id in last.next] == ["AddmmBackward0"]
 
 
 def test_both_ways_to_a_parameters_node_lead_to_the_same() -> None:

@@ -233,7 +233,7 @@ def test_a_reentrant_checkpoints_own_backward_is_seen() -> None:
     } <= fired
 
 
-def test_edits_add_no_rows_and_break_no_edge() -> None:
+def test_edits_add_no_rows_and_break_no_edge(way: str) -> None:
     model = Hand()
     plain = taken(model, X)
     with untouched(model):
