@@ -126,7 +126,7 @@ def watch(
     chosen = _probes(probes)
     fastpath = fastpath and all(p.fastpath for p in chosen)
     changes = parse_edits(edits, model, backward=True)
-    with HookSession(model, select=select, fastpath=fastpath, edits=changes) as session:
+    with HookSession(model, select=select, fastpath=fastpath, edits=changes, follow=True) as session:
         _attach(chosen, session)
         yield Watch(session, chosen, name or type(model).__name__, describe_run(model, ()) | {"fastpath": fastpath})
 

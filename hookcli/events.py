@@ -104,6 +104,7 @@ class Made:
     fqn: str
     call: int = 0
     ours: bool = False
+    watched: bool = True
     again: bool = False
     hooked: bool = False
     next: list[int | None] = field(default_factory=list)

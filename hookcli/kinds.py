@@ -218,5 +218,11 @@ HOOKS = (
     HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook", "graph --native"),
     HookInfo("C++ node, before", "as node_pre, without the GIL", "Node::add_pre_hook", "graph --native"),
     HookInfo("C++ node, after", "as node, without the GIL", "Node::add_post_hook", "graph --native"),
+    HookInfo(
+        "C++ capture",
+        "torch.autograd.grad takes a gradient (deprecated upstream)",
+        "Capture::DO_NOT_USE_DEPRECATED_register_capture_hook",
+        "graph --native --call grad",
+    ),
     HookInfo("C++ engine", "a backward pass is over", "Engine::queue_callback", "graph --native"),
 )

@@ -58,6 +58,9 @@ def inspect_model(
 
             if options.threads:
                 torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
+            from hookcli.edits import parse_edit
+
+            run |= {"edits": [parse_edit(text, options.seed) for text in options.edit]}
             output.check_columns(make_probe().columns)
             train = train if options.train is None else options.train
             inspection = _Inspection(find_recipe(spec, options), options, progress, run)
@@ -109,7 +112,6 @@ class _Inspection:
             return self._on(make_probe(), setting, not_on_meta=str(error.__cause__).partition("\n")[0])
 
     def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
-        from hookcli.edits import parse_edit
         from hookcli.engine import capture
         from hookcli.prepare import prepare
 
@@ -129,7 +131,6 @@ class _Inspection:
             prepared.inputs,
             [probe],
             **self.run | {"loss": loss},
-            edits=[parse_edit(text, self.options.seed) for text in self.options.edit],
             select=_select(probe, prepared.model, self.options),
             fastpath=self.options.fastpath,
             name=self.recipe.name,

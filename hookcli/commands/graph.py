@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options
+from hookcli.commands.output import remark
 from hookcli.errors import UsageError, unknown
 from hookcli.registry import load
 
@@ -31,13 +33,21 @@ def graph(
             rich_help_panel=GRADIENTS,
         ),
     ] = "backward",
+    native: Annotated[
+        bool,
+        typer.Option(
+            "--native",
+            help="By hooks in C++, without the GIL; built on first use, which needs a compiler.",
+            rich_help_panel=GRADIENTS,
+        ),
+    ] = False,
     loss: LossName = None,
     backward_vector: BackwardVector = None,
     passes: Passes = 1,
     *,
     options: Options,
 ) -> int:
-    """The autograd graph: every node, in the order in which backward runs it.
+    """The autograd graph, node by node, as backward runs it.
 
     With the module whose forward made it, the gradients that come in and go out, and the time that it took.
     """
@@ -45,7 +55,7 @@ def graph(
         raise UsageError(unknown("--call", call, _CALLS))
     return inspect_model(
         model,
-        load("probes", "graph"),
+        partial(load("probes", "graph"), native, partial(remark, options=options)),
         options,
         train=True,
         loss=chosen_loss(loss, backward_vector),

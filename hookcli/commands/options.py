@@ -85,11 +85,14 @@ class Options:
     ] = field(default_factory=list)
     batch_size: Annotated[
         int | None,
-        _option(_INPUT, "--batch-size", "-b", metavar="N", min=1, help="First size of each input [1; grads: 2]."),
+        _option(
+            _INPUT, "--batch-size", "-b", metavar="N", min=1, help="First size of each input [1; with gradients: 2]."
+        ),
     ] = None
     fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="What the input holds.")] = "randn"
     train: Annotated[
-        bool | None, _option(_RUN, "--train/--eval", show_default=False, help="Mode of the model [eval; grads: train].")
+        bool | None,
+        _option(_RUN, "--train/--eval", show_default=False, help="Mode of the model [eval; with gradients: train]."),
     ] = None
     device: Annotated[str, _option(_RUN, metavar="DEVICE", help="cpu, cuda, cuda:1, mps ...; shapes needs none.")] = (
         "cpu"

@@ -35,6 +35,7 @@ class ModuleHooks(Family):
     def __init__(self, session: HookSession) -> None:
         super().__init__(session)
         self.sites: dict[int, Site] = {}
+        self._started = self._everything = False
         self.running: list[Call] = []
         self._began = 0
         self.gradients = TensorGradHooks(session)
@@ -42,24 +43,27 @@ class ModuleHooks(Family):
     def want(self, kind: HookKind) -> None:
         self.start()
 
-    def start(self) -> None:
-        """Hook the watched modules and those that edits name."""
-        if self.sites:
+    def start(self, *, everything: bool = False) -> None:
+        """Hook the watched modules and those that edits name; or all, where it matters which one is running."""
+        if self._started and (self._everything or not everything):
             return
+        self._started, self._everything = True, self._everything or everything
         session = self.session
+        new: dict[int, Site] = {}
         fused = _fused(session.model) if session.fastpath and not session.globally else set()
         for fqn, module in session.model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
             edits = by_what(session.edits, fqn)
             watched = session.select is None or session.select(fqn, module)
-            if not (watched or edits):
+            if id(module) in self.sites or not (watched or edits or everything):
                 continue
-            site = self.sites[id(module)] = Site(fqn, module, watched, edits=edits)
+            site = new[id(module)] = Site(fqn, module, watched, edits=edits)
             if not (session.globally or id(module) in fused):
                 self._hook(site)
-        if session.globally or fused & self.sites.keys():
-            self._hook_globally({k: s for k, s in self.sites.items() if session.globally or k in fused})
+        self.sites |= new
+        if session.globally or fused & new.keys():
+            self._hook_globally({k: s for k, s in new.items() if session.globally or k in fused})
 
     def _hook(self, site: Site) -> None:
         enter, leave = partial(self._before, site), partial(self._after, site)
@@ -117,8 +121,10 @@ class ModuleHooks(Family):
             edited = ", ".join(edit.op for edit in edits)
             self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=edited)
         if torch.is_grad_enabled() and self.gradients.watches_outputs(site):
-            return self.gradients.watch_outputs(call, args, kwargs, output)
-        return output if edits else None
+            output = self.gradients.watch_outputs(call, args, kwargs, output)
+        if self.session.follow and module is self.session.model:
+            self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
+        return output
 
     def _emit(self, kind: HookKind, call: Call, **shown: Any) -> None:
         if call.site.watched:

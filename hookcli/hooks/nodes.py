@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 from hookcli import tree
 from hookcli.events import Call, HookEvent, HookKind, Made
 from hookcli.hooks.family import Family
+from hookcli.hooks.parameters import selects_parameter
 from hookcli.kinds import FULL_BACKWARD, NODE
 
 if TYPE_CHECKING:
@@ -50,13 +51,17 @@ class NodeHooks(Family):
         self._kept: dict[Node, None] = {}
         self._noted: list[dict[Any, Any]] = []
         self._names: dict[int, str] = {}
+        self._asked: set[str] | None = None
 
     def want(self, kind: HookKind) -> None:
         if self._started:
             return
         self._started = True
-        self.session.modules.start()
+        self.session.modules.start(everything=True)
         self._names = {id(p): fqn for fqn, p in self.session.model.named_parameters(remove_duplicate=False)}
+        if select := self.session.select:
+            named = (fqn for fqn in self._names.values() if selects_parameter(select, self.session.model, fqn))
+            self._asked = {*named, *(fqn for fqn, _ in self.session.selected())}
         self.session.stack.callback(self._forget)
         if self.exact:
             self.session.enter_context(graph.node_creation_hook(self._created))
@@ -95,7 +100,11 @@ class NodeHooks(Family):
         return found
 
     def _created(self, node: Node) -> None:
-        self._hook(node, self._made(node))
+        made = self._made(node)
+        if not self._ours:
+            self._emit(HookKind.NODE_CREATION, made)
+        if not (self.session.follow and made.fqn == OUTSIDE):  # beyond the model's outputs
+            self._hook(node, made)
 
     def _note(self, node: Node, call: Call | None = None) -> Made:
         call = call or self.session.running()
@@ -107,19 +116,23 @@ class NodeHooks(Family):
         passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
         ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
         again = call is not None and call.again
-        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, again)
+        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
         notes = _notes(node)
         notes[self._key] = made
         self._noted.append(notes)
         self.made.append(made)
-        if self.exact and not self._ours:
-            self._emit(HookKind.NODE_CREATION, made)
         return made
+
+    def _watches(self, fqn: str) -> bool:
+        """Whether the nodes of this module or parameter were asked for."""
+        return self._asked is None or fqn in self._asked
 
     # Firing.
 
     def _hook_graph(self, roots: Iterable[Tensor]) -> None:
-        ends = [root.grad_fn or gradient_accumulator(root) for root in roots]
+        ends = _ends(roots)
+        if not ends:
+            return
         with self.ours():  # reaching an accumulator makes a node
             for parameter in self.session.model.parameters():
                 if parameter.requires_grad and not is_lazy(parameter):
@@ -129,6 +142,10 @@ class NodeHooks(Family):
             self._hook(node, self._made(node))
         if self.session.wants(HookKind.ENGINE_CALLBACK):
             self._queue_callback(ends[0])
+
+    def in_walk_order(self, roots: Iterable[Tensor]) -> list[Made]:
+        """The nodes below these tensors, breadth first, as the C++ hooks number them."""
+        return [self._made(node) for node in walk(_ends(roots))]
 
     def _made(self, node: Node) -> Made:
         return _notes(node).get(self._key) or self._note(node)
@@ -158,7 +175,7 @@ class NodeHooks(Family):
         self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
 
     def _emit(self, kind: HookKind, made: Made | None, **shown: Any) -> None:
-        if not self.session.wants(kind):
+        if not self.session.wants(kind) or (made and (made.ours or not made.watched)):
             return
         where: dict[str, Any] = (
             {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}
@@ -170,6 +187,10 @@ class NodeHooks(Family):
             notes.pop(self._key, None)
         self._noted.clear()
         self._kept.clear()
+
+
+def _ends(roots: Iterable[Tensor]) -> list[Node]:
+    return [root.grad_fn or gradient_accumulator(root) for root in roots]
 
 
 def _next_number() -> int:

@@ -70,7 +70,7 @@ class ParameterHooks(Family):
             return
         self._grouped = True
         whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
-        groups = {"": whole}
+        groups = {"": whole} if self.session.select is None else {}
         for fqn, module in self.session.model.named_modules():
             own = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
             groups |= {fqn: own} if own else {}

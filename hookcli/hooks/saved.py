@@ -28,7 +28,7 @@ class SavedTensorHooks(Family):
 
     def want(self, kind: HookKind) -> None:
         if not self.session.wants(*self.kinds):
-            self.session.modules.start()
+            self.session.modules.start(everything=True)
             self.session.enter_context(saved_tensors_hooks(self._pack, self._unpack))
 
     def _pack(self, tensor: Tensor) -> _Packed:
@@ -41,7 +41,7 @@ class SavedTensorHooks(Family):
         return packed.tensor
 
     def _emit(self, kind: HookKind, call: Call | None, tensor: Tensor) -> None:
-        if call is None:
+        if call is None and self.session.select is None:
             self.session.emit(HookEvent(kind, "(loss)", tensor=tensor))
-        elif call.site.watched:
+        elif call is not None and call.site.watched:
             self.session.emit(HookEvent(kind, call.site.fqn, call.site.module, call.number, tensor=tensor))

@@ -37,7 +37,8 @@ class HookSession:
 
     `select` narrows which modules are watched. `fastpath=False` switches the fused attention path off meanwhile.
     `globally` registers the hooks of modules and optimizers through PyTorch's global functions. `edits` change what
-    flows, whether a probe looks at it or not. Raises UsageError for TorchScript modules, which take no hooks.
+    flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is taken
+    to begin at what the model returns. Raises UsageError for TorchScript modules, which take no hooks.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class HookSession:
         fastpath: bool = True,
         globally: bool = False,
         edits: Sequence[Edit] = (),
+        follow: bool = False,
     ) -> None:
         self.model = model
+        self.follow = follow
         self.select = select
         self.fastpath = fastpath
         self.globally = globally

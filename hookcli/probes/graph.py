@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
-from hookcli.hooks import HookEvent, HookKind, HookSession, Made
+from hookcli.hooks import HookSession, Made
+from hookcli.hooks.nodes import OUTSIDE
+from hookcli.native import build
 from hookcli.probes.base import Probe
+from hookcli.probes.nodes import NativeHooks, PythonHooks, Seen
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats
-from hookcli.stats import Pending, Reducer, resolve
-from hookcli.tree import shape_of
-
-Gradients = Sequence[Tensor | None]
-
-
-@dataclass(slots=True)
-class _Firing:
-    """What a node's hooks saw, of its last firing. Times in nanoseconds."""
-
-    made: Made
-    order: int
-    number: int
-    fired: int = 0
-    began: int = 0
-    took: int | None = None
-    shapes: list[list[list[int]]] = field(default_factory=lambda: [[], []])
-    taken: list[list[Pending]] = field(default_factory=lambda: [[], []])
-    dtype: str | None = None
 
 
 class GraphProbe(Probe):
@@ -40,7 +21,8 @@ class GraphProbe(Probe):
     `fqn` names the module whose forward made the node, for AccumulateGrad the parameter. The statistics are those of
     the gradients that come in (autograd's `grad_outputs`), with the prefix `out_` of those that go out (`grad_inputs`);
     of several tensors together. `us` is the time from the pre-hook's end to the post-hook's beginning, in microseconds:
-    on an accelerator, that of launching.
+    on an accelerator, that of launching. `native` takes all of it from hooks in C++, which run without the GIL;
+    `on_build` is told if they must be built first.
     """
 
     name = "graph"
@@ -63,105 +45,70 @@ class GraphProbe(Probe):
         Column("next", "Next"),
     )
 
-    def __init__(self) -> None:
-        self._reduce = Reducer()
-        self._firings: dict[int, _Firing] = {}
-        self._began = 0
-        self._spent = 0
+    def __init__(self, native: bool = False, on_build: Callable[[str], None] | None = None) -> None:
+        self._native = native
+        self._on_build = on_build
+        self._hooks: PythonHooks | NativeHooks
 
     def attach(self, session: HookSession) -> None:
         self.session = session
-        session.on(HookKind.NODE_PRE, self._before)
-        session.on(HookKind.NODE, self._after)
-        session.on(HookKind.ENGINE_CALLBACK, self._over)
-        session.before_backward(self._begin)
-
-    def _before(self, event: HookEvent) -> None:
-        assert event.node is not None
-        if event.node.ours:
-            return
-        order = len(self._firings)
-        new = _Firing(event.node, order, self.session.passes)
-        firing = self._firings.setdefault(event.node.id, new)
-        firing.fired += 1
-        self._take(firing, 0, event.grad_outputs)
-        firing.began = time.perf_counter_ns()
-
-    def _after(self, event: HookEvent) -> None:
-        now = time.perf_counter_ns()
-        assert event.node is not None
-        if event.node.ours:
-            return
-        firing = self._firings[event.node.id]
-        firing.took = now - firing.began
-        self._take(firing, 1, event.grad_inputs)
-
-    def _begin(self, roots: Sequence[Tensor]) -> None:
-        self._began = time.perf_counter_ns()
-
-    def _over(self, event: HookEvent) -> None:
-        self._spent += time.perf_counter_ns() - self._began
-
-    def _take(self, firing: _Firing, side: int, gradients: Gradients) -> None:
-        tensors = [g for g in gradients if g is not None]
-        firing.shapes[side] = [shape_of(g) for g in tensors]
-        firing.taken[side] = [self._reduce(g) for g in tensors]
-        firing.dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else firing.dtype
+        if self._native:
+            build.load(self._on_build)  # what is missing is told before the model runs
+        self._hooks = (NativeHooks if self._native else PythonHooks)(session)
 
     def rows(self) -> list[Row]:
-        flat = [p for firing in self._firings.values() for side in firing.taken for p in side]
-        measured = iter(resolve(flat))
-        fired = []
-        for firing in self._firings.values():
-            stats = [[next(measured) for _ in side] for side in firing.taken]
-            fired.append(self._row(firing.made, firing, *(_merged(side) for side in stats)))
-        never = [m for m in self.session.nodes.made if m.id not in self._firings and not m.ours]
-        return [*fired, *(self._row(made, None, None, None) for made in never)]
+        seen = self._hooks.seen()
+        never = [made for made in self.session.nodes.made if made.id not in seen and self._counts(made)]
+        return [
+            *map(self._row, sorted(seen.values(), key=lambda s: (s.number or 0, s.order or 0))),
+            *map(self._row, self._hooks.captures()),
+            *(self._row(Seen(made)) for made in never),
+        ]
 
-    def _row(self, made: Made, firing: _Firing | None, into: TensorStats | None, out: TensorStats | None) -> Row:
-        fired = firing.fired if firing else 0
-        never = "never fired: recomputed" if made.again else "never fired"
-        note = never if not fired else f"fired {fired} times" if fired > 1 else None
+    def _row(self, seen: Seen) -> Row:
+        placed = seen.made.id >= 0
+        never = "never fired: recomputed" if seen.made.again else "never fired"
+        note = never if not seen.fired else f"fired {seen.fired} times" if seen.fired > 1 else None
+        out = TensorStats.merge(seen.went) if seen.went else None
         values = {
-            "order": firing.order if firing else None,
-            "node": made.name,
-            "fqn": made.fqn,
-            "call": made.call,
-            "pass": firing.number if firing else None,
-            "fired": fired,
-            "in_shape": _shape(firing.shapes[0]) if firing else None,
-            "out_shape": _shape(firing.shapes[1]) if firing else None,
-            "dtype": firing.dtype if firing else None,
+            "order": seen.order,
+            "node": seen.made.name,
+            "fqn": seen.made.fqn,
+            "call": seen.made.call,
+            "pass": seen.number,
+            "fired": seen.fired,
+            "in_shape": _shape(seen.shapes[0]),
+            "out_shape": _shape(seen.shapes[1]),
+            "dtype": seen.dtype,
             **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
-            "us": firing.took / 1000 if firing and firing.took is not None else None,
-            "id": made.id,
-            "next": self.session.nodes.following(made),
+            "us": seen.us,
+            "id": seen.made.id if placed else None,
+            "next": self.session.nodes.following(seen.made) if placed else [],
             **({"note": note} if note else {}),
         }
-        return Row(values, into or TensorStats(mean=math.nan) if firing else None)
+        nothing = TensorStats(mean=math.nan) if seen.fired else None
+        return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)
 
     def totals(self) -> Mapping[str, Any]:
-        nodes = [made for made in self.session.nodes.made if not made.ours]
-        totals = {"nodes": len(nodes), "fired": len(self._firings)}
-        if never := len(nodes) - len(self._firings):
-            totals["never fired"] = never
-        if again := sum(firing.fired > 1 for firing in self._firings.values()):
+        seen = self._hooks.seen()
+        nodes = sum(map(self._counts, self.session.nodes.made))
+        totals: dict[str, Any] = {"nodes": nodes, "fired": len(seen)}
+        if nodes > len(seen):
+            totals["never fired"] = nodes - len(seen)
+        if again := sum(s.fired > 1 for s in seen.values()):
             totals["more than once"] = again
-        if self._spent:
-            totals["backward_us"] = self._spent // 1000
-        return totals
+        return totals | self._hooks.totals()
+
+    def _counts(self, made: Made) -> bool:
+        """Not hookcli's own, nor one beyond the model's outputs where the graph is followed from those."""
+        return made.watched and not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
 
     def skipped(self) -> list[Skipped]:
-        if self.session.nodes.exact:
-            return []
-        reason = "nodes that no module's output leads to are not seen: torch 2.15 tells of them"
-        return [Skipped("", reason)]
+        beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
+        unseen = [Skipped("", "nodes that no module's output leads to are not seen: torch 2.15 tells of them")]
+        return (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)
 
 
-def _merged(stats: Sequence[TensorStats]) -> TensorStats | None:
-    return TensorStats.merge(stats) if stats else None
-
-
-def _shape(shapes: list[list[int]]) -> Any:
+def _shape(shapes: Sequence[Sequence[int]]) -> Any:
     """A lone tensor's shape, or a list of shapes."""
     return shapes[0] if len(shapes) == 1 else shapes or None

@@ -86,7 +86,10 @@ class TraceProbe(Probe):
     def _name_built(self, model: nn.Module) -> None:
         """Modules have names once the model stands; one that did not stay in it has none."""
         fqns = {id(module): fqn for fqn, module in model.named_modules()}
+        asked = {id(module) for _, module in self.session.selected()}
         for at, kind, owner, name, item in self._built:
+            if self.session.select and not {id(owner), id(item)} & asked:
+                continue
             fqn = f"{fqns.get(id(owner), '(not in the model)')}.{name}".lstrip(".")
             tensors = [item] if isinstance(item, Tensor) and not is_lazy(item) else []
             what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
@@ -107,13 +110,9 @@ class TraceProbe(Probe):
 
     def _check_output(self, event: HookEvent) -> None:
         if paths_of_outputs(event.output) is None and any(tree.leaves(event.output)):
-            self._refused[Skipped(event.fqn, "full backward hooks do not fire for such an output", "full_backward")] = (
-                None
-            )
+            self._refused[Skipped(event.fqn, "full backward hooks do not see such an output", "full_backward")] = None
 
     def _see(self, event: HookEvent) -> None:
-        if event.node is not None and event.node.ours:
-            return
         module = type(event.module).__name__ if event.module is not None else None
         row = _row(self._now(), event.kind, event.fqn, module, list(_tensors(event)))
         row |= {"call": event.call, "path": event.path, "name": event.name or None, **edited(event)}

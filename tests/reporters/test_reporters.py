@@ -42,6 +42,14 @@ REPORT = Report(
     (Skipped("drop", "never called in eval mode"), Skipped("drop2", "never called in eval mode")),
 )  # fmt: skip
 
+FIRINGS = Report(
+    "graph", "net.py:Net", tuple(Column(n, n) for n in ("fqn", "fired", "us", "kind", "id", "next")),
+    [Row({"node": "AddBackward0", "fqn": "stem", "fired": 1, "in_shape": [2, 3], "us": 1.5, "kind": "node", "id": 0,
+          "next": [None, 1], "type": None, "name": "AddBackward0"}, TensorStats(6, 0.5, 1.0, -1.0, 2.0, 3.5)),
+     Row({"node": "AccumulateGrad", "fqn": "stem.weight", "fired": 0, "in_shape": None, "us": None, "kind": "node",
+          "id": 1, "next": [], "type": None, "name": "AccumulateGrad"})],
+)  # fmt: skip
+
 VIEWS = {
     "table": ("table", View()),
     "table80": ("table", View(width=80, height=24)),
@@ -83,9 +91,10 @@ def test_colour_only_where_it_is_asked_for() -> None:
 @pytest.mark.parametrize("name", registry.names("reporters"))
 def test_every_reporter_takes_none_one_and_several(name: str) -> None:
     reporter = registry.load("reporters", name)()
-    for reports in ([], [REPORT], [REPORT, REPORT]):
+    report = FIRINGS if getattr(reporter, "needs", ()) else REPORT
+    for reports in ([], [report], [report, report]):
         assert isinstance(reporter.render(reports, View()), str)
-    assert reporter.suffixes
+    assert reporter.suffixes or name == "chrome"
 
 
 def test_machine_formats_hold_every_row_unrounded() -> None:

@@ -1,0 +1,154 @@
+// The innermost loops: sums over a run of floats or doubles, and runs of other layouts and types made into them.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace hookcli {
+
+// The compiler makes a version for each instruction set and the loader picks: no -march that another CPU cannot run.
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define HOOKCLI_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define HOOKCLI_CLONES
+#endif
+#ifdef __FLT16_MANT_DIG__
+using Half = _Float16;  // converted by one instruction where there is one
+#else
+using Half = at::Half;
+#endif
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Sums {
+  double n = 0, total = 0, squares = 0, zeros = 0, low = kInfinity, high = -kInfinity;
+
+  void add(const Sums& other) {
+    n += other.n;
+    total += other.total;
+    squares += other.squares;
+    zeros += other.zeros;
+    low = std::min(low, other.low);
+    high = std::max(high, other.high);
+  }
+};
+
+template <typename T>
+struct Lanes;
+template <>
+struct Lanes<float> {
+  typedef float Vector __attribute__((vector_size(64)));
+  typedef float Unaligned __attribute__((vector_size(64), aligned(4), may_alias));
+  typedef int32_t Mask __attribute__((vector_size(64)));
+};
+template <>
+struct Lanes<double> {
+  typedef double Vector __attribute__((vector_size(64)));
+  typedef double Unaligned __attribute__((vector_size(64), aligned(8), may_alias));
+  typedef int64_t Mask __attribute__((vector_size(64)));
+};
+
+// Each lane sums 16 elements, then at most 16 such sums, then doubles take over: an error of a few ulp, also where all
+// elements are equal and every addition rounds the same way.
+template <typename T, bool SHIFTED>
+inline __attribute__((always_inline)) void sum_lanes(const T* x, int64_t n, T origin, Sums& sums) {
+  using Vector = typename Lanes<T>::Vector;
+  using Unaligned = typename Lanes<T>::Unaligned;
+  constexpr int64_t WIDTH = 64 / sizeof(T), PAIR = 2 * WIDTH, GROUP = 16 * PAIR, BLOCK = 16 * GROUP;
+  const Vector zero = {};
+  Vector low0 = zero + static_cast<T>(kInfinity), low1 = low0, high0 = -low0, high1 = high0;
+  const int64_t whole = n - n % WIDTH;
+  for (int64_t block = 0; block < whole; block += BLOCK) {
+    const int64_t block_end = std::min(block + BLOCK, whole);
+    Vector total = zero, squares = zero;
+    typename Lanes<T>::Mask zeros0 = {}, zeros1 = {};
+    for (int64_t group = block; group < block_end; group += GROUP) {
+      const int64_t end = std::min(group + GROUP, block_end);
+      Vector total0 = zero, total1 = zero, squares0 = zero, squares1 = zero;
+      int64_t i = group;
+      for (; i + PAIR <= end; i += PAIR) {
+        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
+        const Vector b = *reinterpret_cast<const Unaligned*>(x + i + WIDTH);
+        const Vector c = SHIFTED ? a - origin : a, d = SHIFTED ? b - origin : b;
+        total0 += c;
+        total1 += d;
+        squares0 += c * c;
+        squares1 += d * d;
+        low0 = a < low0 ? a : low0;
+        low1 = b < low1 ? b : low1;
+        high0 = a > high0 ? a : high0;
+        high1 = b > high1 ? b : high1;
+        zeros0 += a == zero;
+        zeros1 += b == zero;
+      }
+      if (i < end) {
+        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
+        const Vector c = SHIFTED ? a - origin : a;
+        total0 += c;
+        squares0 += c * c;
+        low0 = a < low0 ? a : low0;
+        high0 = a > high0 ? a : high0;
+        zeros0 += a == zero;
+      }
+      total += total0 + total1;
+      squares += squares0 + squares1;
+    }
+    for (int64_t lane = 0; lane < WIDTH; ++lane) {
+      sums.total += total[lane];
+      sums.squares += squares[lane];
+      sums.zeros -= static_cast<double>(zeros0[lane] + zeros1[lane]);
+    }
+  }
+  for (int64_t lane = 0; lane < WIDTH && whole; ++lane) {
+    sums.low = std::min<double>(sums.low, std::min(low0[lane], low1[lane]));
+    sums.high = std::max<double>(sums.high, std::max(high0[lane], high1[lane]));
+  }
+  for (int64_t i = whole; i < n; ++i) {
+    const double value = x[i], from = SHIFTED ? value - origin : value;
+    sums.total += from;
+    sums.squares += from * from;
+    sums.zeros += value == 0;
+    sums.low = std::min(sums.low, value);
+    sums.high = std::max(sums.high, value);
+  }
+  sums.n += static_cast<double>(n);
+}
+
+HOOKCLI_CLONES inline void sum_floats(const float* x, int64_t n, Sums& sums) {
+  sum_lanes<float, false>(x, n, 0.0f, sums);
+}
+HOOKCLI_CLONES inline void sum_doubles(const double* x, int64_t n, double origin, Sums& sums) {
+  sum_lanes<double, true>(x, n, origin, sums);
+}
+
+template <typename S, typename T>
+inline __attribute__((always_inline)) void widen(const char* from, int64_t stride, int64_t n, T* to) {
+  if (stride == static_cast<int64_t>(sizeof(S))) {
+    const S* x = reinterpret_cast<const S*>(from);
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(x[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(*reinterpret_cast<const S*>(from + i * stride));
+  }
+}
+
+HOOKCLI_CLONES inline void widen_half(const char* from, int64_t stride, int64_t n, float* to) {
+  widen<Half>(from, stride, n, to);
+}
+HOOKCLI_CLONES inline void widen_half(const char* from, int64_t stride, int64_t n, double* to) {
+  widen<Half>(from, stride, n, to);
+}
+
+template <typename T>
+void widen(at::ScalarType type, const char* from, int64_t stride, int64_t n, T* to) {
+  switch (type) {
+    case at::kFloat: return widen<float>(from, stride, n, to);
+    case at::kHalf: return widen_half(from, stride, n, to);
+    case at::kBFloat16: return widen<at::BFloat16>(from, stride, n, to);
+    default: return widen<double>(from, stride, n, to);
+  }
+}
+
+} // namespace hookcli

@@ -1,0 +1,187 @@
+"""What hooks on autograd nodes saw: by Python, or by C++ without the GIL."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from hookcli.hooks import HookEvent, HookKind, HookSession, Made
+from hookcli.native import CaptureRecord, GradRecord, NodeRecord, Timeline
+from hookcli.report import TensorStats
+from hookcli.stats import Pending, Reducer, resolve
+from hookcli.tree import shape_of
+
+
+@dataclass(slots=True)
+class Seen:
+    """A node, and what its hooks saw, the last time that they did. `came` are autograd's grad_outputs."""
+
+    made: Made
+    number: int | None = None
+    order: int | None = None
+    fired: int = 0
+    us: float | None = None
+    shapes: Sequence[Sequence[Sequence[int]]] = ((), ())
+    dtype: str | None = None
+    came: Sequence[TensorStats] = ()
+    went: Sequence[TensorStats] = ()
+
+
+@dataclass(slots=True)
+class _Firing:
+    """What Python hooks note while they run. Times in nanoseconds."""
+
+    seen: Seen
+    began: int = 0
+    taken: list[list[Pending]] = field(default_factory=lambda: [[], []])
+
+
+class PythonHooks:
+    """Hooks in Python on each node. A tensor is reduced in the hook."""
+
+    def __init__(self, session: HookSession) -> None:
+        self._session = session
+        self._reduce = Reducer()
+        self._firings: dict[int, _Firing] = {}
+        self._counts: Counter[int] = Counter()
+        self._began: int | None = None
+        self._over: int | None = None
+        self._resolved: dict[int, Seen] | None = None
+        session.on(HookKind.NODE_PRE, self._before)
+        session.on(HookKind.NODE, self._after)
+        session.on(HookKind.ENGINE_CALLBACK, self._note_end)
+        session.before_backward(self._note_pass)
+
+    def _before(self, event: HookEvent) -> None:
+        assert event.node is not None
+        firing = self._firings.setdefault(event.node.id, _Firing(Seen(event.node)))
+        firing.seen.fired += 1
+        if firing.seen.number != self._session.passes:
+            firing.seen.number = self._session.passes
+            firing.seen.order = self._counts[self._session.passes]
+            self._counts[self._session.passes] += 1
+        self._began = self._began or time.perf_counter_ns()
+        self._take(firing, 0, event.grad_outputs)
+        firing.began = time.perf_counter_ns()
+
+    def _after(self, event: HookEvent) -> None:
+        now = time.perf_counter_ns()
+        assert event.node is not None
+        firing = self._firings[event.node.id]
+        firing.seen.us = (now - firing.began) / 1000
+        self._take(firing, 1, event.grad_inputs)
+
+    def _note_pass(self, roots: Sequence[Tensor]) -> None:
+        self._began = None  # a backward pass of the model's own may have run in its forward
+
+    def _note_end(self, event: HookEvent) -> None:
+        self._over = time.perf_counter_ns()
+
+    def _take(self, firing: _Firing, side: int, gradients: Sequence[Tensor | None]) -> None:
+        tensors = [g for g in gradients if g is not None]
+        shapes = [list(part) for part in firing.seen.shapes]
+        shapes[side] = [shape_of(g) for g in tensors]
+        firing.seen.shapes = shapes
+        firing.taken[side] = [self._reduce(g) for g in tensors]
+        if tensors:
+            firing.seen.dtype = str(tensors[0].dtype).removeprefix("torch.")
+
+    def seen(self) -> dict[int, Seen]:
+        """What was seen, by the ids of the nodes, with the statistics read back."""
+        if self._resolved is None:
+            pending = [p for firing in self._firings.values() for side in firing.taken for p in side]
+            measured = iter(resolve(pending))
+            for firing in self._firings.values():
+                firing.seen.came, firing.seen.went = ([next(measured) for _ in side] for side in firing.taken)
+            self._resolved = {key: firing.seen for key, firing in self._firings.items()}
+        return self._resolved
+
+    def captures(self) -> list[Seen]:
+        """Python has no hook on what torch.autograd.grad captures."""
+        return []
+
+    def totals(self) -> dict[str, Any]:
+        """How long the last pass took."""
+        return {"backward_us": (self._over - self._began) // 1000} if self._over and self._began else {}
+
+
+class NativeHooks:
+    """Hooks in C++ on each node, and on each parameter's tensor. A timeline for each pass."""
+
+    def __init__(self, session: HookSession) -> None:
+        self._session = session
+        self._passes: list[tuple[Timeline, list[Made]]] = []
+        session.on(HookKind.NODE_CREATION, lambda event: None)
+        session.before_backward(self._hook)
+
+    def _hook(self, roots: Sequence[Tensor]) -> None:
+        self._leaves = [fqn for fqn, p in self._session.model.named_parameters() if p.requires_grad]
+        parameters = dict(self._session.model.named_parameters())
+        if self._passes:  # a gradient accumulator lives on: the pass that is over must not see it fire again
+            self._passes[-1][0].detach()
+        timeline = Timeline(roots, [parameters[fqn] for fqn in self._leaves])
+        self._passes.append((self._session.enter_context(timeline), self._session.nodes.in_walk_order(roots)))
+
+    def seen(self) -> dict[int, Seen]:
+        """As in Python; a node of several passes has the last one's figures and the number of all its firings."""
+        seen: dict[int, Seen] = {}
+        for number, (timeline, made) in enumerate(self._passes):
+            for node, record in zip(made, timeline.nodes(), strict=True):
+                if record.fired and node.watched and not node.ours:
+                    before = seen[node.id].fired if node.id in seen else 0
+                    seen[node.id] = _seen(node, record, number, before)
+        counts: Counter[int] = Counter()
+        for one in sorted(seen.values(), key=lambda s: (s.number, s.order)):  # among those that were asked for
+            one.order = counts[one.number or 0]
+            counts[one.number or 0] += 1
+        return seen
+
+    def captures(self) -> list[Seen]:
+        """What torch.autograd.grad took, by the engine's own hook and by the tensor's beside it."""
+        return [seen for timeline, _ in self._passes for c in timeline.captures() for seen in self._capture(c)]
+
+    def _capture(self, record: CaptureRecord) -> list[Seen]:
+        fqn = self._leaves[record.leaf] if record.leaf is not None else ""
+        pair = {"capture hook (deprecated)": record.gradient}
+        pair |= {"tensor hook": record.tensor_hook.gradient} if record.tensor_hook else {}
+        return [_of_gradient(Made(-1, name, fqn), gradient) for name, gradient in pair.items()]
+
+    def totals(self) -> dict[str, Any]:
+        """How long the last pass took, and what else fired."""
+        if not self._passes:
+            return {}
+        timeline = self._passes[-1][0]
+        began = min((r.began_ns for r in timeline.nodes() if r.began_ns is not None), default=None)
+        totals: dict[str, Any] = {"tensor hooks": sum(leaf.fired for leaf in timeline.leaf_gradients())}
+        if captures := len(timeline.captures()):
+            totals["captures"] = captures
+        if began is not None and timeline.finished_ns is not None:
+            totals["backward_us"] = (timeline.finished_ns - began) // 1000
+        return totals
+
+
+def _seen(made: Made, record: NodeRecord, number: int, before: int) -> Seen:
+    sides = [[g for g in side if g is not None] for side in (record.grad_outputs, record.grad_inputs)]
+    took = record.ended_ns - record.began_ns if record.ended_ns is not None and record.began_ns is not None else None
+    return Seen(
+        made,
+        number,
+        record.order,
+        before + record.fired,
+        None if took is None else took / 1000,
+        [[list(g.shape) for g in side] for side in sides],
+        next((g.dtype for side in reversed(sides) for g in side), None),
+        *([g.stats for g in side if g.stats] for side in sides),
+    )
+
+
+def _of_gradient(made: Made, gradient: GradRecord | None) -> Seen:
+    if gradient is None:
+        return Seen(made, fired=1)
+    stats = [gradient.stats] if gradient.stats else []
+    return Seen(made, fired=1, shapes=([list(gradient.shape)], []), dtype=gradient.dtype, came=stats)

@@ -1,0 +1,77 @@
+"""Graph and trace when only a part of the model was asked for, and when a program runs its own step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support import Hand, Shared, untouched
+from torch import nn
+
+import hookcli
+from hookcli.native import build
+from hookcli.probes.graph import GraphProbe
+from hookcli.probes.trace import TraceProbe
+
+X = torch.tensor([[1.0, 2.0], [-1.0, 0.25]])
+NATIVE = [
+    False,
+    pytest.param(True, marks=pytest.mark.skipif(build.compiler() is None, reason="needs a C++ compiler")),
+]
+
+
+def nodes(report: hookcli.engine.Report) -> list[tuple[str, str, int]]:
+    return [(row["node"], row.fqn, row["fired"]) for row in report.rows]
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_the_selection_keeps_the_names_that_the_whole_graph_gives(native: bool) -> None:
+    model = Hand()
+    whole = hookcli.capture(model, X, [GraphProbe(native)])[0]
+    part = hookcli.capture(model, X, [GraphProbe(native)], select=lambda fqn, module: fqn == "relu")[0]
+    assert nodes(part) == [node for node in nodes(whole) if node[1] == "relu"] == [("ReluBackward0", "relu", 1)]
+    assert part.rows[0]["order"] == 0 and part.totals["nodes"] == 1
+    assert part.rows[0].stats == next(row for row in whole.rows if row.fqn == "relu").stats
+
+
+def test_a_parameter_is_selected_with_its_module_or_by_its_own_name() -> None:
+    by_module = hookcli.capture(Hand(), X, ["graph"], select=lambda fqn, module: fqn == "out")[0]
+    by_name = hookcli.capture(Hand(), X, ["graph"], select=lambda fqn, module: fqn == "out.weight")[0]
+    assert {row.fqn for row in by_module.rows} == {"out", "out.weight"}
+    assert nodes(by_name) == [("AccumulateGrad", "out.weight", 1)]
+
+
+def test_a_trace_of_one_module_has_its_events_alone() -> None:
+    model = Hand()
+    probe = TraceProbe()
+    with untouched(model, buffers=False):
+        report = hookcli.capture(model, X, [probe], select=lambda fqn, m: fqn == "first", optimizer="sgd")[0]
+    places = {row.fqn for row in report.rows if row["kind"] not in ("engine_callback",) and "optim" not in row["kind"]}
+    assert places == {"first", "first.weight", "first.bias"}
+    kept = [row for row in report.rows if row["kind"] == "saved_tensor_pack"]
+    assert [(row["shape"], row["kept"]) for row in kept] == [([2, 2], 16)]  # its input, 2x2 of float32
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_a_step_of_ones_own_is_followed_from_the_models_outputs(native: bool) -> None:
+    model = Hand()
+    with hookcli.watch(model, [GraphProbe(native)]) as seen:
+        model(X).pow(2).sum().backward()
+    report = seen.reports()[0]
+    model.zero_grad()
+    within = {"MmBackward0", "TBackward0", "AccumulateGrad", "ReluBackward0", "AddmmBackward0"}
+    assert {row["node"] for row in report.rows} == within and all(row["fired"] == 1 for row in report.rows)
+    assert [item.fqn for item in report.skipped] == ["(loss)"]
+    out = model(X)
+    grad = torch.autograd.grad(out.pow(2).sum(), out)[0]
+    first = report.rows[0]
+    assert first["in_shape"] == [2, 1] and first.stats.l2 == pytest.approx(grad.norm().item())
+
+
+def test_a_step_without_backward_or_without_grad_is_no_error() -> None:
+    model = Shared()
+    with hookcli.watch(model, ["graph", "trace"]) as seen:
+        with torch.no_grad():
+            model(torch.tensor([1, 2]))
+        frozen = nn.Linear(2, 2).requires_grad_(False)
+        frozen(X)
+    assert not any(row["fired"] for row in seen.reports()[0].rows)
