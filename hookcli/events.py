@@ -95,7 +95,8 @@ class Made:
     """An autograd node, without holding it: its name, the call that made it, and the nodes that it hands on to.
 
     `id` numbers the nodes in the order in which they were found, `next` holds the ids of those that get its gradients
-    (None where one goes nowhere). `ours` marks nodes that hooks added to the graph.
+    (None where one goes nowhere). `ours` marks nodes that hooks added to the graph, `again` those of a recomputation by
+    activation checkpointing.
     """
 
     id: int
@@ -104,6 +105,7 @@ class Made:
     call: int = 0
     ours: bool = False
     watched: bool = True
+    again: bool = False
     hooked: bool = False
     next: list[int | None] = field(default_factory=list)
 

@@ -72,9 +72,11 @@ def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None)
     """The columns without those that do not fit, the most dispensable ones first."""
     if width is None:
         return list(columns)
-    room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in _DISPENSABLE)
+    # A column of words may be called as a kind of hook is.
+    dispensable = {c.name for c in columns if c.name in _DISPENSABLE and (c.name not in _COUNTS or c.unit == "firings")}
+    room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in dispensable)
     dropped = set()
-    for name in sorted(widths.keys() & set(_DISPENSABLE), key=_DISPENSABLE.index, reverse=True):
+    for name in sorted(dispensable, key=_DISPENSABLE.index, reverse=True):
         if widths[name] + 2 <= room:
             room -= widths[name] + 2
         else:

@@ -19,7 +19,8 @@ def preserved(model: nn.Module, inputs: Any, *, backward: bool, step: bool = Fal
     tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
     devices = {t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}
     buffers = [(m, dict(m._buffers), _values(m)) for m in model.modules()]
-    parameters = [(p, p.detach().clone()) for p in model.parameters() if p.requires_grad] if step else []
+    stepped = [p for p in model.parameters() if p.requires_grad and not is_lazy(p)] if step else []
+    parameters = [(p, p.detach().clone()) for p in stepped]
     grads = [(p, p.grad) for p in model.parameters()] if backward else []
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([]))

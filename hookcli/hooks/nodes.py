@@ -1,8 +1,9 @@
 """Hooks on autograd nodes, and which module's forward made each node.
 
-Where PyTorch tells of every new node (`torch.autograd.graph.node_creation_hook`, 2.15), that is exact. Before, a module
-that returns claims the nodes between its outputs and what was claimed earlier; nodes that no module's output leads to
-are then not seen. What is known of a node stands in its `metadata`: no node is held, nor any tensor that it saved.
+Where PyTorch tells of every new node (`torch.autograd.graph.node_creation_hook`, 2.15), that is exact, and a backward
+pass that the model runs itself is seen too. Before, a module that returns claims the nodes between its outputs and what
+was claimed earlier; nodes that no module's output leads to are then not seen. What is known of a node stands in its
+`metadata`: no node is held, nor any tensor that it saved.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 OUTSIDE = "(loss)"
 """Where nodes come from that no module made."""
+LEAF = "(leaf)"
+"""Where gradients end that no parameter of the model gets: an input, or a tensor that the model makes as it runs."""
 
 
 class NodeHooks(Family):
@@ -44,7 +47,9 @@ class NodeHooks(Family):
         self._key = object()
         self._started = False
         self._ours = False
+        self._numbers: set[int] = set()
         self._kept: dict[Node, None] = {}
+        self._noted: list[dict[Any, Any]] = []
         self._names: dict[int, str] = {}
         self._asked: set[str] | None = None
 
@@ -65,10 +70,13 @@ class NodeHooks(Family):
     @contextmanager
     def _marking(self) -> Iterator[None]:
         self._ours = True
+        first = _next_number()
         try:
             yield
         finally:
             self._ours = False
+            if not self.exact:  # known by their numbers once a module claims them
+                self._numbers |= {*range(first, _next_number())}
 
     def ours(self) -> AbstractContextManager[None]:
         """While it lasts, new nodes are the hooks' own."""
@@ -79,25 +87,40 @@ class NodeHooks(Family):
         if not self._started or self.exact:
             return
         ends = [x.grad_fn for _, x in tree.leaves(value) if x.grad_fn is not None]
-        for node in walk(ends, lambda node: self._key not in _notes(node)):
-            self._note(node, call)
+        found = list(walk(ends, lambda node: self._key not in _notes(node)))
+        for node, made in [(node, self._note(node, call)) for node in found]:
+            self._hook(node, made)
+
+    def following(self, made: Made) -> list[int | None]:
+        """The ids of the nodes that get its gradients, past nodes that hooks added."""
+        found: list[int | None] = []
+        for after in made.next:
+            ours = after is not None and self.made[after].ours
+            found += self.following(self.made[after]) if after is not None and ours else [after]
+        return found
 
     def _created(self, node: Node) -> None:
-        self._note(node)
+        made = self._made(node)
+        if not self._ours:
+            self._emit(HookKind.NODE_CREATION, made)
+        if not (self.session.follow and made.fqn == OUTSIDE):  # beyond the model's outputs
+            self._hook(node, made)
 
     def _note(self, node: Node, call: Call | None = None) -> Made:
         call = call or self.session.running()
         variable = getattr(node, "variable", None)
         fqn = call.site.fqn if call else OUTSIDE
         if variable is not None:
-            fqn = self._names.get(id(variable), "")
+            fqn = self._names.get(id(variable), LEAF)
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
-        ours = passes or (self._ours and variable is None)
-        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn))
-        _notes(node)[self._key] = made
+        ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
+        again = call is not None and call.again
+        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
+        notes = _notes(node)
+        notes[self._key] = made
+        self._noted.append(notes)
         self.made.append(made)
-        self._emit(HookKind.NODE_CREATION, made)
         return made
 
     def _watches(self, fqn: str) -> bool:
@@ -116,12 +139,7 @@ class NodeHooks(Family):
                     # Hooks on a gradient accumulator vanish with it, unless someone holds it.
                     self._kept[gradient_accumulator(parameter)] = None
         for node in walk([*ends, *self._kept]):
-            made = self._made(node)
-            made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
-            if not made.hooked and self.session.wants(HookKind.NODE_PRE, HookKind.NODE):
-                made.hooked = True
-                self.session.stack.enter_context(node.register_prehook(partial(self._pre, made)))
-                self.session.stack.enter_context(node.register_hook(partial(self._post, made)))
+            self._hook(node, self._made(node))
         if self.session.wants(HookKind.ENGINE_CALLBACK):
             self._queue_callback(ends[0])
 
@@ -131,6 +149,13 @@ class NodeHooks(Family):
 
     def _made(self, node: Node) -> Made:
         return _notes(node).get(self._key) or self._note(node)
+
+    def _hook(self, node: Node, made: Made) -> None:
+        made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
+        if not made.hooked and self.session.wants(HookKind.NODE_PRE, HookKind.NODE):
+            made.hooked = True
+            self.session.stack.enter_context(node.register_prehook(partial(self._pre, made)))
+            self.session.stack.enter_context(node.register_hook(partial(self._post, made)))
 
     def _queue_callback(self, first: Node) -> None:
         queued = False
@@ -150,7 +175,7 @@ class NodeHooks(Family):
         self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
 
     def _emit(self, kind: HookKind, made: Made | None, **shown: Any) -> None:
-        if not self.session.wants(kind) or (made and not made.watched):
+        if not self.session.wants(kind) or (made and (made.ours or not made.watched)):
             return
         where: dict[str, Any] = (
             {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}
@@ -158,13 +183,19 @@ class NodeHooks(Family):
         self.session.emit(HookEvent(kind, index=self.session.arrive(), **where, **shown))
 
     def _forget(self) -> None:
-        for node in self._kept:
-            _notes(node).pop(self._key, None)
+        for notes in self._noted:
+            notes.pop(self._key, None)
+        self._noted.clear()
         self._kept.clear()
 
 
 def _ends(roots: Iterable[Tensor]) -> list[Node]:
     return [root.grad_fn or gradient_accumulator(root) for root in roots]
+
+
+def _next_number() -> int:
+    """What autograd will number the next node with."""
+    return torch._C._autograd._get_sequence_nr()
 
 
 def _notes(node: Node) -> dict[Any, Any]:

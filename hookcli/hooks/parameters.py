@@ -27,6 +27,7 @@ class ParameterHooks(Family):
         self.watched: dict[str, nn.Parameter] = {}
         self.hooked: set[str] = set()
         self._edited: dict[str, str] = {}
+        self._grouped = False
 
     def want(self, kind: HookKind) -> None:
         if not self.watched:
@@ -34,7 +35,8 @@ class ParameterHooks(Family):
         if self.session.wants(kind):
             return
         if kind is HookKind.MULTI_GRAD:
-            self._hook_groups()
+            # Not before: such a hook on leaves raises where the model's forward calls autograd.grad.
+            self.session.before_backward(lambda roots: self._hook_groups())
             return
         for fqn in filter(self.hooked.__contains__, self.watched):
             # The closure must not hold the parameter: it would outlive even the garbage collector.
@@ -64,6 +66,9 @@ class ParameterHooks(Family):
 
     def _hook_groups(self) -> None:
         """The parameters of each module, and of the whole model."""
+        if self._grouped:
+            return
+        self._grouped = True
         whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
         groups = {"": whole} if self.session.select is None else {}
         for fqn, module in self.session.model.named_modules():

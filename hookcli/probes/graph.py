@@ -60,10 +60,34 @@ class GraphProbe(Probe):
         seen = self._hooks.seen()
         never = [made for made in self.session.nodes.made if made.id not in seen and self._counts(made)]
         return [
-            *map(_row, sorted(seen.values(), key=lambda s: (s.number or 0, s.order or 0))),
-            *map(_row, self._hooks.captures()),
-            *(_row(Seen(made)) for made in never),
+            *map(self._row, sorted(seen.values(), key=lambda s: (s.number or 0, s.order or 0))),
+            *map(self._row, self._hooks.captures()),
+            *(self._row(Seen(made)) for made in never),
         ]
+
+    def _row(self, seen: Seen) -> Row:
+        placed = seen.made.id >= 0
+        never = "never fired: recomputed" if seen.made.again else "never fired"
+        note = never if not seen.fired else f"fired {seen.fired} times" if seen.fired > 1 else None
+        out = TensorStats.merge(seen.went) if seen.went else None
+        values = {
+            "order": seen.order,
+            "node": seen.made.name,
+            "fqn": seen.made.fqn,
+            "call": seen.made.call,
+            "pass": seen.number,
+            "fired": seen.fired,
+            "in_shape": _shape(seen.shapes[0]),
+            "out_shape": _shape(seen.shapes[1]),
+            "dtype": seen.dtype,
+            **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
+            "us": seen.us,
+            "id": seen.made.id if placed else None,
+            "next": self.session.nodes.following(seen.made) if placed else [],
+            **({"note": note} if note else {}),
+        }
+        nothing = TensorStats(mean=math.nan) if seen.fired else None
+        return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)
 
     def totals(self) -> Mapping[str, Any]:
         seen = self._hooks.seen()
@@ -83,30 +107,6 @@ class GraphProbe(Probe):
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
         unseen = [Skipped("", "nodes that no module's output leads to are not seen: torch 2.15 tells of them")]
         return (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)
-
-
-def _row(seen: Seen) -> Row:
-    placed = seen.made.id >= 0
-    note = "never fired" if not seen.fired else f"fired {seen.fired} times" if seen.fired > 1 else None
-    out = TensorStats.merge(seen.went) if seen.went else None
-    values = {
-        "order": seen.order,
-        "node": seen.made.name,
-        "fqn": seen.made.fqn,
-        "call": seen.made.call,
-        "pass": seen.number,
-        "fired": seen.fired,
-        "in_shape": _shape(seen.shapes[0]),
-        "out_shape": _shape(seen.shapes[1]),
-        "dtype": seen.dtype,
-        **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
-        "us": seen.us,
-        "id": seen.made.id if placed else None,
-        "next": seen.made.next if placed else [],
-        **({"note": note} if note else {}),
-    }
-    nothing = TensorStats(mean=math.nan) if seen.fired else None
-    return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)
 
 
 def _shape(shapes: Sequence[Sequence[int]]) -> Any:

@@ -55,6 +55,7 @@ class PythonHooks:
         session.on(HookKind.NODE_PRE, self._before)
         session.on(HookKind.NODE, self._after)
         session.on(HookKind.ENGINE_CALLBACK, self._note_end)
+        session.before_backward(self._note_pass)
 
     def _before(self, event: HookEvent) -> None:
         assert event.node is not None
@@ -64,8 +65,7 @@ class PythonHooks:
             firing.seen.number = self._session.passes
             firing.seen.order = self._counts[self._session.passes]
             self._counts[self._session.passes] += 1
-            if firing.seen.order == 0:
-                self._began = time.perf_counter_ns()
+        self._began = self._began or time.perf_counter_ns()
         self._take(firing, 0, event.grad_outputs)
         firing.began = time.perf_counter_ns()
 
@@ -75,6 +75,9 @@ class PythonHooks:
         firing = self._firings[event.node.id]
         firing.seen.us = (now - firing.began) / 1000
         self._take(firing, 1, event.grad_inputs)
+
+    def _note_pass(self, roots: Sequence[Tensor]) -> None:
+        self._began = None  # a backward pass of the model's own may have run in its forward
 
     def _note_end(self, event: HookEvent) -> None:
         self._over = time.perf_counter_ns()
@@ -128,7 +131,8 @@ class NativeHooks:
         """As in Python; a node of several passes has the last one's figures and the number of all its firings."""
         seen: dict[int, Seen] = {}
         for number, (timeline, made) in enumerate(self._passes):
-            records = [(node, r) for node, r in zip(made, timeline.nodes(), strict=True) if r.fired and node.watched]
+            pairs = zip(made, timeline.nodes(), strict=True)
+            records = [(node, r) for node, r in pairs if r.fired and node.watched and not node.ours]
             records.sort(key=lambda pair: pair[1].order or 0)
             for order, (node, record) in enumerate(records):
                 before = seen[node.id].fired if node.id in seen else 0

@@ -9,15 +9,16 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 
 from hookcli import tree
 from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
+from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION
 from hookcli.probes.base import Probe, edited, never_called
+from hookcli.probes.memory import Memory
 from hookcli.report import Column, Row, Skipped
 
 _KEPT = Column("kept", "Kept", "bytes")
@@ -57,17 +58,18 @@ class TraceProbe(Probe):
         self.grouping = "disjoint" if summary else "events"
         counts = [Column(kind, _title(kind), "firings") for kind in self.kinds]
         self.columns = (Column("fqn", "Layer"), Column("type", "Type"), *counts, _KEPT) if summary else _COLUMNS
-        self._refused: list[Skipped] = []
+        self._refused: dict[Skipped, None] = {}
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
-        self._memory = _Memory([])
+        self._memory = Memory([])
         self._started = 0
 
     def instead(self, error: Exception) -> Probe | None:
         if self.insist or not refuses_full_backward(error.__cause__):
             return None
         other = TraceProbe([kind for kind in self.kinds if kind not in FULL_BACKWARD], summary=self.summary)
-        other._refused = [Skipped("", f"full backward hooks: {str(error).partition(chr(10))[0]}")]
+        reason = str(error).partition("\n")[0].partition(";")[0]
+        other._refused = dict.fromkeys(Skipped("", reason, kind) for kind in FULL_BACKWARD if kind in self.kinds)
         return other
 
     # The building of the model.
@@ -89,7 +91,7 @@ class TraceProbe(Probe):
             if self.session.select and not {id(owner), id(item)} & asked:
                 continue
             fqn = f"{fqns.get(id(owner), '(not in the model)')}.{name}".lstrip(".")
-            tensors = [item] if isinstance(item, Tensor) else []
+            tensors = [item] if isinstance(item, Tensor) and not is_lazy(item) else []
             what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
             self._rows.append(_row(at, kind, fqn, type(owner).__name__, tensors) | {"name": what})
         self._built.clear()
@@ -99,14 +101,18 @@ class TraceProbe(Probe):
     def attach(self, session: HookSession) -> None:
         self.session = session
         self._name_built(session.model)
-        self._memory = _Memory([*session.model.parameters(), *session.model.buffers()])
+        self._memory = Memory([*session.model.parameters(), *session.model.buffers()])
         for kind in self.kinds:
             if kind not in REGISTRATION:
                 session.on(kind, self._see)
+        if set(self.kinds) & set(FULL_BACKWARD):
+            session.forward(self._check_output)
+
+    def _check_output(self, event: HookEvent) -> None:
+        if paths_of_outputs(event.output) is None and any(tree.leaves(event.output)):
+            self._refused[Skipped(event.fqn, "full backward hooks do not see such an output", "full_backward")] = None
 
     def _see(self, event: HookEvent) -> None:
-        if event.node is not None and event.node.ours:
-            return
         module = type(event.module).__name__ if event.module is not None else None
         row = _row(self._now(), event.kind, event.fqn, module, list(_tensors(event)))
         row |= {"call": event.call, "path": event.path, "name": event.name or None, **edited(event)}
@@ -150,8 +156,14 @@ class TraceProbe(Probe):
 
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
-        silent = [Skipped("", f"{kind}: never fired") for kind in self.kinds if kind not in fired]
+        silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
         return [*self._refused, *silent, *never_called(self.session)]
+
+
+def _why_silent(kind: HookKind, session: HookSession) -> str:
+    if kind is HookKind.NODE_CREATION and not session.nodes.exact:
+        return "PyTorch has this hook since 2.15"
+    return "never fired"
 
 
 def _title(kind: str) -> str:
@@ -178,32 +190,6 @@ _SHORT = {
     "output": "out",
     "input": "in",
 }
-
-
-class _Memory:
-    """What memory is kept for backward, each storage once."""
-
-    def __init__(self, held: Sequence[Tensor]) -> None:
-        self._held = {_storage(tensor) for tensor in held} - {None}
-        self._kept: dict[int, StorageWeakRef] = {}
-
-    def keep(self, tensor: Tensor) -> int:
-        """How many bytes keeping this tensor adds: those of its whole storage, or none."""
-        key = _storage(tensor)
-        if key is None:
-            return tensor.numel() * tensor.element_size()
-        known = self._kept.get(key)
-        if key in self._held or (known is not None and not known.expired()):
-            return 0
-        storage = tensor.untyped_storage()
-        self._kept[key] = StorageWeakRef(storage)
-        return storage.nbytes()
-
-
-def _storage(tensor: Tensor) -> int | None:
-    """Which memory a tensor lies in; None where it is not one stretch (sparse, nested)."""
-    plain = tensor.layout is torch.strided and not tensor.is_nested and type(tensor) in (Tensor, nn.Parameter)
-    return tensor.untyped_storage()._cdata if plain else None
 
 
 def _tensors(event: HookEvent) -> Iterator[Tensor | None]:

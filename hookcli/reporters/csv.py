@@ -27,11 +27,11 @@ class CsvReporter:
         several = len(reports) > 1
         writer.writerow([*(["probe"] if several else []), *names])
         for probe, row in rows:
-            writer.writerow([*([probe] if several else []), *(_plain(row.get(name)) for name in names)])
+            writer.writerow([*([probe] if several else []), *(_plain(name, row.get(name)) for name in names)])
         return text.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return shape(value)
+        return shape(value) if name.endswith("shape") else " ".join("-" if v is None else str(v) for v in value)
     return "" if value is None else strict(value)

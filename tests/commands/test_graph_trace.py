@@ -1,0 +1,282 @@
+"""`hookcli graph` and `hookcli trace` as a user runs them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import hooks_on
+from torch import nn
+from torch.autograd import graph
+
+Cli = Callable[..., Any]
+
+NET = ("net.py:Net", "--input", "2x3x4x4")
+OWN = """
+import torch
+from torch import nn
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 2)
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+class Frozen(Plain):
+    def __init__(self):
+        super().__init__()
+        self.requires_grad_(False)
+
+class Frees(Plain):
+    def forward(self, x):
+        y = super().forward(x)
+        y.sum().backward()
+        return y
+
+class HookFails(Plain):
+    def __init__(self, when="forward"):
+        super().__init__()
+        def fail(*seen):
+            raise ValueError("a hook of theirs")
+        if when == "forward":
+            self.second.register_forward_hook(fail)
+        else:
+            self.first.weight.register_hook(fail)
+
+class Encoder(nn.TransformerEncoder):
+    def __init__(self):
+        super().__init__(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1, enable_nested_tensor=False)
+
+class Outputs(Plain):
+    def forward(self, x):
+        y = super().forward(x)
+        return {"out": y, "aux": y * 2}
+
+criterion = nn.MSELoss()
+
+def mse(output):
+    return criterion(output, torch.zeros_like(output))
+"""
+
+
+@pytest.fixture
+def own(net: Path) -> Path:
+    (net / "own.py").write_text(OWN)
+    return net
+
+
+def read(ran: Any) -> dict[str, Any]:
+    assert ran.code == 0, ran.err
+    report: dict[str, Any] = json.loads(ran.out)["reports"][0]
+    return report
+
+
+def global_hooks() -> dict[str, int]:
+    return {name: count for name, count in hooks_on(nn.Module()).items() if name.startswith("_global_")}
+
+
+# graph
+
+
+def test_graph_in_every_format_of_people(cli: Cli, own: Path) -> None:
+    ran = cli("graph", "own.py:Plain", "-i", "3x4")
+    assert ran.code == 0 and ran.err == ""
+    assert "AddmmBackward0" in ran.out and "first.weight" in ran.out and "10 nodes · 10 fired · backward" in ran.out
+    assert "ReluBackward0" in cli("graph", "own.py:Plain", "-i", "3x4", "--format", "markdown").out
+    rows = list(csv.DictReader(cli("graph", "own.py:Plain", "-i", "3x4", "--format", "csv").out.splitlines()))
+    assert list(rows[0])[:4] == ["order", "node", "fqn", "call"] and {"out_l2", "us"} <= rows[0].keys()
+    ids = {row["node"] + row["fqn"]: row["id"] for row in rows}
+    relu, bias, turned = (ids[key] for key in ("ReluBackward0", "AccumulateGradsecond.bias", "TBackward0second"))
+    assert {row["next"] for row in rows if row["fqn"] == "second" and "Addmm" in row["node"]} == {
+        f"{bias} {relu} {turned}"
+    }
+    assert [row["next"].split()[1] for row in rows if row["fqn"] == "first" and "Addmm" in row["node"]] == ["-"]
+
+
+def test_graph_by_grad(cli: Cli, own: Path) -> None:
+    report = read(cli("graph", "own.py:Plain", "-i", "3x4", "--call", "grad", "--format", "json"))
+    assert {r["fqn"] for r in report["rows"] if r["node"] == "AccumulateGrad" and not r["fired"]} == {
+        "first.weight", "first.bias", "second.weight", "second.bias",
+    }  # fmt: skip
+    assert report["meta"]["call"] == "torch.autograd.grad" and report["totals"]["never fired"] == 4
+
+
+def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
+    """A column of the summary of `trace` is called as this one is."""
+    from hookcli import layout
+    from hookcli.fold import View
+    from hookcli.probes.graph import GraphProbe
+    from hookcli.report import Report, Row
+
+    columns = GraphProbe.columns
+    row = Row({column.name: 1 for column in columns} | {"node": "AddmmBackward0", "fqn": "first"})
+    shown = layout.fitted(columns, {column.name: 8 for column in columns}, 40)
+    assert [column.name for column in shown][:2] == ["node", "fqn"]
+    assert layout.visible(Report("graph", "x", columns, (row,)), View())
+
+
+MISTAKES: dict[tuple[str, ...], str] = {
+    ("graph", "own.py:Plain", "-i", "3x4", "--call", "grads"): "unknown --call 'grads': did you mean grad?",
+    ("graph", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
+    ("graph", "own.py:Frees", "-i", "3x4"): "the run failed: the graph was freed by an earlier backward",
+    ("graph", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
+    ("graph", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "the run failed: ValueError: a hook of",
+    ("graph", "own.py:Plain", "-i", "3x4", "--format", "chrome"): "shows what `hookcli trace` sees",
+    ("graph", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64"): "no gradients",
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forwrd"): "unknown --kinds 'forwrd': did you mean forward",
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward,nod"): "unknown --kinds 'nod': did you mean node",
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", ","): "--kinds: name at least one",
+    ("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adam"): "unknown --optimizer 'adam': did you mean adamw?",
+    ("trace", "own.py:Plain", "-i", "3x4", "--global", "--summary"): "--global and --summary",
+    ("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "chrome"): "event by event",
+    ("trace", "own.py:Plain", "-i", "3x4", "--format", "dot"): "draws what `hookcli graph` sees",
+    ("trace", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
+    ("trace", "own.py:Frees", "-i", "3x4"): "the graph was freed by an earlier backward",
+    ("trace", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
+    ("trace", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "the run failed: ValueError: a hook of",
+    ("trace", *NET, "--kinds", "full_backward"): "PyTorch refuses that",
+    ("trace", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64", "--kinds", "node"): "no gradients",
+}
+
+
+@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
+def test_mistakes_get_a_clear_line(cli: Cli, own: Path, argv: tuple[str, ...]) -> None:
+    before = global_hooks()
+    ran = cli(*argv)
+    lines = ran.err.splitlines()
+    assert ran.code == 2 and lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0]
+    assert len(lines) <= 2 and "Traceback" not in ran.err
+    assert global_hooks() == before
+
+
+# trace
+
+
+def test_what_forward_showed_is_printed_where_there_are_no_gradients(cli: Cli, own: Path) -> None:
+    ran = cli("trace", "own.py:Frozen", "-i", "3x4", "--depth", "all")
+    assert ran.code == 2 and len(ran.err.splitlines()) == 1
+    assert "parameter_registration" in ran.out and "first.weight" in ran.out
+    assert ran.out.count("forward_pre") == 3 and "incomplete: the run failed" in ran.out
+
+
+def test_a_freed_graph_shows_what_came_before(cli: Cli, own: Path) -> None:
+    ran = cli("trace", "own.py:Frees", "-i", "3x4", "--kinds", "node*,forward")
+    assert ran.code == 2 and "AddmmBackward0" in ran.out and "incomplete" in ran.out
+
+
+def test_trace_of_all_kinds_builds_runs_steps_and_saves(cli: Cli, own: Path) -> None:
+    report = read(cli("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adamw", "--format", "json"))
+    kinds = [row["kind"] for row in report["rows"]]
+    order = (
+        *("parameter_registration", "forward_pre", "forward", "full_backward_pre", "optimizer_step_pre"),
+        *("optimizer_step_post", "state_dict_pre", "load_state_dict_pre", "optimizer_load_state_dict_post"),
+    )
+    assert [kinds.index(kind) for kind in order] == sorted(kinds.index(kind) for kind in order)
+    assert {row["name"] for row in report["rows"] if row["kind"] == "optimizer_step_pre"} == {"AdamW"}
+    assert [item["path"] for item in report["skipped"]] == ["buffer_registration"]
+    assert [row["index"] for row in report["rows"]] == list(range(len(kinds)))
+
+
+def test_globs_choose_kinds_and_the_rest_does_not_fire(cli: Cli, own: Path) -> None:
+    report = read(cli("trace", "own.py:Plain", "-i", "3x4", "--kinds", "*_pre, node", "--format", "json"))
+    found = {row["kind"] for row in report["rows"]}
+    assert found == {
+        "forward_pre", "node_pre", "node", "full_backward_pre", "optimizer_step_pre", "state_dict_pre",
+        "load_state_dict_pre", "optimizer_state_dict_pre", "optimizer_load_state_dict_pre",
+    }  # fmt: skip
+
+
+def test_forward_kinds_alone_run_no_backward(cli: Cli, own: Path) -> None:
+    ran = cli("trace", "own.py:Frozen", "-i", "3x4", "--kinds", "forward*,module_registration")
+    assert ran.code == 0 and "loss" not in ran.out
+
+
+def test_summary_counts_as_the_trace_does(cli: Cli, own: Path) -> None:
+    rows = read(cli("trace", "own.py:Plain", "-i", "3x4", "--format", "json"))["rows"]
+    summary = {
+        r["fqn"]: r for r in read(cli("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "json"))["rows"]
+    }
+    parameters = {f"{layer}.{name}": layer for layer in ("first", "second") for name in ("weight", "bias")}
+    for kind in {row["kind"] for row in rows}:
+        for fqn in summary:
+            of = [r for r in rows if r["kind"] == kind and parameters.get(r["fqn"], r["fqn"]) == fqn]
+            assert summary[fqn][kind] == len(of), (kind, fqn)
+    assert {r["fqn"] for r in rows} - set(parameters) == set(summary)
+    assert [*summary][:3] == ["", "first", "second"] and summary["first"]["type"] == "Linear"
+    assert sum(row["kept"] or 0 for row in rows) == sum(row["kept"] for row in summary.values()) == 3 * 4 * 4 * 2
+
+
+def test_global_hooks_see_what_local_ones_do_not(cli: Cli, own: Path) -> None:
+    before = global_hooks()
+    argv = ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward*", "--loss", "own.py:mse")
+    report = read(cli(*argv, "--kinds", "forward*,node", "--global", "--format", "json"))
+    noted = {(row["kind"], row["fqn"]): row["note"] for row in report["rows"] if row.get("note")}
+    assert noted == {
+        ("forward_pre", "(outside) MSELoss"): "globally only", ("forward", "(outside) MSELoss"): "globally only",
+    }  # fmt: skip
+    assert report["totals"]["order"] == "2 differ from local hooks"
+    assert global_hooks() == before
+    same = read(cli("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward*", "--global", "--format", "json"))
+    assert same["totals"]["order"] == "same order as local hooks" and len(same["rows"]) == 6
+
+
+def test_global_hooks_on_an_encoder_layer_in_eval_mode(cli: Cli, own: Path) -> None:
+    """PyTorch's fused path is taken with global hooks, and by hookcli's local ones."""
+    argv = ("trace", "own.py:Encoder", "-i", "2x3x8", "--eval", "--kinds", "forward", "--format", "json")
+    for extra in ((), ("--global",)):
+        report = read(cli(*argv, *extra))
+        assert [row["fqn"] for row in report["rows"]] == ["layers.0", ""]
+        assert "layers.0.linear1" in {item["fqn"] for item in report["skipped"]}
+
+
+def test_a_refused_full_backward_hook_is_left_out_and_told(cli: Cli, net: Path) -> None:
+    ran = cli("trace", *NET)
+    assert ran.code == 0 and ran.err == ""
+    assert "full_backward_pre" in ran.out and "PyTorch refuses that" in ran.out
+    report = read(cli("trace", *NET, "--format", "json"))
+    assert {"full_backward", "full_backward_pre"}.isdisjoint(row["kind"] for row in report["rows"])
+    reasons = {item["path"]: item["reason"] for item in report["skipped"]}
+    assert "act (ReLU)" in reasons["full_backward"] and "act (ReLU)" in reasons["full_backward_pre"]
+    assert ("node", "act") in {(row["kind"], row["fqn"]) for row in report["rows"]}
+
+
+def test_chosen_kinds_without_full_backward_need_no_second_run(cli: Cli, net: Path) -> None:
+    report = read(cli("trace", *NET, "--kinds", "forward,post_accumulate_grad", "--format", "json"))
+    assert [row["fqn"] for row in report["rows"] if row["kind"] == "post_accumulate_grad"] == [
+        "fc.bias", "fc.weight", "conv.weight", "conv.bias",
+    ]  # fmt: skip
+
+
+def test_a_table_tells_how_much_it_leaves_out(cli: Cli, own: Path) -> None:
+    ran = cli("trace", "own.py:Plain", "-i", "3x4")
+    total = len(read(cli("trace", "own.py:Plain", "-i", "3x4", "--format", "json"))["rows"])
+    assert f"of {total} rows are deeper than 1, left out: --depth all shows each" in ran.out
+
+
+def test_before_torch_2_15(cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(graph, "node_creation_hook", raising=False)
+    assert "torch 2.15 tells of them" in cli("graph", "own.py:Plain", "-i", "3x4").out
+    ran = cli("trace", "own.py:Plain", "-i", "3x4", "--kinds", "node_creation,node")
+    assert ran.code == 0 and "PyTorch has this hook since 2.15" in ran.out
+
+
+DETECTOR = (
+    "ssdlite320_mobilenet_v3_large",
+    "-i",
+    "3x64x64",
+    "--kinds",
+    "forward,post_accumulate_grad,saved_tensor_pack",
+)
+
+
+def test_a_detector_with_targets(cli: Cli) -> None:
+    report = read(cli("trace", *DETECTOR, "--arg", "weights_backbone=null", "--format", "json"))
+    assert report["totals"]["kept_bytes"] > 0 and not torch.is_inference_mode_enabled()
+    assert {"post_accumulate_grad", "saved_tensor_pack"} <= {row["kind"] for row in report["rows"]}

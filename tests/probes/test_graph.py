@@ -1,0 +1,312 @@
+"""The graph probe against node hooks that the test registers itself, and graphs that it walks itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support import Hand, Shared, assert_stats, float64_stats, untouched
+from torch import Tensor, nn
+from torch.autograd import graph
+from torch.utils.checkpoint import checkpoint
+
+import hookcli
+from hookcli.fold import fold
+from hookcli.report import STATS_KEYS, Report, Row, TensorStats
+
+X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
+exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
+
+
+@pytest.fixture(params=["created", "claimed"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "claimed":
+        monkeypatch.delattr(graph, "node_creation_hook", raising=False)
+    return str(request.param)
+
+
+def taken(model: nn.Module, inputs: Any, **options: Any) -> Report:
+    (report,) = hookcli.capture(model, inputs, ["graph"], **options)
+    return report
+
+
+def out_stats(row: Row) -> TensorStats:
+    return TensorStats(**{key: row[f"out_{key}"] for key in STATS_KEYS})
+
+
+def test_the_nodes_of_two_layers_by_hand(way: str) -> None:
+    """Hand: first (Linear with bias), relu, out (Linear without); the loss is the sum.
+
+    The engine runs what was made last first, and adds to `.grad` as soon as it can.
+    """
+    model = Hand()
+    with untouched(model):
+        report = taken(model, X)
+    assert [(r["order"], r["node"], r.fqn) for r in report.rows] == [
+        (0, "SumBackward0", "(loss)"), (1, "MmBackward0", "out"), (2, "TBackward0", "out"),
+        (3, "AccumulateGrad", "out.weight"), (4, "ReluBackward0", "relu"), (5, "AddmmBackward0", "first"),
+        (6, "AccumulateGrad", "first.bias"), (7, "TBackward0", "first"), (8, "AccumulateGrad", "first.weight"),
+    ]  # fmt: skip
+    rows = {(r["node"], r.fqn): r for r in report.rows}
+    # relu(2x - 1) is [[1, 3], [5, 0]]; the gradient of the sum of 3 times it is 3, and 0 where it is cut off.
+    relu = rows["ReluBackward0", "relu"]
+    assert (relu["in_shape"], relu["out_shape"]) == ([2, 2], [2, 2])
+    assert relu.stats is not None
+    assert (relu.stats.mean, relu.stats.zeros, relu["out_zeros"], relu["out_mean"]) == (3, 0, 1, 9 / 4)
+    bias = rows["AccumulateGrad", "first.bias"]
+    assert bias.stats is not None and (bias.stats.min, bias.stats.max) == (3, 6) and bias["out_shape"] is None
+    assert report.totals["nodes"] == report.totals["fired"] == 9 and "never fired" not in report.totals
+
+
+class Conv(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.norm = nn.BatchNorm2d(3)
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.norm(self.conv(x)).relu().flatten(1)).tanh()
+
+
+def by_hand(model: nn.Module, inputs: Any, loss: Callable[[Any], Tensor]) -> list[tuple[str, Any, Any]]:
+    """Every node that fires: its name, the gradients in, and those out, from hooks of the test's own."""
+    value = loss(model(*inputs))
+    fired: list[Any] = []
+    waiting, seen, handles = [value.grad_fn], set(), []
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        waiting += [after for after, _ in node.next_functions if after is not None]
+
+        def pre(grads: Any, node: Any = node) -> None:
+            fired.append([node.name().rpartition("::")[2], [g.clone() for g in grads if g is not None], []])
+
+        def post(ins: Any, outs: Any, node: Any = node) -> None:
+            fired[-1][2] = [g.clone() for g in ins if g is not None]
+
+        handles += [node.register_prehook(pre), node.register_hook(post)]
+    value.backward()
+    model.zero_grad()
+    return [tuple(item) for item in fired]
+
+
+def check_against_hooks(report: Report, expected: list[tuple[str, Any, Any]]) -> None:
+    rows = [row for row in report.rows if row["fired"]]
+    assert [row["node"] for row in rows] == [name for name, _, _ in expected]
+    for row, (_, ins, outs) in zip(rows, expected, strict=True):
+        for shapes, tensors in ((row["in_shape"], ins), (row["out_shape"], outs)):
+            found = [list(t.shape) for t in tensors]
+            assert shapes == (found[0] if len(found) == 1 else found or None)
+        for stats, tensors in ((row.stats, ins), (out_stats(row), outs)):
+            if tensors:
+                assert_stats(stats, float64_stats(torch.cat([t.reshape(-1) for t in tensors])), rel=1e-4)
+            elif tensors is outs:
+                assert row["out_numel"] is None
+        assert row["us"] > 0
+
+
+def test_statistics_are_those_of_hooks_registered_by_hand() -> None:
+    torch.manual_seed(3)
+    model, x = Conv(), torch.randn(4, 2, 4, 4)
+    check_against_hooks(taken(model, x), by_hand(model, (x,), torch.sum))
+
+
+def test_a_layer_that_is_called_three_times(way: str) -> None:
+    report = taken(Shared(), torch.tensor([[1, 2]]))
+    calls = sorted(row["call"] for row in report.rows if row.fqn == "mix" and "mm" in row["node"].lower())
+    assert calls == [0, 1, 2]
+    tied = {row.fqn for row in report.rows if row["node"] == "AccumulateGrad"} - {"mix.weight", "mix.bias"}
+    assert tied in ({"head.weight"}, {"embed.weight"})  # one node: either name is right
+
+
+class Unused(Hand):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.relu(x).sum()
+        self.out(x).exp()
+        return super().forward(x)
+
+
+@exact_only
+def test_what_never_fires_comes_last_and_is_told() -> None:
+    report = taken(Unused(), X)
+    never = [row for row in report.rows if not row["fired"]]
+    assert list(report.rows[-len(never) :]) == never
+    assert {(row["node"], row.fqn) for row in never} >= {
+        ("ExpBackward0", ""), ("MmBackward0", "out"), ("AccumulateGrad", "spare.weight"),
+        ("AccumulateGrad", "spare.bias"),
+    }  # fmt: skip
+    assert all(row.stats is None and row["order"] is None and row["note"] == "never fired" for row in never)
+    assert report.totals["never fired"] == len(never) == report.totals["nodes"] - report.totals["fired"]
+
+
+def test_before_torch_2_15_it_is_said_what_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(graph, "node_creation_hook", raising=False)
+    report = taken(Unused(), X)
+    assert any("torch 2.15" in item.reason for item in report.skipped)
+    never = {(row["node"], row.fqn) for row in report.rows if not row["fired"]}
+    assert ("AccumulateGrad", "spare.weight") in never and ("ExpBackward0", "") not in never
+
+
+def test_two_passes_fire_a_parameters_node_twice(way: str) -> None:
+    model = Hand()
+    with untouched(model):
+        report = taken(model, X, passes=2)
+    twice = {row.fqn for row in report.rows if row["fired"] == 2}
+    assert twice == {"first.weight", "first.bias", "out.weight"} and report.totals["more than once"] == 3
+    assert all(row["note"] == "fired 2 times" for row in report.rows if row.fqn in twice)
+    assert sum(row["node"] == "ReluBackward0" for row in report.rows) == 2
+    assert {row["pass"] for row in report.rows if row["node"] == "ReluBackward0"} == {0, 1}
+
+
+class Differentiates(nn.Module):
+    """Runs a backward pass of its own, whose graph the loss then uses again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x).square()
+        (grad,) = torch.autograd.grad(y.sum(), self.layer.weight, retain_graph=True)
+        return y * grad.sum()
+
+
+@exact_only
+def test_a_backward_pass_of_the_models_own_is_seen() -> None:
+    report = taken(Differentiates(), X)
+    fired = {(row["node"], row.fqn): row["fired"] for row in report.rows}
+    assert fired == {
+        ("SumBackward0", ""): 1, ("PowBackward0", ""): 2, ("AddmmBackward0", "layer"): 2, ("TBackward0", "layer"): 2,
+        ("SumBackward0", "(loss)"): 1, ("MulBackward0", ""): 1,
+        ("AccumulateGrad", "layer.bias"): 1, ("AccumulateGrad", "layer.weight"): 1,
+    }  # fmt: skip
+
+
+def test_differentiating_by_grad_leaves_the_parameters_nodes_out() -> None:
+    """`autograd.grad` takes the gradients before they would be added to `.grad`."""
+    model = Hand()
+    with untouched(model):
+        report = taken(model, X, call="grad")
+    never = {row.fqn for row in report.rows if not row["fired"]}
+    assert never == {"first.weight", "first.bias", "out.weight"}
+    assert report.meta["call"] == "torch.autograd.grad"
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(lambda y: self.second(self.first(y).relu()), x * 1, use_reentrant=self.reentrant)
+
+
+@exact_only
+def test_nodes_of_a_recomputation_are_told_apart() -> None:
+    report = taken(Checkpointed(reentrant=False), torch.ones(2, 3))
+    again = [row for row in report.rows if row.get("note") == "never fired: recomputed"]
+    assert {row.fqn for row in again} >= {"first", "second"} and all(not row["fired"] for row in again)
+    fired = [row.fqn for row in report.rows if row["fired"]]
+    assert fired.count("first.weight") == fired.count("second.bias") == 1
+
+
+@exact_only
+def test_a_reentrant_checkpoints_own_backward_is_seen() -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    report = taken(Checkpointed(reentrant=True), x)
+    fired = {(row["node"], row.fqn) for row in report.rows if row["fired"]}
+    assert {
+        ("CheckpointFunctionBackward", ""),
+        ("AccumulateGrad", "first.weight"),
+        ("AddmmBackward0", "second"),
+    } <= fired
+
+
+def test_edits_add_no_rows_and_break_no_edge(way: str) -> None:
+    model = Hand()
+    plain = taken(model, X)
+    with untouched(model):
+        edited = taken(model, X, edits=["relu:grad_output=scale(2)", "out:grad_input=scale(1)"])
+
+    def shape(report: Report) -> list[tuple[str, str]]:
+        names = {row["id"]: (row["node"], row.fqn) for row in report.rows}
+        return sorted((str(names[r["id"]]), str(a and names[a])) for r in report.rows for a in r["next"])
+
+    assert shape(edited) == shape(plain)
+    assert edited.totals["nodes"] == edited.totals["fired"] == 9
+
+
+def test_grouping_sums_times_and_merges_statistics_exactly() -> None:
+    torch.manual_seed(1)
+    model, x = Conv(), torch.randn(4, 2, 4, 4)
+    report, expected = taken(model, x), by_hand(model, (x,), torch.sum)
+    folded = {row.fqn: row for row in fold(report, 1).rows}
+    assert set(folded) == {"", "(loss)", "conv", "norm", "fc"}
+    for fqn, row in folded.items():
+        members = [(r, e) for r, e in zip(report.rows, expected, strict=True) if r.fqn.split(".")[0] == fqn]
+        assert row.get("merged", 1) == len(members)
+        assert math.isclose(row["us"], sum(r["us"] for r, _ in members))
+        assert row["fired"] == len(members)
+        ins = torch.cat([t.reshape(-1) for _, (_, ins, _) in members for t in ins])
+        outs = torch.cat([t.reshape(-1) for _, (_, _, outs) in members for t in outs])
+        assert_stats(row.stats, float64_stats(ins), rel=1e-4)
+        assert_stats(out_stats(row), float64_stats(outs), rel=1e-4)
+
+
+MODELS = {"resnet18": (2, 3, 64, 64), "googlenet": (2, 3, 64, 64), "swin_t": (2, 3, 64, 64)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_real_model_has_the_nodes_of_its_graph_and_the_same_gradients(name: str) -> None:
+    from torchvision.models import get_model
+
+    options = {"init_weights": False} if name == "googlenet" else {}
+    model = get_model(name, weights=None, num_classes=10, **options)
+    x = torch.randn(*MODELS[name])
+
+    def value() -> Tensor:
+        torch.manual_seed(5)
+        return _summed(model(x))
+
+    walked, waiting = set(), [value().grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node not in walked:
+            walked.add(node)
+            waiting += [after for after, _ in node.next_functions if after is not None]
+    count = len(walked)
+    del walked, waiting, node
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    value().backward()
+    plain = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    model.load_state_dict(before)
+
+    seen: dict[str, Tensor] = {}
+    torch.manual_seed(5)
+    with untouched(model):
+        report = taken(model, x, loss=_summed, watch_session=lambda s: _keep(s, seen))
+    assert len([row for row in report.rows if row["fired"]]) == count
+    assert seen.keys() == plain.keys() and all(torch.equal(seen[n], plain[n]) for n in plain)
+    parameters = {row.fqn for row in report.rows if row["node"] == "AccumulateGrad" and row["fired"]}
+    assert parameters == plain.keys()
+
+
+def _summed(output: Any) -> Tensor:
+    parts = output if isinstance(output, tuple) else (output,)
+    return torch.stack([part.sum() for part in parts if part is not None]).sum()
+
+
+def _keep(session: Any, seen: dict[str, Tensor]) -> None:
+    session.post_accumulate_grad(lambda event: seen.update({event.fqn: event.grad.clone()}))
