@@ -62,8 +62,8 @@ class ModuleHooks(Family):
             if not (session.globally or id(module) in fused):
                 self._hook(site)
         self.sites |= new
-        if session.globally or fused & new.keys():
-            self._hook_globally({k: s for k, s in new.items() if session.globally or k in fused})
+        if through := {k: s for k, s in new.items() if session.globally or k in fused}:
+            self._hook_globally(through)
 
     def _hook(self, site: Site) -> None:
         enter, leave = partial(self._before, site), partial(self._after, site)

@@ -22,6 +22,7 @@ _SPANS = {
     "optimizer_state_dict_pre": "optimizer_state_dict_post",
     "optimizer_load_state_dict_pre": "optimizer_load_state_dict_post",
 }
+_ENDS = frozenset(_SPANS.values())
 _TRACKS = ("modules", "autograd nodes", "other hooks")
 
 
@@ -41,11 +42,35 @@ def _events(report: Report, process: int) -> Iterator[dict[str, Any]]:
     yield _name("process_name", process, 0, f"hookcli trace {report.model}")
     for thread, track in enumerate(_TRACKS):
         yield _name("thread_name", process, thread, track)
+    # A kind that was asked for and did not fire stands in `skipped`.
+    kinds = {row["kind"] for row in report.rows} | {item.path for item in report.skipped}
+    open_spans: dict[int, list[str]] = {0: [], 1: []}
     for row in report.rows:
-        phase = "B" if row["kind"] in _SPANS else "E" if row["kind"] in _SPANS.values() else "i"
-        thread = 2 if phase == "i" else 1 if row["kind"].startswith("node") else 0
-        event = {"name": _title(row), "cat": row["kind"], "ph": phase, "ts": row["us"], "pid": process, "tid": thread}
-        yield event | ({"s": "t"} if phase == "i" else {}) | {"args": _details(row)}
+        title, kind = _title(row), row["kind"]
+        thread = 1 if kind.startswith("node") else 0
+        spans = open_spans[thread]
+        if _SPANS.get(kind) in kinds:
+            spans.append(title)
+            yield _event(row, title, "B", process, thread)
+        elif kind in _ENDS and title in spans:
+            while spans[-1] != title:  # what an exception left, and someone caught
+                yield _end(spans.pop(), row["us"], process, thread)
+            spans.pop()
+            yield _event(row, title, "E", process, thread)
+        else:
+            yield _event(row, title, "i", process, 2) | {"s": "t"}
+    for thread, spans in open_spans.items():  # the run failed in them
+        while spans:
+            yield _end(spans.pop(), report.rows[-1]["us"], process, thread)
+
+
+def _event(row: Row, title: str, phase: str, process: int, thread: int) -> dict[str, Any]:
+    where = {"pid": process, "tid": thread}
+    return {"name": title, "cat": row["kind"], "ph": phase, "ts": row["us"], **where, "args": _details(row)}
+
+
+def _end(title: str, at: float, process: int, thread: int) -> dict[str, Any]:
+    return {"name": title, "ph": "E", "ts": at, "pid": process, "tid": thread, "args": {"failed": True}}
 
 
 def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
@@ -54,10 +79,10 @@ def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 def _title(row: Row) -> str:
     """What the span is of; a moment also tells its kind. Both ends of a span have the same title."""
-    where = row.fqn or row["type"] or "(model)"
+    where = row.fqn or row["type"] or row["name"] or "(model)"
     if row["kind"].startswith("node") and row["kind"] != "node_creation":
         return f"{row['name']} {row.fqn}".rstrip()
-    spans = row["kind"] in _SPANS or row["kind"] in _SPANS.values()
+    spans = row["kind"] in _SPANS or row["kind"] in _ENDS
     if row["kind"].startswith("forward"):
         return str(where)
     return f"{row['kind'].removesuffix('_pre').removesuffix('_post') if spans else row['kind']} {where}"

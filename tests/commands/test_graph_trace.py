@@ -267,13 +267,7 @@ def test_before_torch_2_15(cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch)
     assert ran.code == 0 and "PyTorch has this hook since 2.15" in ran.out
 
 
-DETECTOR = (
-    "ssdlite320_mobilenet_v3_large",
-    "-i",
-    "3x64x64",
-    "--kinds",
-    "forward,post_accumulate_grad,saved_tensor_pack",
-)
+DETECTOR = ("ssdlite320_mobilenet_v3_large", "-i", "3x64x64", "-b", "2", "--kinds", "forward,post_acc*,saved*")
 
 
 def test_a_detector_with_targets(cli: Cli) -> None:
