@@ -77,6 +77,7 @@ class Edit:
     arguments: Sequence[Any] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    number: int = 0
     applied: int = 0
     left_alone: str = field(default="", init=False)
 
@@ -100,7 +101,7 @@ class Edit:
         settings = dict(self.settings)
         if _takes_generator(self.function) and x.device.type != "meta":
             # The same for the same place, so that a recomputed forward gets the same noise.
-            seed = zlib.crc32(f"{self.seed} {self.text} {fqn} {call} {path}".encode())
+            seed = zlib.crc32(f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode())
             settings["generator"] = torch.Generator(x.device).manual_seed(seed)
         try:
             y = self.function(x, *self.arguments, **settings)

@@ -33,7 +33,7 @@ def capture(
     passes: int = 1,
     optimizer: str | None = None,
     state_dict: bool = False,
-    edits: Sequence[str | Edit] = (),
+    edits: str | Edit | Sequence[str | Edit] = (),
     select: Select | None = None,
     fastpath: bool = True,
     globally: bool = False,
@@ -62,7 +62,7 @@ def capture(
     described = {**describe_run(model, inputs), **(meta or {})}
     fastpath = fastpath and all(p.fastpath for p in chosen)
     described["fastpath"] = fastpath
-    described |= {"edits": [edit.text for edit in changes]} if changes else {}
+    described |= _edits_of(changes)
     finish = partial(_reports, chosen, name or type(model).__name__, described)
     started = time.perf_counter()
     if step.backward:  # from here on, not through the caller's own graph
@@ -113,7 +113,7 @@ def watch(
     model: nn.Module,
     probes: str | Sequence[str | Probe] = ("activations",),
     *,
-    edits: Sequence[str | Edit] = (),
+    edits: str | Edit | Sequence[str | Edit] = (),
     select: Select | None = None,
     fastpath: bool = True,
     name: str | None = None,
@@ -128,7 +128,8 @@ def watch(
     changes = parse_edits(edits, model, backward=True)
     with HookSession(model, select=select, fastpath=fastpath, edits=changes, follow=True) as session:
         _attach(chosen, session)
-        yield Watch(session, chosen, name or type(model).__name__, describe_run(model, ()) | {"fastpath": fastpath})
+        described = describe_run(model, ()) | {"fastpath": fastpath} | _edits_of(changes)
+        yield Watch(session, chosen, name or type(model).__name__, described)
 
 
 def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
@@ -145,11 +146,21 @@ def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
     }
 
 
-def parse_edits(edits: Sequence[str | Edit], model: nn.Module, backward: bool) -> list[Edit]:
+def parse_edits(edits: str | Edit | Sequence[str | Edit], model: nn.Module, backward: bool) -> list[Edit]:
     """The edits, made for this run. Raises UsageError for one that can't change anything in this model."""
-    changes = [parse_edit(e, torch.initial_seed()) if isinstance(e, str) else replace(e, applied=0) for e in edits]
+    given = [edits] if isinstance(edits, (str, Edit)) else edits
+    changes = []
+    for number, edit in enumerate(given):
+        if not isinstance(edit, (str, Edit)):
+            raise UsageError(f"edits: give 'PATTERN:WHAT=OP' as text, not {type(edit).__name__}")
+        made = parse_edit(edit, torch.initial_seed()) if isinstance(edit, str) else edit
+        changes.append(replace(made, number=number, applied=0))
     check_edits(changes, model, backward)
     return changes
+
+
+def _edits_of(changes: Sequence[Edit]) -> dict[str, Any]:
+    return {"edits": [edit.text for edit in changes]} if changes else {}
 
 
 def _probes(probes: str | Probe | Sequence[str | Probe]) -> list[Probe]:

@@ -1,4 +1,4 @@
-"""What a hook hands to a probe, and what a session remembers of a module and does to a tensor."""
+"""What a hook hands to a probe, and what is known of an autograd node."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.edits import Edit
 from hookcli.kinds import HookKind
-from hookcli.tree import Undo
 
-__all__ = ["Alias", "Call", "Callback", "HookEvent", "HookKind", "Made", "Site", "in_backward"]
+__all__ = ["Alias", "Callback", "HookEvent", "HookKind", "Made"]
 
 
 @dataclass(slots=True)
@@ -65,32 +63,6 @@ class Alias(torch.autograd.Function):
 
 
 @dataclass(slots=True)
-class Site:
-    """A hooked module: how often it was called, and the edits on what flows through it.
-
-    One that is not `watched` is hooked for its edits alone.
-    """
-
-    fqn: str
-    module: nn.Module
-    watched: bool = True
-    calls: int = 0
-    recomputed: int = 0
-    edits: Mapping[str, list[Edit]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Call:
-    """A call that is under way. `again`: a recomputation of an earlier one, inside backward."""
-
-    site: Site
-    number: int
-    index: int
-    again: bool
-    undo: Undo = field(default_factory=Undo)
-
-
-@dataclass(slots=True)
 class Made:
     """An autograd node, without holding it: its name, the call that made it, and the nodes that it hands on to.
 
@@ -108,8 +80,3 @@ class Made:
     again: bool = False
     hooked: bool = False
     next: list[int | None] = field(default_factory=list)
-
-
-def in_backward() -> bool:
-    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
-    return torch._C._current_graph_task_id() != -1

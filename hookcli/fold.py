@@ -147,7 +147,7 @@ def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
 
 
 def _note(below: Sequence[Row], fqn: str) -> str | None:
-    changed = [row.fqn for row in below if row.get("edited")]
+    changed = list(dict.fromkeys(row.fqn for row in below if row.get("edited")))
     if changed:
         return f"edited: {changed[0].removeprefix(fqn + '.')}" + (
             f" and {len(changed) - 1} more" if changed[1:] else ""

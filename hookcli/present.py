@@ -166,6 +166,7 @@ def run_line(report: Report) -> str:
         said.append(f"loss {meta['loss_value']:.4g} ({meta['loss']})")
     elif "backward_vector" in meta:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}")
+    said += [f"edited {edit}" for edit in meta.get("edits", ())]
     said += [duration(meta["seconds"])] if "seconds" in meta else []
     said += ["incomplete: the run failed"] if meta.get("complete") is False else []
     return " · ".join(said)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookcli import losses
 from hookcli.errors import UsageError, unknown
-from hookcli.hooks import HookSession
+from hookcli.hooks import HookKind, HookSession
 
 Loss = Callable[[Any], Tensor]
 VECTORS = ("ones", "randn")
@@ -48,6 +48,8 @@ class Step:
         self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
     ) -> None:
         """Run it; what was differentiated is noted in `meta`."""
+        if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
+            raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
         optimizer = self._optimizer(session, meta)
         for number in range(passes):
             session.passes = number

@@ -54,7 +54,7 @@ class Undo(list[tuple[Any, Any, Any, Any]]):
     """What was put into lists and mappings: (container, key, was, is). Calling it puts the old items back."""
 
     def __call__(self) -> None:
-        for container, key, was, now in self:
+        for container, key, was, now in reversed(self):
             present = key < len(container) if isinstance(container, list) else key in container
             if present and container[key] is now:
                 container[key] = was

@@ -715,16 +715,12 @@ def test_a_long_error_of_pytorch_is_cut_to_its_first_line() -> None:
 # Known faults, outside of edits themselves; each test begins to pass when its fault is mended.
 
 
-@pytest.mark.xfail(strict=True, reason="tree.Undo goes forward, so the first of two edits stays in the caller's list")
 def test_a_list_edited_twice_is_the_callers_again() -> None:
     with watch(Keywords(), edits=["inner:input=scale(10)", "inner:input=scale(10)"]) as seen:
         found = seen.session.model(torch.ones(2))
     assert found["sum of the list"].tolist() == [5, 5]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="ModuleHooks numbers recomputed calls from the first, but segments come last first"
-)
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_module_in_two_checkpoints_gets_the_noise_of_its_own_call(reentrant: bool) -> None:
     class Twice(Checkpointed):
@@ -740,8 +736,34 @@ def test_a_module_in_two_checkpoints_gets_the_noise_of_its_own_call(reentrant: b
     torch.testing.assert_close(found, grads_of(model, x, ["two:output=noise(1)"]))
 
 
-@pytest.mark.xfail(strict=True, reason="the seed of an edit is that of its text: engine.parse_edits could number them")
 def test_noise_given_twice_is_two_noises() -> None:
     with watch(nn.Identity(), edits=["(model):output=noise(1)"] * 2) as seen:
         spread = seen.session.model(torch.zeros(100_000)).std().item()
     assert abs(spread - 2**0.5) < 0.02
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_each_call_is_repeated_with_its_own_noise_however_checkpoints_cut(reentrant: bool) -> None:
+    """One module: called outside of any checkpoint, twice in one, once in another, and outside again."""
+
+    class Cut(nn.Module):
+        def __init__(self, cut: bool) -> None:
+            super().__init__()
+            self.part = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+            self.cut = cut
+
+        def region(self, function: Any, x: Tensor) -> Tensor:
+            return checkpoint(function, x, use_reentrant=reentrant) if self.cut else function(x)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.part(x)
+            x = self.region(lambda x: self.part(self.part(x)), x)
+            x = self.region(self.part, x)
+            return self.part(x).pow(2)
+
+    torch.manual_seed(0)
+    cut, x = Cut(True).double(), torch.randn(4, 3, dtype=torch.float64)
+    whole = Cut(False).double()
+    whole.load_state_dict(cut.state_dict())
+    edits = ["part*:output=noise(1)"]
+    torch.testing.assert_close(grads_of(cut, x, edits), grads_of(whole, x, edits))

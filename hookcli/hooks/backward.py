@@ -17,8 +17,9 @@ from torch.nn.modules.module import register_module_full_backward_hook, register
 
 from hookcli import tree
 from hookcli.errors import UsageError
-from hookcli.events import HookEvent, HookKind, Site
+from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.sites import Site
 from hookcli.kinds import FULL_BACKWARD
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from hookcli import tree
 from hookcli.edits import by_what
 from hookcli.errors import UsageError
-from hookcli.events import Call, HookEvent, HookKind, Site, in_backward
+from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.sites import Call, Site
 from hookcli.hooks.tensors import TensorGradHooks
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ModuleHooks(Family):
         self.sites: dict[int, Site] = {}
         self._started = self._everything = False
         self.running: list[Call] = []
+        self.ours: int | None = None
         self._began = 0
         self.gradients = TensorGradHooks(session)
 
@@ -131,12 +133,11 @@ class ModuleHooks(Family):
             self.session.emit(HookEvent(kind, call.site.fqn, call.site.module, call.number, call.index, **shown))
 
     def _begin(self, site: Site) -> Call:
-        if in_backward() and site.calls > site.recomputed:
-            site.recomputed += 1
-            return Call(site, site.recomputed - 1, -1, again=True)
-        site.calls += 1
+        number, again = site.begin(self.ours)
+        if again:
+            return Call(site, number, -1, again)
         self._began += 1
-        return Call(site, site.calls - 1, self._began - 1, again=False)
+        return Call(site, number, self._began - 1, again)
 
     def _end(self, site: Site) -> Call | None:
         """The innermost call of this module; those that began in it and did not return have raised."""

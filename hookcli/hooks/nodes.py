@@ -21,9 +21,10 @@ from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
 
 from hookcli import tree
-from hookcli.events import Call, HookEvent, HookKind, Made
+from hookcli.events import HookEvent, HookKind, Made
 from hookcli.hooks.family import Family
 from hookcli.hooks.parameters import selects_parameter
+from hookcli.hooks.sites import Call
 from hookcli.kinds import FULL_BACKWARD, NODE
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from hookcli.events import Call, HookEvent, HookKind
+from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.sites import Call
 
 
 @dataclass(slots=True)
@@ -29,7 +30,9 @@ class SavedTensorHooks(Family):
     def want(self, kind: HookKind) -> None:
         if not self.session.wants(*self.kinds):
             self.session.modules.start(everything=True)
-            self.session.enter_context(saved_tensors_hooks(self._pack, self._unpack))
+            pack = self._pack
+            self.session.modules.ours = id(pack)
+            self.session.enter_context(saved_tensors_hooks(pack, self._unpack))
 
     def _pack(self, tensor: Tensor) -> _Packed:
         call = self.session.running()

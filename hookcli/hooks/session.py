@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from hookcli.edits import Edit
 from hookcli.errors import HookcliError, PluginError
-from hookcli.events import Call, Callback, HookEvent, HookKind
+from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
 from hookcli.hooks.saved import SavedTensorHooks
+from hookcli.hooks.sites import Call
 from hookcli.hooks.state import OptimizerHooks, StateDictHooks
 
 if TYPE_CHECKING:

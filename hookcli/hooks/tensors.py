@@ -20,7 +20,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
 from hookcli.edits import Edit
-from hookcli.events import Alias, Call, HookEvent, HookKind, Site
+from hookcli.events import Alias, HookEvent, HookKind
+from hookcli.hooks.sites import Call, Site
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession

@@ -134,7 +134,13 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> Text:
     if column == "fqn":
         return Text(name)
     text = present.cell(row, column)
-    return Text(text, style="bold red" if column == "mark" else _style(row, column, text))
+    return Text(text, style=_warning(row) if column == "mark" else _style(row, column, text))
+
+
+def _warning(row: Row) -> str:
+    """A mark is a warning, unless it tells of what was asked for."""
+    asked = row.get("edited") and present.mark(row) == f"edited: {row['edited']}"
+    return "cyan" if asked or str(row.get("note", "")).startswith("edited") else "bold red"
 
 
 def _style(row: Row, name: str, text: str) -> str:

@@ -125,9 +125,9 @@ def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
 MISTAKES: dict[tuple[str, ...], str] = {
     ("graph", "own.py:Plain", "-i", "3x4", "--call", "grads"): "unknown --call 'grads': did you mean grad?",
     ("graph", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
-    ("graph", "own.py:Frees", "-i", "3x4"): "the run failed: the graph was freed by an earlier backward",
+    ("graph", "own.py:Frees", "-i", "3x4"): "backward failed: the graph was freed by an earlier backward",
     ("graph", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
-    ("graph", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "the run failed: ValueError: a hook of",
+    ("graph", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
     ("graph", "own.py:Plain", "-i", "3x4", "--format", "chrome"): "shows what `hookcli trace` sees",
     ("graph", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64"): "no gradients",
     ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forwrd"): "unknown --kinds 'forwrd': did you mean forward",
@@ -140,7 +140,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("trace", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
     ("trace", "own.py:Frees", "-i", "3x4"): "the graph was freed by an earlier backward",
     ("trace", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
-    ("trace", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "the run failed: ValueError: a hook of",
+    ("trace", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
     ("trace", *NET, "--kinds", "full_backward"): "PyTorch refuses that",
     ("trace", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64", "--kinds", "node"): "no gradients",
 }
@@ -267,7 +267,7 @@ def test_before_torch_2_15(cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch)
     assert ran.code == 0 and "PyTorch has this hook since 2.15" in ran.out
 
 
-DETECTOR = ("ssdlite320_mobilenet_v3_large", "-i", "3x64x64", "-b", "2", "--kinds", "forward,post_acc*,saved*")
+DETECTOR = ("ssdlite320_mobilenet_v3_large", "--kinds", "forward,post_acc*,saved*")
 
 
 def test_a_detector_with_targets(cli: Cli) -> None:

@@ -348,6 +348,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # as in any program; pytest alone shows them
 @pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
 def test_one_clear_line(cli: Cli, mine: Path, argv: tuple[str, ...]) -> None:
     torch.save({}, "state.pt")

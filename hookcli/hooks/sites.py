@@ -1,0 +1,101 @@
+"""Hooked modules and their calls, and which call a recomputation repeats.
+
+Activation checkpointing runs a region of the forward again inside backward. Regions are recomputed last first, the
+calls within one in their order; some at its end may be left out. What tells regions apart: the hooks on saved
+tensors that the newer checkpoint puts on, each time others; under the older one, which runs without grad, the number of
+the node that it made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from hookcli.edits import Edit
+from hookcli.tree import Undo
+
+
+@dataclass(slots=True)
+class _Region:
+    token: Hashable
+    calls: deque[int] = field(default_factory=deque)
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class Site:
+    """A hooked module: how often it was called, and the edits on what flows through it.
+
+    One that is not `watched` is hooked for its edits alone.
+    """
+
+    fqn: str
+    module: nn.Module
+    watched: bool = True
+    edits: Mapping[str, list[Edit]] = field(default_factory=dict)
+    calls: int = 0
+    recomputed: int = 0
+    _regions: list[_Region] = field(default_factory=list)
+    _recomputing: Hashable = None
+
+    def begin(self, ours: object = None) -> tuple[int, bool]:
+        """The number of a call that begins, and whether it repeats one. `ours`: hookcli's own hook on saved tensors."""
+        pack = _pack_hook()
+        if in_backward() and self._regions:
+            repeated = self._repeated(pack or torch._C._current_autograd_node())
+            if repeated is not None:
+                return repeated, True
+        self.calls += 1
+        token = None if pack is ours else pack
+        if not torch.is_grad_enabled():
+            token = torch._C._autograd._get_sequence_nr()
+        if token is not None and not in_backward():
+            self._note(token)
+        return self.calls - 1, False
+
+    def _note(self, token: Hashable) -> None:
+        if not self._regions or self._regions[-1].token != token or self._regions[-1].begun:
+            self._regions.append(_Region(token))
+        self._regions[-1].calls.append(self.calls - 1)
+
+    def _repeated(self, recomputing: Hashable) -> int | None:
+        """The call that is repeated, of the last region that was not recomputed yet; None where all were."""
+        if recomputing != self._recomputing:
+            self._recomputing = recomputing
+            if self._regions[-1].begun:  # its last calls were left out
+                self._regions.pop()
+        if not self._regions:
+            return None
+        region = self._regions[-1]
+        region.begun = True
+        self.recomputed += 1
+        number = region.calls.popleft()
+        if not region.calls:
+            self._regions.pop()
+        return number
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that is under way. `again`: a recomputation of an earlier one, inside backward."""
+
+    site: Site
+    number: int
+    index: int
+    again: bool
+    undo: Undo = field(default_factory=Undo)
+
+
+def in_backward() -> bool:
+    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _pack_hook() -> int | None:
+    """Which hooks on saved tensors are in force, by the identity of the one that packs."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return id(hooks[0]) if hooks else None
