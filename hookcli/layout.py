@@ -20,7 +20,7 @@ _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
     *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),
-    *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "us"),
+    *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
 )
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next"),
@@ -72,7 +72,7 @@ def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None)
     """The columns without those that do not fit, the most dispensable ones first."""
     if width is None:
         return list(columns)
-    # A column of words may be called as a kind of hook is.
+    # A column of words may be called as a kind of hook is: the names of nodes.
     dispensable = {c.name for c in columns if c.name in _DISPENSABLE and (c.name not in _COUNTS or c.unit == "firings")}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in dispensable)
     dropped = set()

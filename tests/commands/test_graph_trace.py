@@ -180,7 +180,8 @@ def test_trace_of_all_kinds_builds_runs_steps_and_saves(cli: Cli, own: Path) -> 
     )
     assert [kinds.index(kind) for kind in order] == sorted(kinds.index(kind) for kind in order)
     assert {row["name"] for row in report["rows"] if row["kind"] == "optimizer_step_pre"} == {"AdamW"}
-    assert [item["path"] for item in report["skipped"]] == ["buffer_registration"]
+    since = set() if hasattr(graph, "node_creation_hook") else {"node_creation"}
+    assert {item["path"] for item in report["skipped"]} == {"buffer_registration"} | since
     assert [row["index"] for row in report["rows"]] == list(range(len(kinds)))
 
 
@@ -239,7 +240,7 @@ def test_global_hooks_on_an_encoder_layer_in_eval_mode(cli: Cli, own: Path) -> N
 def test_a_refused_full_backward_hook_is_left_out_and_told(cli: Cli, net: Path) -> None:
     ran = cli("trace", *NET)
     assert ran.code == 0 and ran.err == ""
-    assert "full_backward_pre" in ran.out and "PyTorch refuses that" in ran.out
+    assert "(model) full_backward_pre and 1 more: act (ReLU) failed on input 2x8x4x4: " in ran.out
     report = read(cli("trace", *NET, "--format", "json"))
     assert {"full_backward", "full_backward_pre"}.isdisjoint(row["kind"] for row in report["rows"])
     reasons = {item["path"]: item["reason"] for item in report["skipped"]}
