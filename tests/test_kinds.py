@@ -70,12 +70,12 @@ def test_every_command_of_the_table_works(command: str, net: Path, capfd: pytest
 
 def test_the_readme_shows_pytorchs_order(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The block in the README is what `trace` prints."""
-    (net / "net.py").write_text(
+    (net / "pair.py").write_text(
         "from torch import nn\ndef two():\n    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\n"
     )
     kinds = "forward*,full*,tensor*,post*,multi*,optimizer_step*"
     wanted = ["--kinds", kinds, "--columns", "kind,fqn", "--depth", "all", "--format", "csv"]
-    assert main(["trace", "net.py:two", "--input", "1x3", "--quiet", *wanted]) == 0
+    assert main(["trace", "pair.py:two", "--input", "1x3", "--quiet", *wanted]) == 0
     found = [tuple(line.split(",")) for line in capfd.readouterr().out.splitlines()[1:]]
     block = re.search(r"```\n(forward_pre .*?)\n```", README, re.DOTALL)
     assert block is not None

@@ -224,14 +224,6 @@ def gradient_accumulator(leaf: Tensor) -> Node:
     return graph.get_gradient_edge(leaf).node
 
 
-def gradient_accumulator_by_expansion(leaf: Tensor) -> Node:
-    """The same node the way that data-parallel optimizers reach it: behind a view of the leaf."""
-    with torch.enable_grad():
-        view = leaf.expand_as(leaf)
-    assert view.grad_fn is not None
-    return cast("Node", view.grad_fn.next_functions[0][0])
-
-
 def queue_callback(callback: Callable[[], None]) -> None:
     """Have autograd call back when the backward pass that is running is over."""
     public = getattr(graph, "queue_callback", None)
