@@ -1,8 +1,8 @@
 """Hooks that change what flows: `PATTERN:WHAT=OP`, as in `layer4.*:grad_output=scale(2)`.
 
 An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype, on gradients as on activations,
-through which gradients flow as through any operation. Those named here are built in; other distributions declare theirs
-as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter
+through which gradients flow as through any operation. Those of `operations` are built in; other distributions declare
+theirs as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter
 `generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
 """
 
@@ -29,36 +29,6 @@ from hookcli.importing import load_object
 from hookcli.tree import shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
-
-
-def zero(x: Tensor) -> Tensor:
-    """0 everywhere, also for NaN and Inf; the gradient that flows on is 0."""
-    return x.masked_fill(torch.ones_like(x, dtype=torch.bool), 0)
-
-
-def ones(x: Tensor) -> Tensor:
-    """1 everywhere; the gradient that flows on is 0."""
-    return x.masked_fill(torch.ones_like(x, dtype=torch.bool), 1)
-
-
-def scale(x: Tensor, factor: float) -> Tensor:
-    """Each element times `factor`."""
-    return x * factor
-
-
-def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:  # noqa: A002 - as in torch.clamp
-    """Each element brought between `min` and `max`."""
-    return x.clamp(min, max)
-
-
-def noise(x: Tensor, std: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Normally distributed noise of the given standard deviation is added."""
-    return x + std * torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator)
-
-
-def square(x: Tensor) -> Tensor:
-    """Each element squared."""
-    return x * x
 
 
 @dataclass

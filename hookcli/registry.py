@@ -45,7 +45,7 @@ _BUILT_IN = {
         "chrome": "hookcli.reporters.chrome:ChromeReporter",
     },
     "checks": {},
-    "edits": {name: f"hookcli.edits:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")},
+    "edits": {name: f"hookcli.operations:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }
 
 

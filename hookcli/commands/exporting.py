@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookcli.archive import INPUT_RESOURCE, Archive, read_archive
-from hookcli.commands.common import find_recipe, setting_of, versions
+from hookcli.commands.common import setting_of, versions
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark, short_warnings
 from hookcli.commands.progress import Progress
+from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
 from hookcli.report import Column, Report, Row
 

@@ -8,10 +8,11 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from hookcli.commands.common import find_recipe, selector, versions
+from hookcli.commands.common import selector, versions
 from hookcli.commands.options import BUILDING, DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark, short_warnings
 from hookcli.commands.progress import Progress
+from hookcli.commands.recipe import find_recipe
 from hookcli.report import Column, Report, Row
 
 if TYPE_CHECKING:
