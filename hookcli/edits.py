@@ -12,8 +12,8 @@ import ast
 import inspect
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -83,6 +83,20 @@ class Edit:
         _check(where, x, y, version)
         self.applied += 1
         return y  # type: ignore[no-any-return]
+
+
+class Applied(list[str]):
+    """The edits that did something, of those that were tried; as text."""
+
+    @contextmanager
+    def noting(self, edit: Edit) -> Iterator[None]:
+        before = edit.applied
+        yield
+        if edit.applied > before:
+            self.append(edit.op)
+
+    def __str__(self) -> str:
+        return ", ".join(self)
 
 
 def _takes_generator(function: Callable[..., Any]) -> bool:

@@ -20,6 +20,10 @@ class UsageError(HookcliError):
     """A model, an option or a file that was named wrongly, or that does not fit the others."""
 
 
+class RefusedError(UsageError):
+    """PyTorch takes no hooks of a kind where they were asked for."""
+
+
 class PluginError(HookcliError):
     """A plugin that is unknown, ambiguous, or fails to load. The message names its distribution."""
 
@@ -30,6 +34,10 @@ class ModelError(HookcliError):
     def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.reports = tuple(reports)
+
+
+class StateDictError(Exception):
+    """A model's state dict does not load into the model. Not for a person: the engine makes a ModelError of it."""
 
 
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:

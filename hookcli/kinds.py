@@ -42,6 +42,8 @@ class HookKind(StrEnum):
 REGISTRATION = (HookKind.MODULE_REGISTRATION, HookKind.PARAMETER_REGISTRATION, HookKind.BUFFER_REGISTRATION)
 FULL_BACKWARD = (HookKind.FULL_BACKWARD_PRE, HookKind.FULL_BACKWARD)
 STATE_DICT = tuple(kind for kind in HookKind if "state_dict" in kind and "optimizer" not in kind)
+STATE_DICTS = tuple(kind for kind in HookKind if "state_dict" in kind)
+SAVED_TENSOR = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
 OPTIMIZER = tuple(kind for kind in HookKind if kind.startswith("optimizer"))
 NODE = (HookKind.NODE_CREATION, HookKind.NODE_PRE, HookKind.NODE, HookKind.ENGINE_CALLBACK)
 # Those that need no more than a forward.

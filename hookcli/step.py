@@ -8,15 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.nn.parameter import is_lazy
 
 from hookcli import losses
-from hookcli.errors import UsageError, unknown
+from hookcli.choices import CALLS, OPTIMIZERS, VECTORS
+from hookcli.errors import StateDictError, UsageError, unknown
 from hookcli.hooks import HookKind, HookSession
+from hookcli.kinds import STATE_DICTS
 
 Loss = Callable[[Any], Tensor]
-VECTORS = ("ones", "randn")
-CALLS = ("backward", "grad")
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+_MAKERS = (torch.optim.SGD, torch.optim.AdamW)
+_OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = dict(zip(OPTIMIZERS, _MAKERS, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,14 @@ class Step:
             if self.backward:
                 self._differentiate(session, output, meta)
             del output
-        if optimizer:
-            optimizer.step()
-        for holder in (session.model, optimizer) if self.state_dict else ():
-            if isinstance(holder, (nn.Module, torch.optim.Optimizer)):
-                holder.load_state_dict(holder.state_dict())
+        # What is written into parameters and buffers is taken back after the run: a graph of the caller's that holds
+        # them must not take them for changed.
+        held = [t for t in (*session.model.parameters(), *session.model.buffers()) if not is_lazy(t)]
+        with _unsafe_preserve_version_counter(tuple(held)):
+            if optimizer:
+                optimizer.step()
+            if self.state_dict and session.wants(*STATE_DICTS):
+                _round_trip(session.model, optimizer)
 
     def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
         roots, vectors = self._vectors(output, meta) if self.vector else self._loss(output, meta)
@@ -97,9 +103,18 @@ class Step:
         if not (self.optimizer and trained):
             return None
         meta["optimizer"] = self.optimizer
-        optimizer = OPTIMIZERS[self.optimizer](trained, lr=1e-3)
+        optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
         session.tell_optimizer(optimizer)
         return optimizer
+
+
+def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    try:
+        model.load_state_dict(model.state_dict())
+        if optimizer:
+            optimizer.load_state_dict(optimizer.state_dict())
+    except Exception as error:
+        raise StateDictError(f"a round trip of the state dict failed: {error}") from error
 
 
 def _require_something(requires_grad: bool) -> None:

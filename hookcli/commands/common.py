@@ -82,15 +82,16 @@ class _Inspection:
     run: dict[str, Any]
 
     def reports(self, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
-        """Prepare and run; once more with another probe where this one has one to offer."""
+        """Prepare and run; again with another probe as long as one has another to offer."""
         probe = make_probe()
-        try:
-            return self._where_it_can(probe, make_probe, train)
-        except ModelError as error:
-            another = probe.instead(error)
-            if another is None:
-                raise
-            return self._where_it_can(another, make_probe, train)
+        while True:
+            try:
+                return self._where_it_can(probe, make_probe, train)
+            except HookcliError as error:
+                another = probe.instead(error)
+                if another is None:
+                    raise
+                probe = another
 
     def _where_it_can(self, probe: Probe, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
         """On the meta device where the numbers don't matter and the model can run there."""

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from hookcli.choices import VECTORS
 from hookcli.commands.options import GRADIENTS
 from hookcli.errors import UsageError, unknown
-
-_VECTORS = ("ones", "randn")  # as in `step`, which is not imported before a run
 
 LossName = Annotated[
     str | None,
@@ -22,7 +21,7 @@ LossName = Annotated[
 BackwardVector = Annotated[
     str | None,
     typer.Option(
-        metavar="|".join(_VECTORS),
+        metavar="|".join(VECTORS),
         help="No loss: a vector-Jacobian product of the outputs.",
         rich_help_panel=GRADIENTS,
     ),
@@ -38,8 +37,8 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
 
     Raises UsageError for a name that there isn't, also of the vector, and where both are given.
     """
-    if backward_vector is not None and backward_vector not in _VECTORS:
-        raise UsageError(unknown("--backward-vector", backward_vector, _VECTORS))
+    if backward_vector is not None and backward_vector not in VECTORS:
+        raise UsageError(unknown("--backward-vector", backward_vector, VECTORS))
     if loss and backward_vector:
         raise UsageError("--loss and --backward-vector: give one of them, each says what to differentiate")
     if loss is None:

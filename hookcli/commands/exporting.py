@@ -105,6 +105,10 @@ def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
     if setting.device.type == "meta":
         raise UsageError("--device meta: there are no values to put into a package")
+    if spec.startswith("package:"):
+        raise UsageError(
+            f"{spec} is a package already: hookcli package --load {spec.removeprefix('package:')} reads it"
+        )
     recipe = find_recipe(spec, options)
     progress.stage(f"building {recipe.name}")
     prepared = prepare(recipe, setting)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hookcli.choices import GRADIENTS_OF, VIA
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options
@@ -19,22 +20,19 @@ EXAMPLES = (
     "hookcli grads resnet18 --passes 2 --match 'fc.*' --depth all",
 )
 
-_OF = ("parameters", "outputs", "inputs")
-_VIA = ("tensor", "module")
-
 
 def grads(
     model: Model = DEFAULT_MODEL,
     of: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_OF), help="Of what: each module's outputs or inputs.", rich_help_panel=GRADIENTS
+            metavar="|".join(GRADIENTS_OF), help="Of what: each module's outputs or inputs.", rich_help_panel=GRADIENTS
         ),
     ] = "parameters",
     via: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_VIA),
+            metavar="|".join(VIA),
             help="Tensor hooks, or full backward hooks, which PyTorch refuses for most models.",
             rich_help_panel=GRADIENTS,
         ),
@@ -49,10 +47,10 @@ def grads(
 
     Of parameters in the order in which autograd is done with them, or of what each module returned or received.
     """
-    if of not in _OF:
-        raise UsageError(unknown("--of", of, _OF))
-    if via not in _VIA:
-        raise UsageError(unknown("--via", via, _VIA))
+    if of not in GRADIENTS_OF:
+        raise UsageError(unknown("--of", of, GRADIENTS_OF))
+    if via not in VIA:
+        raise UsageError(unknown("--via", via, VIA))
     if via == "module" and of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
     return inspect_model(

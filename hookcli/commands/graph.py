@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hookcli.choices import CALLS
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options
@@ -20,15 +21,13 @@ EXAMPLES = (
     "hookcli graph resnet50 --depth 1 --format dot",
 )
 
-_CALLS = ("backward", "grad")
-
 
 def graph(
     model: Model = DEFAULT_MODEL,
     call: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_CALLS),
+            metavar="|".join(CALLS),
             help="Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
             rich_help_panel=GRADIENTS,
         ),
@@ -51,8 +50,8 @@ def graph(
 
     With the module whose forward made it, the gradients that come in and go out, and the time that it took.
     """
-    if call not in _CALLS:
-        raise UsageError(unknown("--call", call, _CALLS))
+    if call not in CALLS:
+        raise UsageError(unknown("--call", call, CALLS))
     return inspect_model(
         model,
         partial(load("probes", "graph"), native, partial(remark, options=options)),

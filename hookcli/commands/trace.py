@@ -10,11 +10,13 @@ from typing import Annotated
 
 import typer
 
+from hookcli.choices import OPTIMIZERS
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.errors import UsageError, unknown
-from hookcli.kinds import FULL_BACKWARD, OPTIMIZER, HookKind
+from hookcli.kinds import OPTIMIZER as OPTIMIZER_KINDS
+from hookcli.kinds import HookKind
 from hookcli.registry import load
 from hookcli.report import Report, Row, Skipped
 
@@ -25,7 +27,6 @@ EXAMPLES = (
 )
 
 _PANEL = "Hooks"
-_OPTIMIZERS = ("sgd", "adamw")
 
 
 def trace(
@@ -50,9 +51,11 @@ def trace(
         ),
     ] = False,
     optimizer: Annotated[
-        str,
-        typer.Option(metavar="|".join(_OPTIMIZERS), help="Whose step is taken after backward.", rich_help_panel=_PANEL),
-    ] = "sgd",
+        str | None,
+        typer.Option(
+            metavar="|".join(OPTIMIZERS), help="Whose step is taken after backward [sgd].", rich_help_panel=_PANEL
+        ),
+    ] = None,
     loss: LossName = None,
     backward_vector: BackwardVector = None,
     passes: Passes = 1,
@@ -63,15 +66,17 @@ def trace(
 
     While the model is built, in forward, backward and an optimizer's step, and in a round trip of its state dict.
     """
-    if optimizer not in _OPTIMIZERS:
-        raise UsageError(unknown("--optimizer", optimizer, _OPTIMIZERS))
+    if optimizer is not None and optimizer not in OPTIMIZERS:
+        raise UsageError(unknown("--optimizer", optimizer, OPTIMIZERS))
     if globally and summary:
         raise UsageError("--global and --summary: an order has no summary; give one of them")
     chosen = _kinds(kinds)
-    insist = bool(set(chosen) & set(FULL_BACKWARD)) and len(chosen) < len(HookKind)
+    steps = bool(set(chosen) & set(OPTIMIZER_KINDS))
+    if optimizer and not steps:
+        raise UsageError(f"--optimizer {optimizer}: no kind of an optimizer's hooks is among --kinds {kinds}")
     return inspect_model(
         model,
-        partial(load("probes", "trace"), chosen, insist=insist, summary=summary),
+        partial(load("probes", "trace"), chosen, insist=kinds != "*", summary=summary),
         options,
         train=True,
         compare=_mark_differences if globally else None,
@@ -79,7 +84,7 @@ def trace(
         loss=chosen_loss(loss, backward_vector),
         backward_vector=backward_vector,
         passes=passes,
-        optimizer=optimizer if set(chosen) & set(OPTIMIZER) else None,
+        optimizer=(optimizer or OPTIMIZERS[0]) if steps else None,
         state_dict=any("state_dict" in kind for kind in chosen),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook, register_module_full_backward_pre_hook
 
 from hookcli import tree
-from hookcli.errors import UsageError
+from hookcli.errors import RefusedError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.sites import Site
@@ -36,17 +37,19 @@ class FullBackwardHooks(Family):
     def __init__(self, session: HookSession) -> None:
         super().__init__(session)
         self._fired: dict[tuple[HookKind, str], tuple[int, int]] = {}  # of how many calls, and how often since
-        self._made: dict[str, list[int]] = {}  # per call, autograd's number of the last node made until its end
+        self._made: dict[str, list[tuple[int, int]]] = {}  # autograd's number of a call's last node, and the call
+        self._noting = False
 
     def want(self, kind: HookKind) -> None:
         if self.session.wants(kind):
             return
         self.session.modules.start()
-        self.session.enter_context(warnings.catch_warnings())
-        for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
-            warnings.filterwarnings("ignore", said_in_the_report)
-        if not self._made:
+        if not self._noting:
+            self._noting = True
             self.session.forward(self._note)
+            for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
+                warnings.filterwarnings("ignore", said_in_the_report)
+                self.session.stack.callback(_remove_filter, warnings.filters[0])
         sites = [site for site in self.session.modules.sites.values() if site.watched]
         for site in sites:
             _check_not_legacy(site)
@@ -102,18 +105,16 @@ class FullBackwardHooks(Family):
     def _note(self, event: HookEvent) -> None:
         """PyTorch doesn't say of which call a gradient is, but numbers the nodes of its graph as they are made."""
         numbers = [x.grad_fn._sequence_nr() for _, x in tree.leaves(event.output) if x.grad_fn is not None]
-        made = self._made.setdefault(event.fqn, [])
-        made.extend([made[-1] if made else -1] * (event.call - len(made)))
-        made.append(max([*numbers, *made[-1:]], default=-1))
+        if numbers:
+            self._made.setdefault(event.fqn, []).append((max(numbers), event.call))
 
     def _call(self, site: Site, at_input: bool) -> int | None:
         """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""
         made, node = self._made.get(site.fqn, []), torch._C._current_autograd_node()
-        if node is None or not made or made[-1] < 0:
+        if node is None or not made:
             return None
-        number = node._sequence_nr()
-        call = bisect_left(made, number) if at_input else bisect_left(made, number) - 1
-        return call if 0 <= call < len(made) else None
+        place = bisect_left(made, (node._sequence_nr(), -1)) - (not at_input)
+        return made[place][1] if 0 <= place < len(made) else None
 
 
 def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
@@ -123,11 +124,17 @@ def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
 def _check_not_legacy(site: Site) -> None:
     if site.module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
         where = f"{site.fqn or 'the model'} ({type(site.module).__name__})"
-        raise UsageError(
+        raise RefusedError(
             f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
             "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without "
             "--via module)"
         )
+
+
+def _remove_filter(entry: Any) -> None:
+    """Only this one: the filters that others added meanwhile stay."""
+    with suppress(ValueError):
+        warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
 def _put_flag_back(module: nn.Module, flag: bool | None) -> None:

@@ -7,6 +7,7 @@ changes bits. It and its children are watched by global hooks instead. A module 
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from hookcli import tree
-from hookcli.edits import by_what
+from hookcli.edits import Applied, by_what
 from hookcli.errors import UsageError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
@@ -49,13 +50,13 @@ class ModuleHooks(Family):
         """Hook the watched modules and those that edits name; or all, where it matters which one is running."""
         if self._started and (self._everything or not everything):
             return
+        if not self._started:
+            self.session.stack.callback(self._leave)
         self._started, self._everything = True, self._everything or everything
         session = self.session
         new: dict[int, Site] = {}
         fused = _fused(session.model) if session.fastpath and not session.globally else set()
         for fqn, module in session.model.named_modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
             edits = by_what(session.edits, fqn)
             watched = session.select is None or session.select(fqn, module)
             if id(module) in self.sites or not (watched or edits or everything):
@@ -70,7 +71,8 @@ class ModuleHooks(Family):
     def _hook(self, site: Site) -> None:
         enter, leave = partial(self._before, site), partial(self._after, site)
         self.session.stack.enter_context(site.module.register_forward_pre_hook(enter, with_kwargs=True))
-        self.session.stack.enter_context(site.module.register_forward_hook(leave, with_kwargs=True))
+        handle = site.module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+        self.session.stack.enter_context(handle)
 
     def _hook_globally(self, sites: dict[int, Site]) -> None:
         """Global hooks see every module of the process. They pass no keyword arguments."""
@@ -92,20 +94,20 @@ class ModuleHooks(Family):
             return self._after(site, module, args, {}, output) if site else None
 
         self.session.stack.enter_context(register_module_forward_pre_hook(enter))
-        self.session.stack.enter_context(register_module_forward_hook(leave))
+        self.session.stack.enter_context(register_module_forward_hook(leave, always_call=True))
 
     # Firing.
 
     def _before(self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.session.nodes.claim((args, kwargs))
         call = self._begin(site)
-        edits = site.edits.get("input", ())
-        for edit in edits:
-            args, kwargs = tree.replace_arguments(args, kwargs, edit.at(site.fqn, call.number), call.undo)
-        if not call.again:
-            edited = ", ".join(edit.op for edit in edits)
-            self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=edited)
         self.running.append(call)
+        edits, applied = site.edits.get("input", ()), Applied()
+        for edit in edits:
+            with applied.noting(edit):
+                args, kwargs = tree.replace_arguments(args, kwargs, edit.at(site.fqn, call.number), call.undo)
+        if not call.again:
+            self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=str(applied))
         if torch.is_grad_enabled() and self.gradients.watches_inputs(site):
             return tree.replace_arguments(args, kwargs, partial(self.gradients.watch_input, call), call.undo)
         return (args, kwargs) if edits else None
@@ -114,14 +116,15 @@ class ModuleHooks(Family):
         call = self._end(site)
         if call is None:  # the session began while the module was running
             return None
-        call.undo()
+        if output is None and sys.exc_info()[1] is not call.error:  # it raised, and PyTorch calls the hook all the same
+            return None
         self.session.nodes.claim(output, call)
-        edits = site.edits.get("output", ())
+        edits, applied = site.edits.get("output", ()), Applied()
         for edit in edits:
-            output = tree.replace(output, edit.at(site.fqn, call.number))
+            with applied.noting(edit):
+                output = tree.replace(output, edit.at(site.fqn, call.number))
         if not call.again:
-            edited = ", ".join(edit.op for edit in edits)
-            self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=edited)
+            self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
         if torch.is_grad_enabled() and self.gradients.watches_outputs(site):
             output = self.gradients.watch_outputs(call, args, kwargs, output)
         if self.session.follow and module is self.session.model:
@@ -140,13 +143,26 @@ class ModuleHooks(Family):
         return Call(site, number, self._began - 1, again)
 
     def _end(self, site: Site) -> Call | None:
-        """The innermost call of this module; those that began in it and did not return have raised."""
+        """The innermost call of this module, which is over."""
         for depth in range(len(self.running) - 1, -1, -1):
             if self.running[depth].site is site:
                 call = self.running[depth]
-                del self.running[depth:]
+                self._leave(depth)
                 return call
         return None
+
+    def _leave(self, depth: int = 0) -> None:
+        """Of calls that are over: put back what lists and mappings held. Some may have ended by an interrupt."""
+        for call in reversed(self.running[depth:]):
+            call.undo()
+        del self.running[depth:]
+
+
+def refuse_torchscript(model: nn.Module) -> None:
+    """Raises UsageError where a part of the model is TorchScript."""
+    for fqn, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
 
 
 def _fused(model: nn.Module) -> set[int]:

@@ -1,7 +1,8 @@
 """What autograd keeps for backward: `torch.autograd.graph.saved_tensors_hooks`.
 
 Only the innermost pair of such hooks is called, so a region that has its own (activation checkpointing, offloading) is
-not seen. PyTorch does not check whether a tensor that went through such hooks was changed in place since.
+not seen. PyTorch does not check whether a tensor that went through such hooks was changed in place since: it is done
+here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from hookcli import tree
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.sites import Call
@@ -19,6 +21,7 @@ from hookcli.hooks.sites import Call
 @dataclass(slots=True)
 class _Packed:
     tensor: Tensor
+    version: int
     call: Call | None
 
 
@@ -37,9 +40,17 @@ class SavedTensorHooks(Family):
     def _pack(self, tensor: Tensor) -> _Packed:
         call = self.session.running()
         self._emit(HookKind.SAVED_TENSOR_PACK, call, tensor)
-        return _Packed(tensor, call)
+        # Detached, because a node that keeps its own output through a hook would keep itself alive.
+        kept = tensor.detach()
+        return _Packed(kept, kept._version, call)
 
     def _unpack(self, packed: _Packed) -> Tensor:
+        if packed.tensor._version != packed.version:  # what PyTorch checks where there are no such hooks
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[{tree.shape_text(packed.tensor)}] is at version {packed.tensor._version}; "
+                f"expected version {packed.version} instead"
+            )
         self._emit(HookKind.SAVED_TENSOR_UNPACK, packed.call, packed.tensor)
         return packed.tensor
 

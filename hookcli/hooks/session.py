@@ -18,7 +18,7 @@ from hookcli.edits import Edit
 from hookcli.errors import HookcliError, PluginError
 from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
-from hookcli.hooks.modules import ModuleHooks
+from hookcli.hooks.modules import ModuleHooks, refuse_torchscript
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
 from hookcli.hooks.saved import SavedTensorHooks
@@ -52,6 +52,7 @@ class HookSession:
         edits: Sequence[Edit] = (),
         follow: bool = False,
     ) -> None:
+        refuse_torchscript(model)
         self.model = model
         self.follow = follow
         self.select = select

@@ -8,6 +8,7 @@ the node that it made.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ class Site:
     _regions: list[_Region] = field(default_factory=list)
     _recomputing: Hashable = None
 
-    def begin(self, ours: object = None) -> tuple[int, bool]:
+    def begin(self, ours: int | None = None) -> tuple[int, bool]:
         """The number of a call that begins, and whether it repeats one. `ours`: hookcli's own hook on saved tensors."""
         pack = _pack_hook()
         if in_backward() and self._regions:
@@ -50,7 +51,7 @@ class Site:
             if repeated is not None:
                 return repeated, True
         self.calls += 1
-        token = None if pack is ours else pack
+        token = None if pack == ours else pack
         if not torch.is_grad_enabled():
             token = torch._C._autograd._get_sequence_nr()
         if token is not None and not in_backward():
@@ -88,6 +89,8 @@ class Call:
     index: int
     again: bool
     undo: Undo = field(default_factory=Undo)
+    error: BaseException | None = field(default_factory=lambda: sys.exc_info()[1])
+    """What was being handled when it began: another one at its end is its own."""
 
 
 def in_backward() -> bool:

@@ -11,6 +11,7 @@ import logging
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -64,7 +65,7 @@ def cache_folder() -> Path:
 def compiler() -> str | None:
     """The C++ compiler that a build would call: what CXX names, else the first of c++, g++ and clang++ on PATH."""
     if given := os.environ.get("CXX"):
-        return given if shutil.which(given.split()[-1]) or shutil.which(given) else None
+        return given if shutil.which(given) or any(map(shutil.which, shlex.split(given)[:1])) else None
     return next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), None)
 
 

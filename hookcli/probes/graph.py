@@ -48,7 +48,7 @@ class GraphProbe(Probe):
     def __init__(self, native: bool = False, on_build: Callable[[str], None] | None = None) -> None:
         self._native = native
         self._on_build = on_build
-        self._hooks: PythonHooks | NativeHooks
+        self._hooks: PythonHooks | NativeHooks | None = None
 
     def attach(self, session: HookSession) -> None:
         self.session = session
@@ -57,6 +57,8 @@ class GraphProbe(Probe):
         self._hooks = (NativeHooks if self._native else PythonHooks)(session)
 
     def rows(self) -> list[Row]:
+        if self._hooks is None:
+            return []
         seen = self._hooks.seen()
         never = [made for made in self.session.nodes.made if made.id not in seen and self._counts(made)]
         return [
@@ -68,6 +70,8 @@ class GraphProbe(Probe):
     def _row(self, seen: Seen) -> Row:
         placed = seen.made.id >= 0
         never = "never fired: recomputed" if seen.made.again else "never fired"
+        hooked = self._hooks is None or self._hooks.covers(seen.made)
+        never = never if hooked else "no C++ hook: not in the graph of the loss"
         note = never if not seen.fired else f"fired {seen.fired} times" if seen.fired > 1 else None
         out = TensorStats.merge(seen.went) if seen.went else None
         values = {
@@ -90,6 +94,8 @@ class GraphProbe(Probe):
         return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)
 
     def totals(self) -> Mapping[str, Any]:
+        if self._hooks is None:
+            return {}
         seen = self._hooks.seen()
         nodes = sum(map(self._counts, self.session.nodes.made))
         totals: dict[str, Any] = {"nodes": nodes, "fired": len(seen)}
@@ -104,6 +110,8 @@ class GraphProbe(Probe):
         return made.watched and not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
 
     def skipped(self) -> list[Skipped]:
+        if self._hooks is None:
+            return []
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
         unseen = [Skipped("", "nodes that no module's output leads to are not seen: torch 2.15 tells of them")]
         return (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)

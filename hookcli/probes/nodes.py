@@ -101,6 +101,10 @@ class PythonHooks:
             self._resolved = {key: firing.seen for key, firing in self._firings.items()}
         return self._resolved
 
+    def covers(self, made: Made) -> bool:
+        """Whether it would be known if this node fired."""
+        return True
+
     def captures(self) -> list[Seen]:
         """Python has no hook on what torch.autograd.grad captures."""
         return []
@@ -116,6 +120,7 @@ class NativeHooks:
     def __init__(self, session: HookSession) -> None:
         self._session = session
         self._passes: list[tuple[Timeline, list[Made]]] = []
+        self._covered: set[int] = set()
         session.on(HookKind.NODE_CREATION, lambda event: None)
         session.before_backward(self._hook)
 
@@ -125,7 +130,9 @@ class NativeHooks:
         if self._passes:  # a gradient accumulator lives on: the pass that is over must not see it fire again
             self._passes[-1][0].detach()
         timeline = Timeline(roots, [parameters[fqn] for fqn in self._leaves])
-        self._passes.append((self._session.enter_context(timeline), self._session.nodes.in_walk_order(roots)))
+        made = self._session.nodes.in_walk_order(roots)
+        self._covered.update(node.id for node in made)
+        self._passes.append((self._session.enter_context(timeline), made))
 
     def seen(self) -> dict[int, Seen]:
         """As in Python; a node of several passes has the last one's figures and the number of all its firings."""
@@ -138,6 +145,10 @@ class NativeHooks:
                 before = seen[node.id].fired if node.id in seen else 0
                 seen[node.id] = _seen(node, record, number, order, before)
         return seen
+
+    def covers(self, made: Made) -> bool:
+        """Only below what is differentiated: not in a backward pass that the model runs itself."""
+        return made.id < 0 or made.id in self._covered
 
     def captures(self) -> list[Seen]:
         """What torch.autograd.grad took, by the engine's own hook and by the tensor's beside it."""

@@ -7,16 +7,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from operator import itemgetter
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli import tree
+from hookcli.errors import RefusedError, StateDictError
 from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
-from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION
+from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
 from hookcli.probes.base import Probe, edited, never_called
 from hookcli.probes.memory import Memory
 from hookcli.report import Column, Row, Skipped
@@ -29,6 +31,7 @@ _COLUMNS = (
     Column("fqn", "Where"),
     Column("type", "Type"),
     Column("call", "Call"),
+    Column("pass", "Pass"),
     Column("path", "Path"),
     Column("name", "What"),
     Column("shape", "Shape"),
@@ -65,11 +68,12 @@ class TraceProbe(Probe):
         self._started = 0
 
     def instead(self, error: Exception) -> Probe | None:
-        if self.insist or not refuses_full_backward(error.__cause__):
+        dropped = [] if self.insist else _obstructed(error)
+        if not set(dropped) & set(self.kinds):
             return None
-        other = TraceProbe([kind for kind in self.kinds if kind not in FULL_BACKWARD], summary=self.summary)
+        other = TraceProbe([kind for kind in self.kinds if kind not in dropped], summary=self.summary)
         reason = str(error).partition("\n")[0].partition(";")[0]
-        other._refused = dict.fromkeys(Skipped("", reason, kind) for kind in FULL_BACKWARD if kind in self.kinds)
+        other._refused = self._refused | dict.fromkeys(Skipped("", reason, k) for k in dropped if k in self.kinds)
         return other
 
     # The building of the model.
@@ -115,7 +119,13 @@ class TraceProbe(Probe):
     def _see(self, event: HookEvent) -> None:
         module = type(event.module).__name__ if event.module is not None else None
         row = _row(self._now(), event.kind, event.fqn, module, list(_tensors(event)))
-        row |= {"call": event.call, "path": event.path, "name": event.name or None, **edited(event)}
+        row |= {
+            "pass": self.session.passes,
+            "call": event.call,
+            "path": event.path,
+            "name": event.name or None,
+            **edited(event),
+        }
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
@@ -136,12 +146,13 @@ class TraceProbe(Probe):
 
     def _summary(self) -> list[Row]:
         modules = dict(self.session.model.named_modules())
+        most, _ = self._most_kept()
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for row in self._rows:
             where = row["fqn"] if row["fqn"] in modules else row["fqn"].rpartition(".")[0] or row["fqn"]
             where = "" if where not in modules and "(" not in where else where
             counts[where][row["kind"]] += 1
-            counts[where]["kept"] += row["kept"] or 0
+            counts[where]["kept"] += (row["kept"] or 0) if row["pass"] == most else 0
         names = [*self.kinds, "kept"]
         first = [name for name in modules if name in counts]
         return [
@@ -151,13 +162,30 @@ class TraceProbe(Probe):
         ]  # fmt: skip
 
     def totals(self) -> Mapping[str, Any]:
-        kept = sum(row["kept"] or 0 for row in self._rows)
+        _, kept = self._most_kept()
         return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
+
+    def _most_kept(self) -> tuple[int, int]:
+        """The pass that kept the most for its backward, and how many bytes."""
+        sums: Counter[int] = Counter()
+        for row in self._rows:
+            sums[row["pass"]] += row["kept"] or 0
+        return max(sums.items(), key=itemgetter(1), default=(0, 0))
 
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
         return [*self._refused, *silent, *never_called(self.session)]
+
+
+def _obstructed(error: Exception) -> Sequence[HookKind]:
+    """The kinds without which the run would have gone on."""
+    cause = error.__cause__
+    if isinstance(error, RefusedError) or refuses_full_backward(cause):
+        return FULL_BACKWARD
+    if isinstance(cause, StateDictError):
+        return STATE_DICTS
+    return SAVED_TENSOR if "saved tensor hooks" in str(cause) else ()
 
 
 def _why_silent(kind: HookKind, session: HookSession) -> str:
@@ -215,6 +243,7 @@ def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequenc
         "fqn": fqn,
         "type": module,
         "call": 0,
+        "pass": 0,
         "path": "",
         "name": None,
         "shape": shapes[0] if len(shapes) == 1 else shapes or None,

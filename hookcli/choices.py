@@ -1,0 +1,9 @@
+"""The words that options and the Python API take alike; free of torch, so that a wrong one is told at once."""
+
+from __future__ import annotations
+
+GRADIENTS_OF = ("parameters", "outputs", "inputs")
+VIA = ("tensor", "module")
+VECTORS = ("ones", "randn")
+CALLS = ("backward", "grad")
+OPTIMIZERS = ("sgd", "adamw")
