@@ -67,10 +67,8 @@ def capture(
     started = time.perf_counter()
     if step.backward:  # from here on, not through the caller's own graph
         args, kwargs = tree.replace((args, kwargs), _detached)
-    with (
-        preserved(model, inputs, backward=step.backward, step=optimizer is not None),
-        HookSession(model, select=select, fastpath=fastpath, globally=globally, edits=changes) as session,
-    ):
+    session = HookSession(model, select=select, fastpath=fastpath, globally=globally, edits=changes)
+    with preserved(model, inputs, backward=step.backward, step=optimizer is not None), session:
         if watch_session:
             watch_session(session)
         try:
@@ -80,7 +78,6 @@ def capture(
                 described["input_requires_grad"] = True
             step.run(session, args, kwargs, passes, described)
             _synchronize(model)
-            check_applied(changes)
         except UsageError as error:
             error.reports = tuple(finish(started, complete=False))
             raise
@@ -93,7 +90,13 @@ def capture(
             said = failure.explain(error, model)
             described["error"] = said.partition("\n")[0]
             raise ModelError(said, finish(started, complete=False)) from error
-        return finish(started, complete=True)
+        reports = finish(started, complete=True)
+        try:
+            check_applied(changes)
+        except UsageError as error:
+            error.reports = tuple(reports)
+            raise
+        return reports
 
 
 class Watch:

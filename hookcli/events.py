@@ -22,7 +22,8 @@ class HookEvent:
     `index` gives the order in which calls began (for gradients: in which they arrived). Of the rest each kind fills
     what it has: `args`, `kwargs`, `output`; `grad` of a tensor at `path`; `grad_outputs` and `grad_inputs` of a node or
     of a module's full backward; `tensor` that is kept for backward; `name` of a node, an attribute or an optimizer.
-    `edited` tells which edits changed what the event shows.
+    `edited` tells which edits changed what the event shows, `watched` whether it is of what was asked for (kept tensors
+    are told of all modules).
     """
 
     kind: HookKind
@@ -41,6 +42,7 @@ class HookEvent:
     name: str = ""
     node: Made | None = None
     edited: str = ""
+    watched: bool = True
 
 
 Callback = Callable[[HookEvent], None]

@@ -217,7 +217,7 @@ HOOKS = (
     HookInfo("package extern", "a module stays outside a package", "PackageExporter.register_extern_hook", "package"),
     HookInfo("package intern", "a module goes into a package", "PackageExporter.register_intern_hook", "package"),
     HookInfo("package mock", "a module is replaced by a mock", "PackageExporter.register_mock_hook", "package"),
-    HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook", "graph --native"),
+    HookInfo("C++ tensor", "as Tensor.register_hook", "Tensor::register_hook", "graph --native --call grad"),
     HookInfo("C++ node, before", "as node_pre, without the GIL", "Node::add_pre_hook", "graph --native"),
     HookInfo("C++ node, after", "as node, without the GIL", "Node::add_post_hook", "graph --native"),
     HookInfo(

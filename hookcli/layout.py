@@ -62,7 +62,7 @@ def _speaks(report: Report, name: str) -> bool:
     if name in ("path", "call", "pass", "dtype", "order", "flags") or any(isinstance(value, bool) for value in values):
         return any(value not in (None, "", 0, "float32") for value in values)
     if name == "kind":
-        return report.grouping == "events" or len(set(values)) > 1
+        return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}
     if name in list(HookKind):
         return any(values)
     return any(value is not None for value in values) or name in STATS_KEYS

@@ -151,7 +151,8 @@ def totals_line(report: Report) -> str:
         elif key == "param_bytes":
             text = f"{value / 2**20:,.1f} MiB"
         else:
-            text = f"{text} {named.get(key, key)}"
+            name = named.get(key, key)
+            text = f"{text} {name.removesuffix('s') if value == 1 else name}"
         said.append(text)
     return " · ".join(said)
 
@@ -168,7 +169,8 @@ def run_line(report: Report) -> str:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
     said += [duration(meta["seconds"])] if "seconds" in meta else []
-    said += ["incomplete: the run failed"] if meta.get("complete") is False else []
+    if meta.get("complete") is False:
+        said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     return " · ".join(said)
 
 

@@ -172,8 +172,12 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: 
     what = f"{len(blocking)} module{'s block' if len(blocking) > 1 else ' blocks'} the export of {name}"
     useless = [f"{rule} {reason}" for rule, reason in idle(rules, modules)]
     extra = f"; {useless[0]}" if useless else ""
-    found = [word for rule in suggestion(rules, modules) for word in (f"--{rule.kind}", rule.pattern)]
-    return f"{what}: {_named(blocking)}{extra}. This passes:\n  {shlex.join(['hookcli', 'package', *rest, *found])}"
+    passing = suggestion(rules, modules)
+    found = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
+    denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
+    without = f", without {' '.join(denied)}" if denied else ""
+    command = shlex.join(["hookcli", "package", *rest, *found])
+    return f"{what}: {_named(blocking)}{extra}. This passes{without}:\n  {command}"
 
 
 def _named(modules: Sequence[Module], most: int = 6) -> str:

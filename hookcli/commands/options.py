@@ -114,7 +114,8 @@ class Options:
         ),
     ] = field(default_factory=list)
     depth: Annotated[
-        str | None, _option(_SHOW, metavar="N|all", help="Group what lies deeper [as fits a screen; files: all].")
+        str | None,
+        _option(_SHOW, metavar="N|all", help="Group (trace: hide) what lies deeper [as fits a screen; files: all]."),
     ] = None
     match: Annotated[str | None, _option(_SHOW, metavar="GLOB", help="Only names that match, such as 'layer4.*'.")] = (
         None

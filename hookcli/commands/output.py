@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hookcli import registry
 from hookcli.commands.options import Options, parse_depth
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import HookcliError, UsageError, unknown
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
@@ -37,10 +37,17 @@ class Output:
         arranged(Report("", "", columns, ()), self.view)
         missing = set(self._needs) - {column.name for column in columns}
         if missing:
-            here = ", ".join(n for n in registry.names("reporters") if n not in _SPECIAL)
+            here = ", ".join(name for name in registry.names("reporters") if self._suits(name, columns))
             raise UsageError(
                 f"--format {self.name}: {_SPECIAL.get(self.name, 'does not suit this report')}; here {here}"
             )
+
+    def _suits(self, name: str, columns: Sequence[Column]) -> bool:
+        try:
+            needs = getattr(registry.load("reporters", name), "needs", ())
+        except HookcliError:  # one that does not load suits nothing
+            return False
+        return set(needs) <= {column.name for column in columns}
 
     def write(self, reports: Sequence[Report]) -> None:
         """Write the reports; a file is complete or as it was before. Under torchrun only rank 0 writes."""

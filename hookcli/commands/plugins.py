@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from hookcli import registry
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
-from hookcli.kinds import HOOKS
+from hookcli.kinds import HOOKS, HookInfo
 from hookcli.report import Column, Report, Row
 
 OPTIONS = SHOWING
@@ -27,7 +26,7 @@ _COLUMNS = (
 _HOOK_COLUMNS = (
     Column("name", "Hook"),
     Column("fires", "Fires when"),
-    Column("call", "Registered by"),
+    Column("registered_by", "Registered by"),
     Column("command", "Command"),
 )
 
@@ -44,12 +43,18 @@ def plugins(
     """
     output = Output(options)
     if hooks:
-        kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
+        kinds = [_hook_row(hook) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
     rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
     output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads") for row in rows) else 0
+
+
+def _hook_row(hook: HookInfo) -> Row:
+    return Row(
+        {"name": hook.name, "fires": hook.fires, "registered_by": hook.call, "command": f"hookcli {hook.command}"}
+    )
 
 
 def _row(plugin: registry.Plugin, load: bool) -> Row:

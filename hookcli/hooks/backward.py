@@ -146,7 +146,7 @@ def paths_of_outputs(output: Any) -> list[str] | None:
     """Where in an output the gradients of a full backward hook belong; None where such a hook does not fire."""
     if isinstance(output, Tensor):
         return [""]
-    if isinstance(output, tuple) and all(isinstance(item, Tensor) or not any(tree.leaves(item)) for item in output):
+    if isinstance(output, tuple) and any(isinstance(item, Tensor) for item in output):
         return [f".{name}" for name in output._fields] if hasattr(output, "_fields") else _indices(len(output))
     return None
 

@@ -120,9 +120,11 @@ class ModuleHooks(Family):
             return None
         self.session.nodes.claim(output, call)
         edits, applied = site.edits.get("output", ()), Applied()
+        self.running.append(call)  # what an edit does is the module's
         for edit in edits:
             with applied.noting(edit):
                 output = tree.replace(output, edit.at(site.fqn, call.number))
+        self.running.pop()
         if not call.again:
             self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
         if torch.is_grad_enabled() and self.gradients.watches_outputs(site):

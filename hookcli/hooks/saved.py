@@ -55,7 +55,9 @@ class SavedTensorHooks(Family):
         return packed.tensor
 
     def _emit(self, kind: HookKind, call: Call | None, tensor: Tensor) -> None:
-        if call is None and self.session.select is None:
-            self.session.emit(HookEvent(kind, "(loss)", tensor=tensor))
-        elif call is not None and call.site.watched:
-            self.session.emit(HookEvent(kind, call.site.fqn, call.site.module, call.number, tensor=tensor))
+        """All are told, also of modules that are not watched: what one keeps another need not keep."""
+        event = HookEvent(kind, "(loss)", tensor=tensor, watched=self.session.select is None)
+        if call is not None:
+            site = call.site
+            event = HookEvent(kind, site.fqn, site.module, call.number, tensor=tensor, watched=site.watched)
+        self.session.emit(event)

@@ -102,6 +102,10 @@ class Timeline:
     ) -> None:
         for what, tensors in (("root", roots), ("leaf", leaves)):
             for place, tensor in enumerate(tensors):
+                if what == "leaf" and tensor._backward_hooks:
+                    raise UsageError(
+                        f"leaf {place} of the timeline has hooks from Python, which those of C++ would drop"
+                    )
                 if not tensor.requires_grad:
                     raise UsageError(f"{what} {place} of the timeline requires no gradient: nothing would reach it")
         self._statistics = statistics

@@ -115,7 +115,7 @@ class GradsProbe(StatsProbe):
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
         seen = tree.leaves(event.output)
         for path, tensor in _differentiable(seen):
-            why = self._why_not(tensor, paths is not None, type(event.output).__name__)
+            why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:

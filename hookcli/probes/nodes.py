@@ -125,11 +125,11 @@ class NativeHooks:
         session.before_backward(self._hook)
 
     def _hook(self, roots: Sequence[Tensor]) -> None:
-        self._leaves = [fqn for fqn, p in self._session.model.named_parameters() if p.requires_grad]
-        parameters = dict(self._session.model.named_parameters())
+        # A hook from C++ on a tensor drops those that it has from Python.
+        free = {n: p for n, p in self._session.model.named_parameters() if p.requires_grad and not p._backward_hooks}
         if self._passes:  # a gradient accumulator lives on: the pass that is over must not see it fire again
             self._passes[-1][0].detach()
-        timeline = Timeline(roots, [parameters[fqn] for fqn in self._leaves])
+        timeline = Timeline(roots, list(free.values()))
         made = self._session.nodes.in_walk_order(roots)
         self._covered.update(node.id for node in made)
         self._passes.append((self._session.enter_context(timeline), made))
@@ -152,10 +152,10 @@ class NativeHooks:
 
     def captures(self) -> list[Seen]:
         """What torch.autograd.grad took, by the engine's own hook and by the tensor's beside it."""
-        return [seen for timeline, _ in self._passes for c in timeline.captures() for seen in self._capture(c)]
+        return [seen for timeline, made in self._passes for c in timeline.captures() for seen in self._capture(c, made)]
 
-    def _capture(self, record: CaptureRecord) -> list[Seen]:
-        fqn = self._leaves[record.leaf] if record.leaf is not None else ""
+    def _capture(self, record: CaptureRecord, made: Sequence[Made]) -> list[Seen]:
+        fqn = made[record.node].fqn if record.node is not None else ""
         pair = {"capture hook (deprecated)": record.gradient}
         pair |= {"tensor hook": record.tensor_hook.gradient} if record.tensor_hook else {}
         return [_of_gradient(Made(-1, name, fqn), gradient) for name, gradient in pair.items()]

@@ -130,7 +130,8 @@ class TraceProbe(Probe):
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
             row["kept"] = self._memory.keep(event.tensor)
-        self._rows.append(row)
+        if event.watched:
+            self._rows.append(row)
 
     def _now(self) -> int:
         now = time.perf_counter_ns()

@@ -88,7 +88,7 @@ def _refusal(archive: Archive) -> str:
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"
     return (
         f"{archive.path}: loading a package runs code: {objects}, {has}, {uses}\n"
-        "  if you trust where it is from, give --trust (with another command: --arg trust=true)"
+        "  if you trust where it is from, give --trust (with another command: package:FILE --arg trust=true)"
     )
 
 
