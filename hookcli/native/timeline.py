@@ -102,7 +102,7 @@ class Timeline:
     ) -> None:
         for what, tensors in (("root", roots), ("leaf", leaves)):
             for place, tensor in enumerate(tensors):
-                if what == "leaf" and tensor._backward_hooks:
+                if what == "leaf" and tensor.is_leaf and tensor._backward_hooks:
                     raise UsageError(
                         f"leaf {place} of the timeline has hooks from Python, which those of C++ would drop"
                     )

@@ -91,7 +91,7 @@ def test_the_table_names_file_and_line_and_explains_below(cli: Cli, hooked: Path
         "second", "Linear", "backward", "Net.__init__.<locals>.<lambda>", f"hooked.py:{line_of('lambda')}", "legacy",
     ]  # fmt: skip
     assert "\nsecond: deprecated, and sees the last operation's gradients only: use register_full_backward" in ran.out
-    assert "3 hooks · 1 legacy · 2 modules · 1 stale flags" in ran.out
+    assert "3 hooks · 1 legacy · 2 modules · 1 stale flag" in ran.out
     assert "Line " not in ran.out.splitlines()[0]
     notes = cli("hooks", "hooked.py:Net", "--columns", "fqn,note").out
     assert notes.count("deprecated") == 1 and "second   deprecated" in notes

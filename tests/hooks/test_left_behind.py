@@ -108,7 +108,7 @@ def test_hooks_on_saved_tensors_take_no_call_for_a_checkpoint(reentrant: bool, k
     model, grads = Once(), []
     for asked in ((), kinds):
         model.zero_grad()
-        with HookSession(model, edits=hookcli.engine.parse_edits("part:output=noise(1)", model, True)) as session:
+        with HookSession(model, edits=hookcli.engine.parse_edits("part.0:output=noise(1)", model, True)) as session:
             for kind in asked:
                 session.on(kind, lambda event: None)
             model(X.clone()).backward()
