@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +62,11 @@ class Step:
             if self.backward:
                 self._differentiate(session, output, meta)
             del output
-        # What is written into parameters and buffers is taken back after the run: a graph of the caller's that holds
-        # them must not take them for changed.
-        held = [t for t in (*session.model.parameters(), *session.model.buffers()) if not is_lazy(t)]
-        with _unsafe_preserve_version_counter(tuple(held)):
+        trips = self.state_dict and session.wants(*STATE_DICTS)
+        with _unchanged_versions(session.model) if optimizer or trips else nullcontext():
             if optimizer:
                 optimizer.step()
-            if self.state_dict and session.wants(*STATE_DICTS):
+            if trips:
                 _round_trip(session.model, optimizer)
 
     def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
@@ -106,6 +105,15 @@ class Step:
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
         session.tell_optimizer(optimizer)
         return optimizer
+
+
+def _unchanged_versions(model: nn.Module) -> AbstractContextManager[Any]:
+    """What is written into parameters and buffers meanwhile is no change to a graph of the caller's that holds them.
+
+    It is taken back after the run.
+    """
+    tensors = (*model.parameters(), *model.buffers())
+    return _unsafe_preserve_version_counter(tuple(t for t in tensors if not (is_lazy(t) or t.is_inference())))
 
 
 def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:

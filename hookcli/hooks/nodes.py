@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from torch._guards import TracingContext
 from torch.autograd import graph
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
@@ -101,6 +102,8 @@ class NodeHooks(Family):
         return found
 
     def _created(self, node: Node) -> None:
+        if TracingContext.try_get() is not None:  # torch.compile at work: this graph is for tracing, and never runs
+            return
         made = self._made(node)
         if not self._ours:
             self._emit(HookKind.NODE_CREATION, made)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import graph
 from torch.nn.functional import gelu, relu
 
+import hookcli
 from hookcli.events import Made
 from hookcli.hooks import HookKind, HookSession
 from hookcli.hooks.nodes import gradient_accumulator, walk
@@ -229,3 +230,12 @@ def test_the_engines_callback_comes_once_per_pass_and_last() -> None:
             session.tell_backward([value])
             value.backward()
             assert seen.count("engine_callback") == number + 1 and seen[-1] == "engine_callback"
+
+
+def test_a_compiled_model_has_the_node_that_runs_not_those_of_tracing() -> None:
+    torch.manual_seed(0)
+    model = torch.compile(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), backend="aot_eager")
+    report = hookcli.capture(model, torch.ones(2, 3), ["graph"])[0]
+    torch._dynamo.reset()
+    fired = {row["node"] for row in report.rows if row["fired"]}
+    assert "AccumulateGrad" in fired and all(row["fired"] for row in report.rows)
