@@ -26,7 +26,7 @@ class ParameterHooks(Family):
         super().__init__(session)
         self.watched: dict[str, nn.Parameter] = {}
         self.hooked: set[str] = set()
-        self._edited: dict[str, str] = {}
+        self.edited: dict[str, str] = {}
         self._grouped = False
 
     def want(self, kind: HookKind) -> None:
@@ -53,7 +53,7 @@ class ParameterHooks(Family):
             edits = by_what(self.session.edits, fqn).get("grad", [])
             if not (edits and parameter.requires_grad and not is_lazy(parameter)):
                 continue
-            self._edited[fqn] = ", ".join(edit.op for edit in edits)
+            self.edited[fqn] = ", ".join(edit.op for edit in edits)
             for edit in edits:
                 self.session.stack.enter_context(parameter.register_hook(partial(edit.at(fqn, 0), "")))
 
@@ -92,7 +92,7 @@ class ParameterHooks(Family):
         self.session.emit(HookEvent(HookKind.MULTI_GRAD, fqn, module, index=index, grad_inputs=tuple(grads)))
 
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
-        edited = self._edited.get(fqn, "")
+        edited = self.edited.get(fqn, "")
         self.session.emit(HookEvent(kind, fqn, index=self.session.arrive(), grad=grad, edited=edited))
 
 

@@ -73,6 +73,7 @@ class GraphProbe(Probe):
         hooked = self._hooks is None or self._hooks.covers(seen.made)
         never = never if hooked else "no C++ hook: not in the graph of the loss"
         note = never if not seen.fired else f"fired {seen.fired} times" if seen.fired > 1 else None
+        edited = self.session.parameter_hooks.edited.get(seen.made.fqn) if seen.fired else None
         out = TensorStats.merge(seen.went) if seen.went else None
         values = {
             "order": seen.order,
@@ -89,6 +90,7 @@ class GraphProbe(Probe):
             "id": seen.made.id if placed else None,
             "next": self.session.nodes.following(seen.made) if placed else [],
             **({"note": note} if note else {}),
+            **({"edited": edited} if edited else {}),
         }
         nothing = TensorStats(mean=math.nan) if seen.fired else None
         return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)

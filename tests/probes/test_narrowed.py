@@ -52,6 +52,14 @@ def test_a_trace_of_one_module_has_its_events_alone() -> None:
 
 
 @pytest.mark.parametrize("native", NATIVE)
+def test_a_parameter_whose_gradient_was_edited_says_so(native: bool) -> None:
+    report = hookcli.capture(Hand(), X, [GraphProbe(native)], edits=["out.weight:grad=scale(2)", "out.*:grad=square"])[
+        0
+    ]
+    assert {row.fqn: row["edited"] for row in report.rows if row.get("edited")} == {"out.weight": "scale(2), square"}
+
+
+@pytest.mark.parametrize("native", NATIVE)
 def test_a_step_of_ones_own_is_followed_from_the_models_outputs(native: bool) -> None:
     model = Hand()
     with hookcli.watch(model, [GraphProbe(native)]) as seen:
