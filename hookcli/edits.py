@@ -26,7 +26,7 @@ from torch.nn.parameter import is_lazy
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, unknown
 from hookcli.importing import load_object
-from hookcli.tree import shape_text
+from hookcli.tree import dtype_text, shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
 
@@ -64,7 +64,7 @@ class Edit:
 
     def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
         if not (x.is_floating_point() or x.is_complex()):
-            self.left_alone = _dtype(x)
+            self.left_alone = dtype_text(x)
             return x
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
         version = None if x.is_inference() else x._version
@@ -77,12 +77,12 @@ class Edit:
             y = self.function(x, *self.arguments, **settings)
         except HookcliError:
             raise
-        except Exception as error:
+        except Exception as error:  # a function of the user's may fail in any way
             said = next(iter(str(error).splitlines()), "")[:200]  # PyTorch's may go on for a page
             raise UsageError(f"{where}: {self.op} failed: {type(error).__name__}: {said}") from error
-        _check(where, x, y, version)
+        changed = _checked(where, x, y, version)
         self.applied += 1
-        return y  # type: ignore[no-any-return]
+        return changed
 
 
 class Applied(list[str]):
@@ -105,19 +105,18 @@ def _takes_generator(function: Callable[..., Any]) -> bool:
     return False
 
 
-def _dtype(x: Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
-
-
-def _check(where: str, x: Tensor, y: Any, version: int | None) -> None:
+def _checked(where: str, x: Tensor, y: Any, version: int | None) -> Tensor:
     if not isinstance(y, Tensor):
         raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
     if y.shape != x.shape:
         raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
     if y.dtype != x.dtype or y.device != x.device:
-        raise UsageError(f"{where}: returned {_dtype(y)} on {y.device} for a tensor of {_dtype(x)} on {x.device}")
+        raise UsageError(
+            f"{where}: returned {dtype_text(y)} on {y.device} for a tensor of {dtype_text(x)} on {x.device}"
+        )
     if version is not None and x._version != version:
         raise UsageError(f"{where}: changes its tensor in place, which others hold too; return a new one")
+    return y
 
 
 def parse_edit(text: str, seed: int = 0) -> Edit:
@@ -161,7 +160,7 @@ def _function(text: str, name: str) -> Callable[..., Any]:
         raise UsageError(f"--edit {text!r}: {known} (a function of your own: pkg.mod:fn)")
     if not callable(found):
         raise UsageError(f"--edit {text!r}: {name} is {type(found).__name__}, not a function from tensor to tensor")
-    return found  # type: ignore[no-any-return]
+    return cast("Callable[..., Any]", found)
 
 
 def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
@@ -221,11 +220,11 @@ def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) 
     return f"{name} is " + ("lazy: it takes no hook yet" if found.requires_grad else "frozen (requires_grad=False)")
 
 
-def check_applied(edits: Iterable[Edit]) -> None:
-    """Raises UsageError for an edit that was never applied, once the run is over."""
+def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
+    """Raises UsageError, with the run's reports, for an edit that was never applied in it."""
     for edit in edits:
         if not edit.applied:
-            raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}")
+            raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}", reports)
 
 
 def _why_never(edit: Edit) -> str:

@@ -91,11 +91,7 @@ def capture(
             described["error"] = said.partition("\n")[0]
             raise ModelError(said, finish(started, complete=False)) from error
         reports = finish(started, complete=True)
-        try:
-            check_applied(changes)
-        except UsageError as error:
-            error.reports = tuple(reports)
-            raise
+        check_applied(changes, reports)
         return reports
 
 
@@ -143,7 +139,7 @@ def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "device": str(tensor.device),
-        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "dtype": tree.dtype_text(tensor),
         "mode": "train" if model.training else "eval",
         "input": ", ".join(shapes),
     }

@@ -13,7 +13,10 @@ class HookcliError(Exception):
     """
 
     exit_code = 2
-    reports: tuple[Any, ...] = ()
+
+    def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.reports = tuple(reports)
 
 
 class UsageError(HookcliError):
@@ -30,10 +33,6 @@ class PluginError(HookcliError):
 
 class ModelError(HookcliError):
     """The model itself failed while it was built or run."""
-
-    def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
-        super().__init__(message)
-        self.reports = tuple(reports)
 
 
 class StateDictError(Exception):

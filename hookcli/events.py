@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hookcli import tree
 from hookcli.kinds import HookKind
 
 __all__ = ["Alias", "Callback", "HookEvent", "HookKind", "Made"]
@@ -43,6 +44,19 @@ class HookEvent:
     node: Made | None = None
     edited: str = ""
     watched: bool = True
+
+    def tensors(self) -> Iterator[Tensor | None]:
+        """What the event shows, as far as it is tensors."""
+        if self.kind is HookKind.FORWARD_PRE:
+            yield from (tensor for _, tensor in tree.arguments(self.args, self.kwargs))
+        elif self.kind is HookKind.FORWARD:
+            yield from (tensor for _, tensor in tree.leaves(self.output))
+        elif self.kind in (HookKind.NODE, HookKind.FULL_BACKWARD, HookKind.MULTI_GRAD):
+            yield from self.grad_inputs
+        elif self.kind in (HookKind.NODE_PRE, HookKind.FULL_BACKWARD_PRE):
+            yield from self.grad_outputs
+        else:
+            yield from (tensor for tensor in (self.grad, self.tensor) if tensor is not None)
 
 
 Callback = Callable[[HookEvent], None]

@@ -7,7 +7,7 @@ where nothing changed; hooks must hand back the very object they were given unle
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -48,6 +48,16 @@ def shape_of(tensor: Tensor) -> list[int]:
 def shape_text(tensor: Tensor) -> str:
     """10x3x224x224; `*` for a size that varies."""
     return "x".join("*" if size < 0 else str(size) for size in shape_of(tensor)) or "scalar"
+
+
+def dtype_text(tensor: Tensor) -> str:
+    """float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def lone(shapes: Sequence[Any]) -> Any:
+    """What a row shows of several shapes: a lone one itself, None for none."""
+    return shapes[0] if len(shapes) == 1 else shapes or None
 
 
 class Undo(list[tuple[Any, Any, Any, Any]]):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hookcli.choices import VECTORS
-from hookcli.commands.options import GRADIENTS
+from hookcli.commands.options import GRADIENTS, check_choice, choice
 from hookcli.errors import UsageError, unknown
 
 LossName = Annotated[
@@ -20,11 +20,7 @@ LossName = Annotated[
 ]
 BackwardVector = Annotated[
     str | None,
-    typer.Option(
-        metavar="|".join(VECTORS),
-        help="No loss: a vector-Jacobian product of the outputs.",
-        rich_help_panel=GRADIENTS,
-    ),
+    choice(GRADIENTS, VECTORS, "No loss: a vector-Jacobian product of the outputs."),
 ]
 Passes = Annotated[
     int,
@@ -37,8 +33,7 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
 
     Raises UsageError for a name that there isn't, also of the vector, and where both are given.
     """
-    if backward_vector is not None and backward_vector not in VECTORS:
-        raise UsageError(unknown("--backward-vector", backward_vector, VECTORS))
+    check_choice("--backward-vector", backward_vector, VECTORS)
     if loss and backward_vector:
         raise UsageError("--loss and --backward-vector: give one of them, each says what to differentiate")
     if loss is None:

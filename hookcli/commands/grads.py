@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from hookcli.choices import GRADIENTS_OF, VIA
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options
-from hookcli.errors import UsageError, unknown
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
+from hookcli.errors import UsageError
 from hookcli.registry import load
 
 EXAMPLES = (
@@ -25,17 +23,11 @@ def grads(
     model: Model = DEFAULT_MODEL,
     of: Annotated[
         str,
-        typer.Option(
-            metavar="|".join(GRADIENTS_OF), help="Of what: each module's outputs or inputs.", rich_help_panel=GRADIENTS
-        ),
+        choice(GRADIENTS, GRADIENTS_OF, "Of what: each module's outputs or inputs."),
     ] = "parameters",
     via: Annotated[
         str,
-        typer.Option(
-            metavar="|".join(VIA),
-            help="Tensor hooks, or full backward hooks, which PyTorch refuses for most models.",
-            rich_help_panel=GRADIENTS,
-        ),
+        choice(GRADIENTS, VIA, "Tensor hooks, or full backward hooks, which PyTorch refuses for most models."),
     ] = "tensor",
     loss: LossName = None,
     backward_vector: BackwardVector = None,
@@ -47,10 +39,8 @@ def grads(
 
     Of parameters in the order in which autograd is done with them, or of what each module returned or received.
     """
-    if of not in GRADIENTS_OF:
-        raise UsageError(unknown("--of", of, GRADIENTS_OF))
-    if via not in VIA:
-        raise UsageError(unknown("--via", via, VIA))
+    check_choice("--of", of, GRADIENTS_OF)
+    check_choice("--via", via, VIA)
     if via == "module" and of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
     return inspect_model(

@@ -10,9 +10,8 @@ import typer
 from hookcli.choices import CALLS
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.commands.output import remark
-from hookcli.errors import UsageError, unknown
 from hookcli.registry import load
 
 EXAMPLES = (
@@ -26,11 +25,7 @@ def graph(
     model: Model = DEFAULT_MODEL,
     call: Annotated[
         str,
-        typer.Option(
-            metavar="|".join(CALLS),
-            help="Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
-            rich_help_panel=GRADIENTS,
-        ),
+        choice(GRADIENTS, CALLS, "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters."),
     ] = "backward",
     native: Annotated[
         bool,
@@ -50,8 +45,7 @@ def graph(
 
     With the module whose forward made it, the gradients that come in and go out, and the time that it took.
     """
-    if call not in CALLS:
-        raise UsageError(unknown("--call", call, CALLS))
+    check_choice("--call", call, CALLS)
     return inspect_model(
         model,
         partial(load("probes", "graph"), native, partial(remark, options=options)),

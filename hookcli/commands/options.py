@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, unknown
 
 DEFAULT_MODEL = "resnet50"
 
@@ -54,6 +54,17 @@ Model = Annotated[
 
 def _option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+def choice(panel: str, words: Sequence[str], text: str) -> Any:
+    """An option that takes one of these words; `check_choice` tells another."""
+    return _option(panel, metavar="|".join(words), help=text)
+
+
+def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
+    """Raises UsageError for a word that is none of these."""
+    if given is not None and given not in words:
+        raise UsageError(unknown(option, given, words))
 
 
 GRADIENTS = "Gradients"

@@ -38,6 +38,7 @@ def package(
         ),
     ] = None,
     *,
+    # Typer wants a list for an option that is repeatable, and gives each call one of its own.
     extern: Annotated[list[str], _pattern("Modules to import where it is loaded: 'torchvision.**', '*.io'.")] = [],  # noqa: B006
     intern: Annotated[list[str], _pattern("Modules whose source goes into the package.")] = [],  # noqa: B006
     mock: Annotated[list[str], _pattern("Modules to put a stub in place of.")] = [],  # noqa: B006

@@ -13,7 +13,7 @@ import typer
 from hookcli.choices import OPTIMIZERS
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice
 from hookcli.errors import UsageError, unknown
 from hookcli.kinds import OPTIMIZER as OPTIMIZER_KINDS
 from hookcli.kinds import HookKind
@@ -52,9 +52,7 @@ def trace(
     ] = False,
     optimizer: Annotated[
         str | None,
-        typer.Option(
-            metavar="|".join(OPTIMIZERS), help="Whose step is taken after backward [sgd].", rich_help_panel=_PANEL
-        ),
+        choice(_PANEL, OPTIMIZERS, "Whose step is taken after backward [sgd]."),
     ] = None,
     loss: LossName = None,
     backward_vector: BackwardVector = None,
@@ -66,8 +64,7 @@ def trace(
 
     While the model is built, in forward, backward and an optimizer's step, and in a round trip of its state dict.
     """
-    if optimizer is not None and optimizer not in OPTIMIZERS:
-        raise UsageError(unknown("--optimizer", optimizer, OPTIMIZERS))
+    check_choice("--optimizer", optimizer, OPTIMIZERS)
     if globally and summary:
         raise UsageError("--global and --summary: an order has no summary; give one of them")
     chosen = _kinds(kinds)

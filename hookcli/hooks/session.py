@@ -87,7 +87,7 @@ class HookSession:
             if any(edit.what != "grad" for edit in self.edits):
                 self.modules.start()
             self.parameter_hooks.edit()
-        except BaseException:
+        except BaseException:  # Python does not call __exit__ where __enter__ fails
             self.stack.close()
             raise
         return self

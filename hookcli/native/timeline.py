@@ -7,6 +7,7 @@ undefined edges skipped.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -207,18 +208,11 @@ class Timeline:
 def _pending(row: Any) -> Pending:
     shape, _, device, _, moments, on_device, implied = row
     if device.startswith("meta"):
-        return Pending([], TensorStats(numel=_count(shape), l2=float("nan")))
+        return Pending([], TensorStats(numel=math.prod(shape), l2=float("nan")))
     extra = TensorStats(implied, 0.0, 0.0 if implied > 1 else float("nan"), 0.0, 0.0, 0.0, implied) if implied else None
     if on_device:
         return Pending(on_device[0].unsqueeze(0), extra)
     return Pending([tuple(moments)] if moments else [], extra)
-
-
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for length in shape:
-        total *= length
-    return total
 
 
 def _or_none(value: int) -> int | None:

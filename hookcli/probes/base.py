@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
-from hookcli.tree import shape_of
+from hookcli.tree import dtype_text, shape_of
 
 
 class Probe(ABC):
@@ -89,7 +89,7 @@ class StatsProbe(Probe):
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
         """Reduce the tensor into a row. A later one of the same key takes its place."""
-        row = values | {"shape": shape_of(tensor), "dtype": str(tensor.dtype).removeprefix("torch.")}
+        row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)}
         try:
             self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run

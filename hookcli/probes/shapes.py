@@ -15,7 +15,7 @@ from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.base import Probe, never_called
 from hookcli.report import Column, Row, Skipped
-from hookcli.tree import shape_of
+from hookcli.tree import dtype_text, lone, shape_of
 
 
 class _Counter(FlopCounterMode):
@@ -101,10 +101,7 @@ class ShapesProbe(Probe):
         call = self._calls[event.fqn, event.call]
         call.macs = self._counter.macs - call.started
         call.edited = ", ".join(filter(None, [call.edited, event.edited]))
-        call.outputs = [
-            (path, shape_of(tensor), str(tensor.dtype).removeprefix("torch."))
-            for path, tensor in tree.leaves(event.output)
-        ]
+        call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in tree.leaves(event.output)]
 
     def rows(self) -> list[Row]:
         return [row for call in self._calls.values() for row in self._rows_of(call)]
@@ -122,7 +119,7 @@ class ShapesProbe(Probe):
                     "index": call.index,
                     "path": path,
                     # a lone input is its shape; several are a list of shapes
-                    "input_shape": call.inputs[0] if len(call.inputs) == 1 else call.inputs or None,
+                    "input_shape": lone(call.inputs),
                     "output_shape": shape,
                     "dtype": dtype,
                     "params": params if first else None,

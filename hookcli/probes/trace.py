@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from operator import itemgetter
@@ -46,7 +46,7 @@ class TraceProbe(Probe):
 
     `kinds` selects. `bytes` is the size of a tensor that is kept for backward, `kept` the memory that it adds to what
     is kept: 0 for parameters, buffers, and memory that is kept already. With `summary` a row per module, with a count
-    for each kind. Where PyTorch refuses full backward hooks, the trace goes without them, unless `insist`.
+    for each kind. Where a model can't be run under a kind of hooks, the trace goes without it, unless `insist`.
     """
 
     name = "trace"
@@ -118,7 +118,7 @@ class TraceProbe(Probe):
 
     def _see(self, event: HookEvent) -> None:
         module = type(event.module).__name__ if event.module is not None else None
-        row = _row(self._now(), event.kind, event.fqn, module, list(_tensors(event)))
+        row = _row(self._now(), event.kind, event.fqn, module, list(event.tensors()))
         row |= {
             "pass": self.session.passes,
             "call": event.call,
@@ -221,23 +221,8 @@ _SHORT = {
 }
 
 
-def _tensors(event: HookEvent) -> Iterator[Tensor | None]:
-    """What an event shows, as far as it is tensors."""
-    if event.kind is HookKind.FORWARD_PRE:
-        yield from (tensor for _, tensor in tree.arguments(event.args, event.kwargs))
-    elif event.kind is HookKind.FORWARD:
-        yield from (tensor for _, tensor in tree.leaves(event.output))
-    elif event.kind in (HookKind.NODE, HookKind.FULL_BACKWARD, HookKind.MULTI_GRAD):
-        yield from event.grad_inputs
-    elif event.kind in (HookKind.NODE_PRE, HookKind.FULL_BACKWARD_PRE):
-        yield from event.grad_outputs
-    else:
-        yield from (tensor for tensor in (event.grad, event.tensor) if tensor is not None)
-
-
 def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, Any]:
     there = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
-    shapes = [tree.shape_of(tensor) for tensor in there]
     return {
         "us": at / 1000,
         "kind": str(kind),
@@ -247,8 +232,8 @@ def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequenc
         "pass": 0,
         "path": "",
         "name": None,
-        "shape": shapes[0] if len(shapes) == 1 else shapes or None,
-        "dtype": str(there[0].dtype).removeprefix("torch.") if there else None,
+        "shape": tree.lone([tree.shape_of(tensor) for tensor in there]),
+        "dtype": tree.dtype_text(there[0]) if there else None,
         "bytes": None,
         "kept": None,
     }
