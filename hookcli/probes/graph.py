@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from hookcli.native import build
 from hookcli.probes.base import Probe
 from hookcli.probes.nodes import NativeHooks, PythonHooks, Seen
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats
+from hookcli.tree import lone
 
 
 class GraphProbe(Probe):
@@ -48,18 +49,17 @@ class GraphProbe(Probe):
     def __init__(self, native: bool = False, on_build: Callable[[str], None] | None = None) -> None:
         self._native = native
         self._on_build = on_build
-        self._hooks: PythonHooks | NativeHooks | None = None
+        self._hooks: PythonHooks | NativeHooks
+        self._seen: dict[int, Seen] = {}
 
     def attach(self, session: HookSession) -> None:
         self.session = session
+        self._hooks = (NativeHooks if self._native else PythonHooks)(session)
         if self._native:
             build.load(self._on_build)  # what is missing is told before the model runs
-        self._hooks = (NativeHooks if self._native else PythonHooks)(session)
 
     def rows(self) -> list[Row]:
-        if self._hooks is None:
-            return []
-        seen = self._hooks.seen()
+        seen = self._seen = self._hooks.seen()
         never = [made for made in self.session.nodes.made if made.id not in seen and self._counts(made)]
         return [
             *map(self._row, sorted(seen.values(), key=lambda s: (s.number or 0, s.order or 0))),
@@ -70,8 +70,7 @@ class GraphProbe(Probe):
     def _row(self, seen: Seen) -> Row:
         placed = seen.made.id >= 0
         never = "never fired: recomputed" if seen.made.again else "never fired"
-        hooked = self._hooks is None or self._hooks.covers(seen.made)
-        never = never if hooked else "no C++ hook: not in the graph of the loss"
+        never = never if self._hooks.covers(seen.made) else "no C++ hook: not in the graph of the loss"
         note = never if not seen.fired else f"fired {seen.fired} times" if seen.fired > 1 else None
         edited = self.session.parameter_hooks.edited.get(seen.made.fqn) if seen.fired else None
         out = TensorStats.merge(seen.went) if seen.went else None
@@ -82,8 +81,8 @@ class GraphProbe(Probe):
             "call": seen.made.call,
             "pass": seen.number,
             "fired": seen.fired,
-            "in_shape": _shape(seen.shapes[0]),
-            "out_shape": _shape(seen.shapes[1]),
+            "in_shape": lone(seen.shapes[0]),
+            "out_shape": lone(seen.shapes[1]),
             "dtype": seen.dtype,
             **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
             "us": seen.us,
@@ -96,9 +95,7 @@ class GraphProbe(Probe):
         return Row(values, TensorStats.merge(seen.came) if seen.came else nothing)
 
     def totals(self) -> Mapping[str, Any]:
-        if self._hooks is None:
-            return {}
-        seen = self._hooks.seen()
+        seen = self._seen
         nodes = sum(map(self._counts, self.session.nodes.made))
         totals: dict[str, Any] = {"nodes": nodes, "fired": len(seen)}
         if nodes > len(seen):
@@ -112,13 +109,6 @@ class GraphProbe(Probe):
         return made.watched and not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
 
     def skipped(self) -> list[Skipped]:
-        if self._hooks is None:
-            return []
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
         unseen = [Skipped("", "nodes that no module's output leads to are not seen: torch 2.15 tells of them")]
         return (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)
-
-
-def _shape(shapes: Sequence[Sequence[int]]) -> Any:
-    """A lone tensor's shape, or a list of shapes."""
-    return shapes[0] if len(shapes) == 1 else shapes or None

@@ -14,7 +14,7 @@ from hookcli.hooks import HookEvent, HookKind, HookSession, Made
 from hookcli.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.report import TensorStats
 from hookcli.stats import Pending, Reducer, resolve
-from hookcli.tree import shape_of
+from hookcli.tree import dtype_text, shape_of
 
 
 @dataclass(slots=True)
@@ -51,7 +51,6 @@ class PythonHooks:
         self._counts: Counter[int] = Counter()
         self._began: int | None = None
         self._over: int | None = None
-        self._resolved: dict[int, Seen] | None = None
         session.on(HookKind.NODE_PRE, self._before)
         session.on(HookKind.NODE, self._after)
         session.on(HookKind.ENGINE_CALLBACK, self._note_end)
@@ -89,17 +88,14 @@ class PythonHooks:
         firing.seen.shapes = shapes
         firing.taken[side] = [self._reduce(g) for g in tensors]
         if tensors:
-            firing.seen.dtype = str(tensors[0].dtype).removeprefix("torch.")
+            firing.seen.dtype = dtype_text(tensors[0])
 
     def seen(self) -> dict[int, Seen]:
         """What was seen, by the ids of the nodes, with the statistics read back."""
-        if self._resolved is None:
-            pending = [p for firing in self._firings.values() for side in firing.taken for p in side]
-            measured = iter(resolve(pending))
-            for firing in self._firings.values():
-                firing.seen.came, firing.seen.went = ([next(measured) for _ in side] for side in firing.taken)
-            self._resolved = {key: firing.seen for key, firing in self._firings.items()}
-        return self._resolved
+        measured = iter(resolve([p for firing in self._firings.values() for side in firing.taken for p in side]))
+        for firing in self._firings.values():
+            firing.seen.came, firing.seen.went = ([next(measured) for _ in side] for side in firing.taken)
+        return {key: firing.seen for key, firing in self._firings.items()}
 
     def covers(self, made: Made) -> bool:
         """Whether it would be known if this node fired."""
@@ -121,6 +117,7 @@ class NativeHooks:
         self._session = session
         self._passes: list[tuple[Timeline, list[Made]]] = []
         self._covered: set[int] = set()
+        self._began: int | None = None
         session.on(HookKind.NODE_CREATION, lambda event: None)
         session.before_backward(self._hook)
 
@@ -138,7 +135,9 @@ class NativeHooks:
         """As in Python; a node of several passes has the last one's figures and the number of all its firings."""
         seen: dict[int, Seen] = {}
         for number, (timeline, made) in enumerate(self._passes):
-            pairs = zip(made, timeline.nodes(), strict=True)
+            nodes = timeline.nodes()
+            self._began = min((r.began_ns for r in nodes if r.began_ns is not None), default=None)
+            pairs = zip(made, nodes, strict=True)
             records = [(node, r) for node, r in pairs if r.fired and node.watched and not node.ours]
             records.sort(key=lambda pair: pair[1].order or 0)
             for order, (node, record) in enumerate(records):
@@ -165,12 +164,11 @@ class NativeHooks:
         if not self._passes:
             return {}
         timeline = self._passes[-1][0]
-        began = min((r.began_ns for r in timeline.nodes() if r.began_ns is not None), default=None)
         totals: dict[str, Any] = {"tensor hooks": sum(leaf.fired for leaf in timeline.leaf_gradients())}
         if captures := len(timeline.captures()):
             totals["captures"] = captures
-        if began is not None and timeline.finished_ns is not None:
-            totals["backward_us"] = (timeline.finished_ns - began) // 1000
+        if self._began is not None and timeline.finished_ns is not None:
+            totals["backward_us"] = (timeline.finished_ns - self._began) // 1000
         return totals
 
 

@@ -75,6 +75,18 @@ def test_a_step_of_ones_own_is_followed_from_the_models_outputs(native: bool) ->
     assert first["in_shape"] == [2, 1] and first.stats.l2 == pytest.approx(grad.norm().item())
 
 
+@pytest.mark.parametrize("native", NATIVE)
+def test_what_a_block_has_seen_so_far_grows(native: bool) -> None:
+    model = Hand()
+    with hookcli.watch(model, [GraphProbe(native)]) as seen:
+        model(X).sum().backward()
+        once = [row["fired"] for row in seen.reports()[0].rows]
+        model(X).sum().backward()
+        twice = seen.reports()[0]
+    # Of the first layer Addmm, T and two accumulators, of relu one, of the last Mm, T and an accumulator.
+    assert sum(once) == 4 + 1 + 3 and sum(row["fired"] for row in twice.rows) == 2 * sum(once)
+
+
 def test_a_step_without_backward_or_without_grad_is_no_error() -> None:
     model = Shared()
     with hookcli.watch(model, ["graph", "trace"]) as seen:
