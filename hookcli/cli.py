@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ import typer
 from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
-from hookcli.errors import HookcliError
+from hookcli.errors import HookcliError, ProcessesWanted, ToldError
+from hookcli.world import world
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
@@ -97,10 +99,18 @@ def _wanted(arguments: Sequence[str]) -> Sequence[str]:
     return (*COMMANDS, *(name for name in registry.names("probes") if name not in COMMANDS))
 
 
+def _in_ranks(arguments: Sequence[str]) -> bool:
+    """Whether the command runs a model, which the processes that torchrun starts do together."""
+    alone = (*LISTING, "hooks", "package", "--help", "-h", "--version")
+    return bool(arguments) and not any(word in alone for word in arguments[:1])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     say = partial(print, file=sys.stderr)
+    if not (world().writes or _in_ranks(arguments)):
+        return 0
     try:
         code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
         if code == _INTERRUPTED:
@@ -108,15 +118,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(code or 0)
     except typer.TyperException as error:
         return _usage_error(error)
+    except ProcessesWanted as error:
+        wanted = error
     except HookcliError as error:
-        if "--debug" in arguments:
-            traceback.print_exception(error)
-        say(f"hookcli: error: {error}")
-        return error.exit_code
+        return _report_error(error, arguments)
     except Exception:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
         traceback.print_exc()
         say("hookcli: this is a bug in hookcli, please report it")
         return 2
+    return _launch(arguments, wanted)
+
+
+def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
+    from hookcli.processes.launch import launch
+
+    try:
+        return launch(arguments, wanted.processes, debug=wanted.debug)
+    except HookcliError as error:
+        return _report_error(error, arguments)
+
+
+def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
+    """One or two lines on stderr; of several processes from one alone."""
+    if error.own or (world().writes and not isinstance(error, ToldError)):
+        if "--debug" in arguments:
+            traceback.print_exception(error)
+        print(f"hookcli: error: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def _usage_error(error: Any) -> int:
@@ -127,10 +155,17 @@ def _usage_error(error: Any) -> int:
         print(message)
         return 0
     path = context.command_path if context else "hookcli"
-    print(f"hookcli: error: {message} (see {path} --help)", file=sys.stderr)
+    if world().writes:
+        print(f"hookcli: error: {message} (see {path} --help)", file=sys.stderr)
     return int(error.exit_code)
 
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main())
+    if world().size == 1:
+        sys.exit(main())
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would repeat each warning of C++
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a process group that broke can hang or abort in what C++ does at the end of a process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hookcli.report import Report, Row
@@ -168,10 +168,19 @@ def run_line(report: Report) -> str:
     elif "backward_vector" in meta:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
+    said += [f"{meta['processes']} processes{_of_ranks(meta)}"] if "processes" in meta else []
     said += [duration(meta["seconds"])] if "seconds" in meta else []
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     return " · ".join(said)
+
+
+def _of_ranks(meta: Mapping[str, Any]) -> str:
+    """Whose figures these are, where not all processes' together."""
+    shown = meta.get("rank")
+    if shown is None:
+        return ""
+    return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
 
 
 def skipped_line(report: Report, most: int = 3) -> str:
