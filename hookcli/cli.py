@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,13 +17,14 @@ import typer
 from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
-from hookcli.errors import HookcliError, ProcessesWanted, ToldError
+from hookcli.errors import FAILED, HookcliError, ProcessesWanted, ToldError
 from hookcli.world import world
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
 _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_MOMENT = 10.0  # seconds
 _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
@@ -140,11 +142,24 @@ def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
     """One or two lines on stderr; of several processes from one alone."""
-    if error.own or (world().writes and not isinstance(error, ToldError)):
-        if "--debug" in arguments:
-            traceback.print_exception(error)
-        print(f"hookcli: error: {error}", file=sys.stderr)
+    if isinstance(error, ToldError):
+        return error.exit_code
+    if not error.own:
+        _leave_it_to_the_first()
+    if "--debug" in arguments:
+        traceback.print_exception(error)
+    print(f"hookcli: error: {error}", file=sys.stderr)
     return error.exit_code
+
+
+def _leave_it_to_the_first() -> None:
+    """Of several processes that find the same mistake, only the first lives to tell it: its end is that of the others.
+
+    A process that ended before it would have torchrun end all of them untold.
+    """
+    if not world().writes:
+        time.sleep(_MOMENT)
+        raise SystemExit(FAILED)
 
 
 def _usage_error(error: Any) -> int:
@@ -155,8 +170,8 @@ def _usage_error(error: Any) -> int:
         print(message)
         return 0
     path = context.command_path if context else "hookcli"
-    if world().writes:
-        print(f"hookcli: error: {message} (see {path} --help)", file=sys.stderr)
+    _leave_it_to_the_first()
+    print(f"hookcli: error: {message} (see {path} --help)", file=sys.stderr)
     return int(error.exit_code)
 
 

@@ -29,7 +29,7 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
     without statistics) is that of the first rank.
     """
     first = next(iter(parts.values()))
-    if not _merges(parts):
+    if not merges(parts):
         return replace(first, meta=_meta(parts))
     shapes = {_place(row): row["shape"] for row in whole.rows} if whole else {}
     rows: list[Row] = []
@@ -62,7 +62,8 @@ def beside(parts: Parts) -> Report:
     )
 
 
-def _merges(parts: Parts) -> bool:
+def merges(parts: Parts) -> bool:
+    """Whether these are reports of tensors, which several ranks have parts of."""
     return all(p.grouping == "nested" and all(row.stats for row in p.rows) for p in parts.values())
 
 
@@ -156,15 +157,17 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
             return f"{name} here alone"
     if all(other["shape"] != row["shape"] for other in others):
         return f"shape {shape(row['shape'])}"
-    usual = median(_rms(other) for other in stats)
-    own = _rms(row.stats)
+    solid = [_rms(other) for other in stats if other.finite]
+    if not (row.stats.finite and solid):
+        return ""
+    own, usual = _rms(row.stats), median(solid)
     if usual == own or (usual and 1 / _DEVIATES <= own / usual <= _DEVIATES):
         return ""
     return f"{number(own / usual)} times the others" if usual else "the others are zero"
 
 
 def _rms(stats: TensorStats) -> float:
-    return stats.l2 / math.sqrt(stats.finite) if stats.finite else 0.0
+    return stats.l2 / math.sqrt(stats.finite)
 
 
 def _meta(parts: Parts) -> dict[str, Any]:

@@ -71,7 +71,8 @@ class Reducer:
         self._seen: Any = WeakTensorKeyDictionary()  # tensor -> (version, Pending)
 
     def __call__(self, tensor: Tensor) -> Pending:
-        if tensor.is_inference():  # keeps no version, so a change could not be told
+        # Nothing tells of a change to a tensor that keeps no version, or to the part of a sharded one that is here.
+        if tensor.is_inference() or tree.is_sharded(tensor):
             return measure(tensor)
         version, pending = self._seen.get(tensor, (None, None))
         if version != tensor._version:

@@ -62,11 +62,10 @@ def inspect_model(
             probe = make_probe()
             output.check_columns(probe.columns)
             train = train if options.train is None else options.train
-            recipe = find_recipe(spec, options)
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
-                inspection = _Inspection(recipe, options, progress, run, processes)
+                inspection = _Inspection(find_recipe(spec, options), options, progress, run, processes)
                 reports = inspection.reports(make_probe, train)
                 if compare:
                     locally = replace(inspection, run=run | {"globally": False}).reports(make_probe, train)
@@ -132,6 +131,7 @@ class _Inspection:
         if probe.needs_backward and self.recipe.loss and not (loss or self.run.get("backward_vector")):
             loss = self.recipe.loss
             meta["loss"] = self.recipe.loss_name
+        self.processes.check(prepared.model, setting)
         self._stage(f"running {self.recipe.name} on {setting.device}")
         return capture(
             prepared.model,

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 from hookcli import ranks
 from hookcli.choices import BACKENDS, PARALLEL
 from hookcli.commands.options import Options, check_choice
+from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError
 from hookcli.report import Report
 from hookcli.world import world
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from hookcli.prepare import Setting
     from hookcli.processes.group import Group
     from hookcli.step import Share
@@ -49,6 +52,15 @@ class Processes:
             device = setting.device
             setting = replace(setting, shard=lambda model: shard(model, device, here.size))
         return setting
+
+    def check(self, model: nn.Module, setting: Setting) -> None:
+        """Say what will not be as in one process with the whole batch."""
+        from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+        alone = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SyncBatchNorm)]
+        if setting.parts > 1 and any(m.training for m in alone):
+            what = "batch normalization in train mode takes each process's part of the batch by itself"
+            remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch", self.options)
 
     def meta(self, backward: bool) -> dict[str, Any]:
         """What a report says of the processes: how many, and which of them it is from."""
@@ -91,7 +103,9 @@ class Processes:
         assert self.group is not None
         asked = parse_ranks(self.options.ranks, len(parts))
         chosen = parts if asked is None else {rank: parts[rank] for rank in asked}
-        return ranks.merged(parts, whole()) if self.options.ranks == "merged" else ranks.beside(chosen)
+        if self.options.ranks != "merged":
+            return ranks.beside(chosen)
+        return ranks.merged(parts, whole() if ranks.merges(parts) else None)
 
 
 @contextmanager
@@ -118,8 +132,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
         from hookcli.prepare import parse_device
         from hookcli.processes.group import joined
 
-        device = parse_device(options.device)
-        with joined(here, backend=options.backend, device=device, timeout=options.timeout) as group:
+        with joined(here, options.timeout) as group:
+            group.connect(options.backend, parse_device(options.device))
             yield Processes(options, group)
 
 

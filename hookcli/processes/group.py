@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 
 import torch
 import torch.distributed as dist
@@ -27,19 +28,33 @@ _GRACE = 30.0
 _AGREE = 1.0  # seconds that other ranks have to fail alike, before an error is said to be of one rank
 _LOST = 3.0  # that the launcher has to end this process, where all that it knows is that another is gone
 _END = 15.0  # that it has to end a process that has nothing to say
+_RUNS = count()
 _CONNECTION = re.compile(r"connection (closed|reset|refused)|broken pipe|socket", re.IGNORECASE)
 
 
 class Group:
     """The processes of a run, seen from one of them. `timeout`: seconds that a stage of the run may take."""
 
-    def __init__(self, world: World, store: Store, backend: str, timeout: float) -> None:
+    def __init__(self, world: World, store: Store, timeout: float) -> None:
         self.world = world
         self.store = store
-        self.backend = backend
+        self.backend = ""
         self.patience = timedelta(seconds=timeout + _GRACE)
         self.watchdog = Watchdog(world, store.clone(), timeout)
         self._meetings = 0
+
+    def connect(self, backend: str | None, device: torch.device) -> None:
+        """Set PyTorch's process group up. Raises UsageError for a backend that can't serve the device."""
+        self.backend = backend or ("nccl" if device.type == "cuda" else "gloo")
+        _check_backend(self.backend, device, self.world)
+        self.stage("waiting for the other processes to start")
+        dist.init_process_group(
+            self.backend,
+            store=PrefixStore("group", self.store),
+            rank=self.world.rank,
+            world_size=self.world.size,
+            timeout=self.patience,
+        )
 
     def stage(self, text: str) -> None:
         """What this process does from now on, within the timeout."""
@@ -87,28 +102,20 @@ class Group:
 
 
 @contextmanager
-def joined(world: World, *, backend: str | None, device: torch.device, timeout: float) -> Iterator[Group]:
-    """Be one of the group while the block runs.
+def joined(world: World, timeout: float) -> Iterator[Group]:
+    """Be one of the group while the block runs; what it talks by is set up by `connect`.
 
-    Raises UsageError for a backend that can't serve the device. An error in the block becomes the group's: one rank
-    raises it, with its number where not all have it, the others ToldError.
+    An error in the block becomes the group's: one rank raises it, with its number where not all have it, the others
+    ToldError.
     """
-    backend = backend or ("nccl" if device.type == "cuda" else "gloo")
-    _check_backend(backend, device, world)
     store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
-    group = Group(world, PrefixStore("hookcli", store), backend, timeout)
+    name = f"hookcli {next(_RUNS)}"  # a process may be one of several runs after another; the store outlives them
+    group = Group(world, PrefixStore(name, store), timeout)
     try:
         with group.watchdog:
-            group.stage("waiting for the other processes to start")
-            dist.init_process_group(
-                backend,
-                store=PrefixStore("group", store),
-                rank=world.rank,
-                world_size=world.size,
-                timeout=group.patience,
-            )
             yield group
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
     except KeyboardInterrupt:
         if world.writes:
             raise
