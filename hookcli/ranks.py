@@ -157,10 +157,11 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
             return f"{name} here alone"
     if all(other["shape"] != row["shape"] for other in others):
         return f"shape {shape(row['shape'])}"
-    solid = [_rms(other) for other in stats if other.finite]
-    if not (row.stats.finite and solid):
+    sizes = [_rms(other) for other in stats if other.finite]
+    if not (row.stats.finite and sizes):
         return ""
-    own, usual = _rms(row.stats), median(solid)
+    own = _rms(row.stats)
+    usual = median([own, *sizes]) if sizes[1:] else sizes[0]
     if usual == own or (usual and 1 / _DEVIATES <= own / usual <= _DEVIATES):
         return ""
     return f"{number(own / usual)} times the others" if usual else "the others are zero"

@@ -189,11 +189,12 @@ class Report:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """The inverse of `to_dict`, also of what `strict` made of it."""
-        data = relaxed(data)
+        columns = tuple(Column(**column) for column in data["columns"])  # one of them is called NaN
+        data = relaxed({key: value for key, value in data.items() if key != "columns"})
         return cls(
             probe=data["probe"],
             model=data["model"],
-            columns=tuple(Column(**column) for column in data["columns"]),
+            columns=columns,
             rows=tuple(Row.from_flat(row) for row in data["rows"]),
             meta=data["meta"],
             totals=data["totals"],

@@ -10,6 +10,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
 def replicated(model: nn.Module) -> nn.Module:
     """The model in DistributedDataParallel, which averages the gradients of parameters over the processes.
 
@@ -37,13 +40,9 @@ def shard(model: nn.Module, device: torch.device, processes: int) -> None:
 
 
 def blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules with parameters that stand in a ModuleList or Sequential, outermost ones only, containers not."""
+    """The modules with parameters that stand in a Sequential or another container: outermost ones, no containers."""
     for child in model.children():
-        if not isinstance(child, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+        if isinstance(model, _CONTAINERS) and not isinstance(child, _CONTAINERS):
+            yield from [child] if any(True for _ in child.parameters()) else []
+        else:
             yield from blocks(child)
-            continue
-        for part in child.children():
-            if isinstance(part, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
-                yield from blocks(part)
-            elif any(True for _ in part.parameters()):
-                yield part
