@@ -131,7 +131,8 @@ class _Inspection:
         if probe.needs_backward and self.recipe.loss and not (loss or self.run.get("backward_vector")):
             loss = self.recipe.loss
             meta["loss"] = self.recipe.loss_name
-        self.processes.check(prepared.model, setting)
+        if setting.parts > 1:
+            self.processes.check(prepared.model, self.recipe.batched)
         self._stage(f"running {self.recipe.name} on {setting.device}")
         return capture(
             prepared.model,

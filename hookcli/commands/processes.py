@@ -53,12 +53,14 @@ class Processes:
             setting = replace(setting, shard=lambda model: shard(model, device, here.size))
         return setting
 
-    def check(self, model: nn.Module, setting: Setting) -> None:
+    def check(self, model: nn.Module, batched: bool) -> None:
         """Say what will not be as in one process with the whole batch."""
         from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
+        if not batched:
+            remark("each process has a list of inputs of its own: rows are merged by their place in it", self.options)
         alone = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SyncBatchNorm)]
-        if setting.parts > 1 and any(m.training for m in alone):
+        if any(m.training for m in alone):
             what = "batch normalization in train mode takes each process's part of the batch by itself"
             remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch", self.options)
 

@@ -9,7 +9,6 @@ import torch._dynamo  # DistributedDataParallel imports it, for seconds: not in 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 

@@ -60,26 +60,28 @@ def only(what, ranks=(1,)):
 """
 
 
-def hookcli(
-    *argv: str, folder: Path, processes: int = 0, limit: float = 120, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command line as a process, with `processes` under torchrun."""
-    runner = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes else []
-    env = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    command = [sys.executable, *runner, "-m", "hookcli", *argv]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=limit, check=False)
+def run(*command: str, folder: Path, limit: float = 200) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, in a process of its own."""
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    argv = [sys.executable, *command]
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=limit, check=False)
+
+
+def torchrun(processes: int, *command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """So many ranks of a script, or of `-m MODULE`."""
+    return run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *command, folder=folder)
+
+
+def hookcli(*argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command line as a process."""
+    return run("-m", "hookcli", *argv, folder=folder)
 
 
 def reports_of_ranks(commands: Mapping[str, Sequence[str]], folder: Path, processes: int) -> dict[str, Report]:
     """The reports of command lines that so many processes run, one after another, by name."""
     (folder / "commands.json").write_text(json.dumps(commands))
-    runner = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    job = [str(Path(__file__).with_name("jobs.py")), str(folder)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, *runner, *job], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = torchrun(processes, str(Path(__file__).with_name("jobs.py")), str(folder), folder=folder)
+    assert ran.returncode == 0, ran.stderr[:3000]
     assert ran.stdout == ""
     return {name: load(folder / f"{name}.json") for name in commands}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes.support import MODELS, hookcli, load
+from processes.support import MODELS, hookcli, load, torchrun
 
 
 @pytest.fixture
@@ -65,14 +65,14 @@ def test_ranks_that_wait_for_a_collective_which_another_does_not_call(folder) ->
 
 
 def test_under_torchrun_the_rank_tells_and_no_other(folder) -> None:
-    ran = hookcli(*only("raise"), folder=folder, processes=2)
+    ran = torchrun(2, "-m", "hookcli", *only("raise"), folder=folder)
     assert errors(ran.stderr) == ["hookcli: error: rank 1 of 2: 1 (Only) failed on input 2x4: ValueError: no luck"]
     assert ran.returncode != 0  # torchrun's own
     assert "exitcode  : 2" in ran.stderr
 
 
 def test_a_mistake_is_told_under_torchrun_whichever_rank_is_first(folder) -> None:
-    ran = hookcli("activations", "models.py:only", "--format", "tabel", folder=folder, processes=2)
+    ran = torchrun(2, "-m", "hookcli", "activations", "models.py:only", "--format", "tabel", folder=folder)
     (line,) = errors(ran.stderr)
     assert "tabel" in line and "table" in line
 
