@@ -41,7 +41,7 @@ class TensorStats:
     @property
     def m2(self) -> float:
         """The sum of squared deviations from the mean over the finite elements."""
-        return self.std**2 * (self.finite - 1) if self.finite > 1 else 0.0
+        return self.std * self.std * (self.finite - 1) if self.finite > 1 else 0.0
 
     def scaled(self, factor: float) -> TensorStats:
         """The statistics of the tensor times a positive factor."""

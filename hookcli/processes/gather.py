@@ -7,7 +7,8 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from hookcli.processes.group import Group
 from hookcli.report import STATS_KEYS, Report, Row, TensorStats
 
 _SIZES = struct.Struct("=qqq")  # the bytes of what describes the run, of the places and of the figures
+_FIGURES = attrgetter(*STATS_KEYS)
 Places = Sequence[tuple[Mapping[str, Any], bool]]
 """Of each row what is not statistics, and whether it has any."""
 
@@ -41,7 +43,7 @@ def pack(report: Report) -> bytes:
     run = json.dumps(replace(report, rows=()).to_dict()).encode()
     places = [(dict(row.values), row.stats is not None) for row in report.rows]
     text = zlib.compress(json.dumps(places, separators=(",", ":")).encode(), level=1)
-    figures = array.array("d", (float(figure) for row in report.rows if row.stats for figure in astuple(row.stats)))
+    figures = array.array("d", (figure for row in report.rows if row.stats for figure in _FIGURES(row.stats)))
     return _SIZES.pack(len(run), len(text), len(figures) * figures.itemsize) + run + text + figures.tobytes()
 
 
