@@ -7,3 +7,8 @@ VIA = ("tensor", "module")
 VECTORS = ("ones", "randn")
 CALLS = ("backward", "grad")
 OPTIMIZERS = ("sgd", "adamw")
+COMM_HOOKS = (
+    *("allreduce", "fp16", "bf16", "powersgd", "batched-powersgd"),
+    *("quantize-per-tensor", "quantize-per-channel", "noop"),
+)
+COMM_WRAPPERS = ("fp16", "bf16")

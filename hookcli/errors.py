@@ -35,6 +35,10 @@ class ModelError(HookcliError):
     """The model itself failed while it was built or run."""
 
 
+class CommHookError(HookcliError):
+    """A communication hook failed, or returned what it must not; its cause is the hook's own error, if there is one."""
+
+
 class StateDictError(Exception):
     """A model's state dict does not load into the model. Not for a person: the engine makes a ModelError of it."""
 

@@ -66,7 +66,7 @@ def inspect_model(
                 locally = replace(inspection, run=run | {"globally": False}).reports(make_probe, train)
                 reports = [compare(*pair) for pair in zip(reports, locally, strict=True)]
     except (HookcliError, KeyboardInterrupt) as error:
-        _write_partial(getattr(error, "reports", ()), output)
+        write_partial(getattr(error, "reports", ()), output)
         raise
     output.write(reports)
     return 0
@@ -210,6 +210,7 @@ def versions() -> dict[str, str]:
     return {"torchvision": torchvision.__version__} if torchvision else {}
 
 
-def _write_partial(reports: Sequence[Report], output: Output) -> None:
+def write_partial(reports: Sequence[Report], output: Output) -> None:
+    """Write what was measured before a failure, if it is anything."""
     if any(report.rows for report in reports):
         output.write(reports)
