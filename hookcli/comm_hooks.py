@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
     default_hooks,
@@ -140,8 +141,8 @@ def _own(spec: str) -> CommHook:
     name = spec.rpartition("/")[2]
     if hasattr(target, "__name__") and hasattr(target, "__qualname__"):
         return CommHook(name, target)
-    wants = f"{spec} is a {type(target).__name__}: register_comm_hook takes functions only, so in training wrap it in one"
-    return CommHook(name, target, remark=wants)
+    wants = "register_comm_hook takes functions only, so in training wrap it in one"
+    return CommHook(name, target, remark=f"{spec} is a {type(target).__name__}: {wants}")
 
 
 def _check_signature(spec: str, target: Any) -> None:
@@ -158,7 +159,7 @@ def _check_signature(spec: str, target: Any) -> None:
         )
     takes, returns = signature.parameters["bucket"].annotation, signature.return_annotation
     for annotation, right, of in (
-        (takes, dist.GradBucket, "bucket: torch.distributed.GradBucket"),
+        (takes, GradBucket, "bucket: torch.distributed.GradBucket"),
         (returns, Future[Tensor], "-> torch.futures.Future[torch.Tensor]"),
     ):
         if isinstance(annotation, str):

@@ -99,15 +99,14 @@ def communicate(
 def _reference() -> Iterator[ProcessGroup]:
     """A group for the exact means, whose collectives can't come between those of hooks."""
     group = dist.new_group()
+    assert isinstance(group, ProcessGroup)  # every rank is in it
     try:
         yield group
     finally:
         dist.destroy_process_group(group)
 
 
-def _with_one_bucket(
-    model: nn.Module, hooks: Sequence[CommHook], plan: Plan, say: Callable[[str], object]
-) -> Plan:
+def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], plan: Plan, say: Callable[[str], object]) -> Plan:
     """The plan, with one bucket where more would hang. Raises UsageError where there can't be one alone."""
     chained = [hook.name for hook in hooks if hook.chained]
     if not chained or dist.get_backend() != "gloo":

@@ -22,7 +22,7 @@ _TINY_SQUARE = 1e-30
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """`exact_l2` is the norm of what should be, `error_l2` and `error_max` are the L2 and maximum norm of the difference.
+    """`exact_l2` is the norm of what should be, `error_l2` and `error_max` the L2 and maximum norm of the difference.
 
     NaN or infinite where an element of either is.
     """

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import GradBucket, ProcessGroup
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed import ProcessGroup
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
@@ -144,7 +145,7 @@ class CommObserver:
                 f"{self.hook.name} returned {_what(future)} for {exchange}: a communication hook returns a "
                 "torch.futures.Future of a tensor, such as dist.all_reduce(..., async_op=True).get_future().then(...)"
             )
-        return future  # type: ignore[return-value]
+        return future
 
     def _finish(self, exchange: Exchange, exact: Tensor | None, shape: torch.Size, future: Future[Any]) -> Tensor:
         try:

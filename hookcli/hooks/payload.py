@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch.distributed as dist
@@ -49,7 +50,7 @@ class Payload:
             for group in watched:
                 if hasattr(group, "register_pre_hook"):
                     key = id(self)  # a key is taken from whoever had it: this one is nobody's
-                    group.register_pre_hook(key, lambda args, group=group: self._count(args, group))
+                    group.register_pre_hook(key, partial(self._count, group))
                     stack.callback(group.unregister_pre_hook, key)
             yield
         if self._groups() != watched:
@@ -77,7 +78,7 @@ class Payload:
     def _groups(self) -> set[ProcessGroup]:
         return set(dist.distributed_c10d._world.pg_map) - {self.ours}
 
-    def _count(self, args: Any, group: ProcessGroup) -> None:
+    def _count(self, group: ProcessGroup, args: Any) -> None:
         name = args.name.name
         handed = sum(t.numel() * t.element_size() for t in args.input_tensors)
         if name in _RECEIVES or (name in _FROM_ROOT and args.root != group.rank()):
