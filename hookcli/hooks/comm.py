@@ -102,6 +102,7 @@ class CommObserver:
     order: int = 0
     failure: Exception | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _clones: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
 
     def register(self, ddp: DistributedDataParallel) -> None:
         ddp.register_comm_hook(self.hook.make_state(), self.observe)
@@ -118,7 +119,7 @@ class CommObserver:
         self.order += 1
         try:
             self.look.ready(exchange, buffer)
-            exact = self._exact(buffer)
+            exact = self._exact(fqns, buffer)
             exchange.ready = Moment(buffer.device)
             with self.payload.within(exchange):
                 future = self._called(exchange, state, bucket)
@@ -127,12 +128,15 @@ class CommObserver:
             self._fail(error)
             raise
 
-    def _exact(self, buffer: Tensor) -> Tensor | None:
+    def _exact(self, fqns: tuple[str, ...], buffer: Tensor) -> Tensor | None:
         """The mean over all ranks, in at least float32; None where the hook itself gives it."""
-        if self.hook.exact and buffer.dtype not in _HALF:
+        half = buffer.dtype in _HALF
+        if self.hook.exact and not half:
             return None
-        clone = buffer.to(torch.float32) if buffer.dtype in _HALF else buffer.clone()
-        dist.all_reduce(clone.div_(self.reference.size()), group=self.reference)
+        clone = self._clones.get(fqns)
+        if clone is None:  # kept for the next step: fresh memory costs as much as the copy
+            clone = self._clones[fqns] = torch.empty_like(buffer, dtype=torch.float32 if half else None)
+        dist.all_reduce(clone.copy_(buffer).div_(self.reference.size()), group=self.reference)
         return clone
 
     def _called(self, exchange: Exchange, state: object, bucket: GradBucket) -> Future[Tensor]:
