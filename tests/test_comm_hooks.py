@@ -44,8 +44,8 @@ WRONG = {
     "PyTorch insists that the second be named bucket",
     "own.py:three": "--hook own.py:three: takes (state, bucket, more); a",
     "own.py:swapped": "--hook own.py:swapped: takes (bucket, state); a",
-    "own.py:wrong": "--hook own.py:wrong: is annotated with Tensor; PyTorch takes `bucket: torch.distributed.GradBucket`",
-    "own.py:wrong_return": "--hook own.py:wrong_return: is annotated with Tensor; PyTorch takes `-> torch.futures.Future",
+    "own.py:wrong": "is annotated with Tensor; PyTorch takes `bucket: torch.distributed.GradBucket`",
+    "own.py:wrong_return": "is annotated with Tensor; PyTorch takes `-> torch.futures.Future",
     "text.py:hook": "--hook text.py:hook: PyTorch refuses annotations that are text ('dist.GradBucket'): leave out "
     "`from __future__ import annotations`, or the annotations",
 }

@@ -41,7 +41,8 @@ def test_under_torchrun(net: Path) -> None:
     assert ran.returncode == 0 and ran.stdout == "", ran.stderr
     said = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
     assert said == [
-        "hookcli: powersgd: would hang on gloo with more than one bucket (it waits within callbacks); one bucket is used",
+        "hookcli: powersgd: would hang on gloo with more than one bucket (it waits within callbacks); "
+        "one bucket is used",
         "hookcli: wrote comm.json: 9 rows",
     ]
     [report] = json.loads(Path("comm.json").read_text())["reports"]
