@@ -94,7 +94,8 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
     rows = [_of_ranks(same) for same in places.values()]
     skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
     complete = all(report.meta.get("complete", True) for report in reports)
-    meta = {**reports[0].meta, "ranks": len(reports), "complete": complete}
+    own = ("rank", "loss_value")  # of the first rank alone
+    meta = {key: value for key, value in reports[0].meta.items() if key not in own} | {"complete": complete}
     return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
 
 

@@ -6,6 +6,8 @@ GRADIENTS_OF = ("parameters", "outputs", "inputs")
 VIA = ("tensor", "module")
 VECTORS = ("ones", "randn")
 CALLS = ("backward", "grad")
+PARALLEL = ("ddp", "fsdp")
+BACKENDS = ("gloo", "nccl")
 OPTIMIZERS = ("sgd", "adamw")
 COMM_HOOKS = (
     *("allreduce", "fp16", "bf16", "powersgd", "batched-powersgd"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,12 +17,14 @@ import typer
 from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
-from hookcli.errors import HookcliError
+from hookcli.errors import FAILED, HookcliError, ProcessesWanted, ToldError
+from hookcli.world import world
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
 _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_MOMENT = 10.0  # seconds
 _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
@@ -97,10 +101,18 @@ def _wanted(arguments: Sequence[str]) -> Sequence[str]:
     return (*COMMANDS, *(name for name in registry.names("probes") if name not in COMMANDS))
 
 
+def _in_ranks(arguments: Sequence[str]) -> bool:
+    """Whether the command runs a model, which the processes that torchrun starts do together."""
+    alone = (*LISTING, "hooks", "package", "--help", "-h", "--version")
+    return bool(arguments) and not any(word in alone for word in arguments[:1])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     say = partial(print, file=sys.stderr)
+    if not (world().writes or _in_ranks(arguments)):
+        return 0
     try:
         code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
         if code == _INTERRUPTED:
@@ -108,15 +120,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(code or 0)
     except typer.TyperException as error:
         return _usage_error(error)
+    except ProcessesWanted as error:
+        wanted = error
     except HookcliError as error:
-        if "--debug" in arguments:
-            traceback.print_exception(error)
-        say(f"hookcli: error: {error}")
-        return error.exit_code
+        return _report_error(error, arguments)
     except Exception:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
         traceback.print_exc()
         say("hookcli: this is a bug in hookcli, please report it")
         return 2
+    return _launch(arguments, wanted)
+
+
+def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
+    from hookcli.processes.launch import launch
+
+    try:
+        return launch(arguments, wanted.processes, debug=wanted.debug)
+    except HookcliError as error:
+        return _report_error(error, arguments)
+
+
+def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
+    """One or two lines on stderr; of several processes from one alone."""
+    if isinstance(error, ToldError):
+        return error.exit_code
+    if not error.own:
+        _leave_it_to_the_first()
+    if "--debug" in arguments:
+        traceback.print_exception(error)
+    print(f"hookcli: error: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _leave_it_to_the_first() -> None:
+    """Of several processes that find the same mistake, only the first lives to tell it: its end is that of the others.
+
+    A process that ended before it would have torchrun end all of them untold.
+    """
+    if not world().writes:
+        time.sleep(_MOMENT)
+        raise SystemExit(FAILED)
 
 
 def _usage_error(error: Any) -> int:
@@ -127,10 +170,17 @@ def _usage_error(error: Any) -> int:
         print(message)
         return 0
     path = context.command_path if context else "hookcli"
+    _leave_it_to_the_first()
     print(f"hookcli: error: {message} (see {path} --help)", file=sys.stderr)
     return int(error.exit_code)
 
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main())
+    if world().size == 1:
+        sys.exit(main())
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would repeat each warning of C++
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a process group that broke can hang or abort in what C++ does at the end of a process

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch._dynamo  # noqa: F401 - the first DistributedDataParallel imports it, for seconds: not in the time of a run
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import ProcessGroup
@@ -69,7 +70,7 @@ def communicate(
         if hook.remark:
             say(hook.remark)
     probe = CommProbe()
-    described = {**describe_run(model, inputs), **(meta or {}), "world_size": dist.get_world_size()}
+    described = {**describe_run(model, inputs), **(meta or {}), "processes": dist.get_world_size()}
     described |= {"steps": plan.steps, "no_sync": plan.no_sync, "bucket_cap_mb": plan.bucket_cap_mb, "ddp": {}}
     started = time.perf_counter()
 

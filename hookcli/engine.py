@@ -19,7 +19,7 @@ from hookcli.hooks import HookSession, Select
 from hookcli.preserve import preserved
 from hookcli.probes.base import Probe
 from hookcli.report import Report
-from hookcli.step import Loss, Step
+from hookcli.step import Loss, Share, Step
 
 
 def capture(
@@ -37,6 +37,7 @@ def capture(
     select: Select | None = None,
     fastpath: bool = True,
     globally: bool = False,
+    share: Share | None = None,
     name: str | None = None,
     meta: Mapping[str, Any] | None = None,
     watch_session: Callable[[HookSession], object] | None = None,
@@ -47,8 +48,8 @@ def capture(
     gradients there is a backward pass too: from `loss` (a function of the output, "sum", "mean" or "cross-entropy"; the
     sum by default), or with a `backward_vector` ("ones" or "randn") on every output; `call` "grad" makes it by
     `torch.autograd.grad`. `optimizer` ("sgd" or "adamw") takes a step, `state_dict` makes a round trip. `edits` change
-    what flows, as `--edit` does. Parameters, gradients, buffers and random number generators are afterwards as they
-    were before.
+    what flows, as `--edit` does. `share`: this process is one of several. Parameters, gradients, buffers and random
+    number generators are afterwards as they were before.
 
     Raises ModelError where the model fails; its `reports` hold what was seen until then. A KeyboardInterrupt passes
     through, with the same in its attribute `reports`.
@@ -56,8 +57,9 @@ def capture(
     if not isinstance(model, nn.Module):
         raise UsageError(f"capture needs an nn.Module, not {type(model).__name__}")
     chosen = _probes(probes)
+    share = share or Share()
     args, kwargs = _arguments(inputs)
-    step = Step(any(p.needs_backward for p in chosen), loss, backward_vector, call, optimizer, state_dict)
+    step = Step(any(p.needs_backward for p in chosen), loss, backward_vector, call, optimizer, state_dict, share)
     changes = parse_edits(edits, model, step.backward)
     described = {**describe_run(model, inputs), **(meta or {})}
     fastpath = fastpath and all(p.fastpath for p in chosen)
@@ -67,7 +69,8 @@ def capture(
     started = time.perf_counter()
     if step.backward:  # from here on, not through the caller's own graph
         args, kwargs = tree.replace((args, kwargs), _detached)
-    session = HookSession(model, select=select, fastpath=fastpath, globally=globally, edits=changes)
+    averaged = share.of if step.backward and share.averaged else 1
+    session = HookSession(model, select=select, fastpath=fastpath, globally=globally, edits=changes, averaged=averaged)
     with preserved(model, inputs, backward=step.backward, step=optimizer is not None), session:
         if watch_session:
             watch_session(session)

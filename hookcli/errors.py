@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+FAILED = 2
+"""The exit code of a command that could not run (design, section 3)."""
+
 
 class HookcliError(Exception):
-    """Something that a person can act on. `exit_code` 2: the command could not run (design, section 3).
+    """Something that a person can act on.
 
-    `reports` holds the Reports of what the probes had measured until then, so that nothing is lost.
+    `reports` holds the Reports of what the probes had measured until then, so that nothing is lost. `own`: in a run of
+    several processes it is this one's to tell; otherwise all have it alike, and the first tells it.
     """
 
-    exit_code = 2
+    exit_code = FAILED
+    own = False
 
     def __init__(self, message: str, reports: Sequence[Any] = ()) -> None:
         super().__init__(message)
@@ -37,6 +42,19 @@ class ModelError(HookcliError):
 
 class CommHookError(HookcliError):
     """A communication hook failed, or returned what it must not; its cause is the hook's own error, if there is one."""
+
+
+class ToldError(HookcliError):
+    """An error of a run in several processes that another of them tells."""
+
+
+class ProcessesWanted(Exception):  # noqa: N818 - a request to `cli.main`, not an error
+    """The command line is to be run in so many processes."""
+
+    def __init__(self, processes: int, debug: bool) -> None:
+        super().__init__(processes)
+        self.processes = processes
+        self.debug = debug
 
 
 class StateDictError(Exception):

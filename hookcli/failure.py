@@ -74,7 +74,7 @@ def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None
             found = (f"a backward hook of {fqn} ({type(module.module).__name__})", "")
         if isinstance(module, nn.Module) and id(module) in names and frame.f_code.co_name == "_call_impl":
             fqn = names[id(module)] or "the model"
-            found = (f"{fqn} ({type(module).__name__})", _given(frame))
+            found = (f"{fqn} ({tree.type_text(module)})", _given(frame))
     return found
 
 

@@ -88,7 +88,7 @@ def fold(report: Report, depth: float) -> Report:
         elif owner in present:
             hidden[owner].append(row)
         elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
-            groups.setdefault((owner, row.get("kind"), row.get("pass"), ""), []).append(row)
+            groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
     rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
     return replace(report, rows=rows)
 
@@ -103,10 +103,10 @@ def _merged_by_owner(report: Report, depth: float) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in report.rows:
         owner = ".".join(row.fqn.split(".")[: int(depth)])
-        groups.setdefault((owner, row.get("pass")), []).append(row)
+        groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
     counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
     merged = []
-    for (owner, _), rows in groups.items():
+    for (owner, *_), rows in groups.items():
         row = _merged(rows, owner, ())
         sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
         merged.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
@@ -132,7 +132,7 @@ def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
 
 def _identity(row: Row) -> tuple[Any, ...]:
     """What the calls of one module, or the passes over one parameter, share."""
-    return row.fqn, row.get("kind"), row.get("pass"), row.get("path", "")
+    return row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
 
 
 def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:

@@ -38,9 +38,10 @@ def reads_left(report: Report, name: str) -> bool:
 
 
 def continues(row: Row, before: Row | None) -> bool:
-    """Whether a row is a further tensor of the call that the row before it shows."""
+    """Whether a row is a further tensor, or another rank, of the call that the row before it shows."""
     keys = ("fqn", "kind", "call", "pass")
-    return before is not None and bool(row.get("path")) and all(row.get(key) == before.get(key) for key in keys)
+    further = row.get("path") or row.get("rank") is not None
+    return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in keys)
 
 
 def visible(report: Report, view: View) -> list[Column]:

@@ -37,6 +37,11 @@ class Setting:
     dtype: torch.dtype = torch.float32
     needs_input: bool = True
     """Whether it is an error that nobody knows what the model takes."""
+    part: int = 0
+    parts: int = 1
+    """Which of equal parts of the batch this process gets."""
+    shard: Callable[[nn.Module], object] | None = None
+    """What spreads the model's parameters over processes, in place, and brings them to the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
         model.train(setting.train)
         if setting.dtype != torch.float32:
             model.to(dtype=setting.dtype)
+        if setting.shard:
+            setting.shard(model)
         model.to(setting.device)
         inputs, described = _inputs(recipe, model, setting)
     except (RuntimeError, MemoryError, TypeError, OverflowError, ValueError) as error:
@@ -128,7 +135,7 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
 
 
 def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
-    specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch)
+    specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch * setting.parts)
     if specs is None:
         example = recipe.example(model) if recipe.example else None
         if example is None and not setting.needs_input:
@@ -138,14 +145,38 @@ def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[A
         shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
         if setting.batch:
             raise UsageError(f"--batch-size: {recipe.name} brings its own example input; give --input instead")
-        return tree.replace(example, lambda path, x: _cast(x, setting)), f"{', '.join(shapes)} (its example)"
+        example = tree.replace(example, lambda path, x: _part(_cast(x, setting), setting))
+        return example, f"{', '.join(shapes)} (its example)"
     tensors = [
         make_tensor(spec, setting.fill, setting.dtype, setting.device, setting.seed + number)
         for number, spec in enumerate(specs)
     ]
+    if recipe.batched:
+        tensors = [_part(tensor, setting) for tensor in tensors]
+    else:
+        size = _share(len(tensors), setting)
+        tensors = tensors[setting.part * size :][:size]
     targets = recipe.arrange_training if setting.targets else None
     described = ", ".join(map(str, specs)) + (" with targets" if targets else "")
     return (targets or recipe.arrange)(tensors), described
+
+
+def _part(x: torch.Tensor, setting: Setting) -> torch.Tensor:
+    """This process's part of a tensor along dimension 0."""
+    if setting.parts == 1:
+        return x
+    size = _share(x.shape[0] if x.dim() else 0, setting)
+    return x.narrow(0, setting.part * size, size).clone()
+
+
+def _share(batch: int, setting: Setting) -> int:
+    """The size of a part. Raises UsageError where the batch does not divide."""
+    if batch < setting.parts or batch % setting.parts:
+        fits = max(1, -(-batch // setting.parts)) * setting.parts
+        raise UsageError(
+            f"a batch of {batch} does not divide by {setting.parts} processes; --batch-size {fits} does, for example"
+        )
+    return batch // setting.parts
 
 
 def _cast(x: torch.Tensor, setting: Setting) -> torch.Tensor:

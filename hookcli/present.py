@@ -189,17 +189,25 @@ def run_line(report: Report) -> str:
     meta = report.meta
     said = [report.model]
     said += [f"input {meta['input']}"] if meta.get("input") else []
-    said += [f"{meta['ranks']} ranks"] if meta.get("ranks") else []
     said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
     if "loss_value" in meta and meta["loss_value"] is not None:
         said.append(f"loss {meta['loss_value']:.4g} ({meta['loss']})")
     elif "backward_vector" in meta:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
+    said += [f"{meta['processes']} processes{_of_ranks(meta)}"] if "processes" in meta else []
     said += [duration(meta["seconds"])] if "seconds" in meta else []
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     return " · ".join(said)
+
+
+def _of_ranks(meta: Mapping[str, Any]) -> str:
+    """Whose figures these are, where not all processes' together."""
+    shown = meta.get("rank")
+    if shown is None:
+        return ""
+    return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
 
 
 def skipped_line(report: Report, most: int = 3) -> str:

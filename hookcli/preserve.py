@@ -50,5 +50,5 @@ def _values(module: nn.Module) -> dict[str, Tensor]:
 def _put_back(buffer: Tensor | None, value: Tensor) -> None:
     # Batch normalization changes its buffers without a trace in their version, so the values are compared. `.data`
     # leaves no trace either: a graph of the caller's that holds the buffer can still run backward.
-    if buffer is not None and not torch.equal(buffer, value):
+    if buffer is not None and not buffer.is_meta and not torch.equal(buffer, value):
         buffer.data.copy_(value)

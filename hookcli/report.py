@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 SCHEMA = 1
@@ -42,6 +42,11 @@ class TensorStats:
     def m2(self) -> float:
         """The sum of squared deviations from the mean over the finite elements."""
         return self.std**2 * (self.finite - 1) if self.finite > 1 else 0.0
+
+    def scaled(self, factor: float) -> TensorStats:
+        """The statistics of the tensor times a positive factor."""
+        mean, std, low, high, l2 = (factor * x for x in (self.mean, self.std, self.min, self.max, self.l2))
+        return replace(self, mean=mean, std=std, min=low, max=high, l2=l2)
 
     @classmethod
     def merge(cls, parts: Iterable[TensorStats]) -> TensorStats:
@@ -184,11 +189,12 @@ class Report:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """The inverse of `to_dict`, also of what `strict` made of it."""
-        data = relaxed(data)
+        columns = tuple(Column(**column) for column in data["columns"])  # one of them is called NaN
+        data = relaxed({key: value for key, value in data.items() if key != "columns"})
         return cls(
             probe=data["probe"],
             model=data["model"],
-            columns=tuple(Column(**column) for column in data["columns"]),
+            columns=columns,
             rows=tuple(Row.from_flat(row) for row in data["rows"]),
             meta=data["meta"],
             totals=data["totals"],

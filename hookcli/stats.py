@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from hookcli import tree
 from hookcli.report import TensorStats
 
 # 1 M float32 elements are 4 MB: small enough for the cache, and measured a little faster than 2 MB or 8 MB.
@@ -45,8 +46,9 @@ class Pending:
 def measure(tensor: Tensor) -> Pending:
     """Reduce a tensor of any dtype, layout and device, now. Nothing of the tensor is kept and nothing is changed.
 
-    Complex tensors are measured by their magnitudes, quantized ones by the values that they stand for, sparse ones as
-    the dense tensors that they stand for, bool ones as 0 and 1.
+    Of a sharded one (a DTensor) the part that this process holds. Complex tensors are measured by their magnitudes,
+    quantized ones by the values that they stand for, sparse ones as the dense tensors that they stand for, bool ones as
+    0 and 1.
     """
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         values, implied = _plain(tensor.detach())
@@ -69,7 +71,8 @@ class Reducer:
         self._seen: Any = WeakTensorKeyDictionary()  # tensor -> (version, Pending)
 
     def __call__(self, tensor: Tensor) -> Pending:
-        if tensor.is_inference():  # keeps no version, so a change could not be told
+        # Nothing tells of a change to a tensor that keeps no version, or to the part of a sharded one that is here.
+        if tensor.is_inference() or tree.is_sharded(tensor):
             return measure(tensor)
         version, pending = self._seen.get(tensor, (None, None))
         if version != tensor._version:
@@ -130,6 +133,8 @@ def _zeros_stats(count: int) -> TensorStats:
 
 def _plain(tensor: Tensor) -> tuple[Tensor, int]:
     """The tensor as strided real numbers, and how many zeros it implies without storing them."""
+    if tree.is_sharded(tensor):
+        return _plain(cast(Any, tensor).to_local())
     if tensor.is_nested:
         return _plain(tensor.values())
     if tensor.layout is not torch.strided:

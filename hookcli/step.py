@@ -19,6 +19,22 @@ from hookcli.hooks import HookKind, HookSession
 from hookcli.kinds import STATE_DICTS
 
 Loss = Callable[[Any], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One process's share of a pass that `of` processes make together, each on its part of the batch.
+
+    The sum of the shares' losses is the loss of the whole batch. `averaged`: in the course of backward the gradients of
+    parameters are averaged over the processes, by the model itself or by what `wrap` gives to call instead of it.
+    """
+
+    index: int = 0
+    of: int = 1
+    averaged: bool = False
+    wrap: Callable[[nn.Module], nn.Module] | None = None
+
+
 _MAKERS = (torch.optim.SGD, torch.optim.AdamW)
 _OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = dict(zip(OPTIMIZERS, _MAKERS, strict=True))
 
@@ -37,6 +53,7 @@ class Step:
     call: str = "backward"
     optimizer: str | None = None
     state_dict: bool = False
+    share: Share = Share()
 
     def __post_init__(self) -> None:
         for what, given, known in (
@@ -55,10 +72,11 @@ class Step:
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
         optimizer = self._optimizer(session, meta)
+        called = self._called(session.model)
         for number in range(passes):
             session.passes = number
             with torch.set_grad_enabled(self.backward):
-                output = session.model(*args, **kwargs)
+                output = called(*args, **kwargs)
             if self.backward:
                 self._differentiate(session, output, meta)
             del output
@@ -69,12 +87,18 @@ class Step:
             if trips:
                 _round_trip(session.model, optimizer)
 
+    def _called(self, model: nn.Module) -> nn.Module:
+        """What to call: DistributedDataParallel takes no part in `torch.autograd.grad`."""
+        reduces = self.backward and self.call == "backward" and any(p.requires_grad for p in model.parameters())
+        return self.share.wrap(model) if self.share.wrap and reduces else model
+
     def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
         roots, vectors = self._vectors(output, meta) if self.vector else self._loss(output, meta)
         del output
         session.tell_backward(roots)
         if self.call == "backward":
             torch.autograd.backward(roots, vectors)
+            session.tell_backward_over()
             return
         meta["call"] = "torch.autograd.grad"
         wanted = [p for p in session.model.parameters() if p.requires_grad]
@@ -84,7 +108,7 @@ class Step:
         roots = [t for t in losses.floating(output) if t.requires_grad]
         _require_something(bool(roots))
         meta["backward_vector"] = self.vector
-        return roots, [_vector(str(self.vector), root) for root in roots]
+        return roots, [_vector(str(self.vector), root, self.share) for root in roots]
 
     def _loss(self, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
         name = self.loss or "sum"
@@ -93,6 +117,7 @@ class Step:
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)
+        value = value / self.share.of if self.share.of > 1 and name != "sum" else value
         meta.setdefault("loss", name if isinstance(name, str) else getattr(name, "__qualname__", None) or repr(name))
         meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
         return [value], None
@@ -130,11 +155,14 @@ def _require_something(requires_grad: bool) -> None:
         raise UsageError("no gradients: nothing in the output requires grad (a quantized or frozen model has none)")
 
 
-def _vector(kind: str, like: Tensor) -> Tensor:
+def _vector(kind: str, like: Tensor, share: Share) -> Tensor:
+    """The vector for an output; random values are those that one process would draw for the whole batch."""
     if kind == "ones":
         return torch.ones_like(like)
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
+    shape = (like.shape[0] * share.of, *like.shape[1:]) if like.dim() else like.shape
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float32).to(like)
+    return drawn.chunk(share.of)[share.index] if like.dim() else drawn
 
 
 def _what(value: Any) -> str:

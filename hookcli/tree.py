@@ -7,11 +7,12 @@ where nothing changed; hooks must hand back the very object they were given unle
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 # Deeper than any real output; a bound, because a dataclass may refer back to its owner.
 _DEEPEST = 12
@@ -53,6 +54,18 @@ def shape_text(tensor: Tensor) -> str:
 def dtype_text(tensor: Tensor) -> str:
     """float32."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def type_text(module: nn.Module) -> str:
+    """Conv2d; of a module under `fully_shard`, which gives it a class of its own, the class that it had."""
+    bases = type(module).__bases__
+    return bases[-1].__name__ if bases[0].__name__ == "FSDPModule" else type(module).__name__
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process holds but a part of the tensor (a DTensor, which nobody has who has not imported it)."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and isinstance(tensor, distributed.DTensor)
 
 
 def lone(shapes: Sequence[Any]) -> Any:

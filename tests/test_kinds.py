@@ -54,9 +54,7 @@ def test_pytorch_has_what_registers_it(hook: object) -> None:
 
 
 @pytest.mark.parametrize("command", sorted({hook.command for hook in HOOKS}))
-def test_every_command_of_the_table_works(
-    command: str, net: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_of_the_table_works(command: str, net: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command)
     assert words[0] in COMMANDS
     if "--native" in words:
@@ -68,9 +66,6 @@ def test_every_command_of_the_table_works(
         "from torch import nn\ndef two():\n    return nn.Sequential(nn.Linear(3, 4), nn.Tanh())\n"
     )
     inputs = [] if words[0] in ("hooks", "package") else ["--input", "2x3"]
-    if words[0] == "comm":  # as torchrun starts a rank
-        for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
-            monkeypatch.setenv(name, value)
     extern = ["--extern", "**"] if words[0] == "package" else []
     assert main([words[0], "table.py:two", *words[1:], *inputs, *extern]) == 0, capfd.readouterr().err
 

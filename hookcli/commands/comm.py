@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import fields, replace
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hookcli.buckets import merge_ranks
 from hookcli.choices import COMM_HOOKS
 from hookcli.commands.common import setting_of, versions, write_partial
 from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.processes import Processes, parse_ranks, several
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
+from hookcli.ranks import beside
+from hookcli.world import world
 
 if TYPE_CHECKING:
     from hookcli.comm_hooks import CommHook
     from hookcli.ddp import Plan
-    from hookcli.prepare import Setting
+    from hookcli.processes.group import Group
     from hookcli.report import Report
     from hookcli.step import Step
 
 EXAMPLES = (
     "hookcli comm resnet50 --hook fp16",
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
-    "hookcli comm net.py:Net --input 8x3x32x32 --hook examples/fp16_allreduce.py:hook --bucket-cap-mb 1",
+    "hookcli comm net.py:Net --nproc 4 --input 8x3x32x32 --hook examples/fp16_allreduce.py:hook --bucket-cap-mb 1",
 )
 OPTIONS = tuple(f.name for f in fields(Options) if f.name not in ("edit", "match", "type", "fastpath"))
 _PANEL = "Communication"
+_PROCESSES = 2  # where neither --nproc nor torchrun says how many
 
 
 def _option(metavar: str, text: str, **settings: Any) -> Any:
@@ -69,6 +73,9 @@ def comm(
     mean over all ranks. Nothing is updated; every step has the same gradients.
     """
     output = Output(options)  # finds a wrong format or folder before the work, not after
+    if options.parallel != "ddp":
+        raise UsageError(f"--parallel {options.parallel}: communication hooks are DDP's; FSDP2 has none")
+    options = replace(options, nproc=options.nproc or (_PROCESSES if world().size == 1 else None))
     try:
         with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
             progress.stage("importing torch")
@@ -80,39 +87,50 @@ def comm(
             output.check_columns(CommProbe.columns)
             names = [name.strip() for text in hook or ["allreduce"] for name in text.split(",") if name.strip()]
             hooks = [find_hook(name, rank_approximation, warm_up) for name in dict.fromkeys(names)]
-            if any("powersgd" in h.name for h in hooks) and warm_up >= steps:
-                remark(f"--warm-up {warm_up}: with --steps {steps} PowerSGD never starts", options)
             step = Step(backward=True, loss=chosen_loss(loss, backward_vector), vector=backward_vector)
-            with _process_group():
+            with several(options, values=True) as processes:
+                if processes is None or processes.group is None:
+                    raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
+                if warm_up >= steps and any("powersgd" in name for name in names):
+                    remark(f"--warm-up {warm_up}: with --steps {steps} PowerSGD never starts", options)
                 plan = Plan(steps, no_sync, bucket_cap_mb)
-                reports = _merged(_communicate(model, hooks, plan, step, options, progress))
+                report = _communicate(model, hooks, plan, step, options, progress, processes)
+                reports = _as_asked(report, options, processes.group)
     except (HookcliError, KeyboardInterrupt) as error:
-        write_partial(getattr(error, "reports", ()), output)
+        write_partial(error, output)
         raise
     output.write(reports)
     return 0
 
 
 def _communicate(
-    spec: str, hooks: Sequence[CommHook], plan: Plan, step: Step, options: Options, progress: Progress
+    spec: str,
+    hooks: Sequence[CommHook],
+    plan: Plan,
+    step: Step,
+    options: Options,
+    progress: Progress,
+    processes: Processes,
 ) -> Report:
     """This rank's report."""
-    import torch.distributed as dist
-
     from hookcli.ddp import communicate
     from hookcli.prepare import prepare
 
-    train = True if options.train is None else options.train
-    setting = setting_of(options, train, targets=True)
+    def stage(text: str) -> None:
+        progress.stage(text)
+        processes.stage(text)
+
+    setting = processes.setting(setting_of(options, True if options.train is None else options.train, targets=True))
     recipe = find_recipe(spec, options)
-    progress.stage(f"building {recipe.name} on {setting.device}")
-    prepared = prepare(recipe, _own_data(setting))
+    stage(f"building {recipe.name} on {setting.device}")
+    prepared = prepare(recipe, setting)
+    if prepared.remark:
+        remark(prepared.remark, options)
     meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
     if recipe.loss and not (step.loss or step.vector):
         step = replace(step, loss=recipe.loss)
         meta["loss"] = recipe.loss_name
-    progress.stage(f"running {recipe.name} on {setting.device}")
-    first = dist.get_rank() == 0
+    stage(f"running {recipe.name} on {setting.device}")
     return communicate(
         prepared.model,
         prepared.inputs,
@@ -120,40 +138,20 @@ def _communicate(
         plan,
         step,
         name=recipe.name,
-        meta=meta | dict(recipe.meta) | versions(),
-        say=lambda text: remark(text, options) if first else None,
+        meta=meta | dict(recipe.meta) | versions() | processes.meta(backward=True),
+        say=partial(remark, options=options),
     )
 
 
-# What follows is the process layer's: a group that is there, a rank's part of the batch, reports of all ranks.
+def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:
+    """One report of all ranks, or of some beside each other, on rank 0; none on the others."""
+    from hookcli.processes.gather import gather
 
-
-@contextmanager
-def _process_group() -> Iterator[None]:
-    """The group that torchrun describes in the environment."""
-    import torch.distributed as dist
-
-    if "RANK" not in os.environ:
-        raise UsageError("comm: needs processes to communicate: torchrun --nproc-per-node 2 -m hookcli comm ...")
-    dist.init_process_group("gloo", timeout=timedelta(minutes=2))
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-
-
-def _own_data(setting: Setting) -> Setting:
-    """Each rank has its own input."""
-    import torch.distributed as dist
-
-    return replace(setting, seed=setting.seed + dist.get_rank())
-
-
-def _merged(report: Report) -> list[Report]:
-    import torch.distributed as dist
-
-    from hookcli.buckets import merge_ranks
-
-    reports: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
-    dist.gather_object(report, reports)
-    return [merge_ranks(reports)] if reports else [report]
+    group.stage("gathering the reports of all processes")
+    parts = dict(enumerate(gather(report, group)))
+    if not parts:
+        return []
+    if options.ranks == "merged":
+        return [merge_ranks(list(parts.values()))]
+    asked = parse_ranks(options.ranks, len(parts))
+    return [beside(parts if asked is None else {rank: parts[rank] for rank in asked})]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.processes import Processes, several
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, ModelError, UsageError, unknown
+from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, unknown
 from hookcli.report import Report
 
 if TYPE_CHECKING:
@@ -58,15 +59,19 @@ def inspect_model(
             from hookcli.edits import parse_edit
 
             run |= {"edits": [parse_edit(text, options.seed) for text in options.edit]}
-            output.check_columns(make_probe().columns)
+            probe = make_probe()
+            output.check_columns(probe.columns)
             train = train if options.train is None else options.train
-            inspection = _Inspection(find_recipe(spec, options), options, progress, run)
-            reports = inspection.reports(make_probe, train)
-            if compare:
-                locally = replace(inspection, run=run | {"globally": False}).reports(make_probe, train)
-                reports = [compare(*pair) for pair in zip(reports, locally, strict=True)]
+            with several(options, values=probe.values) as processes:
+                if processes is None:
+                    return 0
+                inspection = _Inspection(find_recipe(spec, options), options, progress, run, processes)
+                reports = inspection.reports(make_probe, train)
+                if compare:
+                    locally = replace(inspection, run=run | {"globally": False}).reports(make_probe, train)
+                    reports = [compare(*pair) for pair in zip(reports, locally, strict=True)]
     except (HookcliError, KeyboardInterrupt) as error:
-        write_partial(getattr(error, "reports", ()), output)
+        write_partial(error, output)
         raise
     output.write(reports)
     return 0
@@ -80,6 +85,7 @@ class _Inspection:
     options: Options
     progress: Progress
     run: dict[str, Any]
+    processes: Processes
 
     def reports(self, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
         """Prepare and run; again with another probe as long as one has another to offer."""
@@ -97,11 +103,12 @@ class _Inspection:
         """On the meta device where the numbers don't matter and the model can run there."""
         from hookcli.prepare import META, runs_only_for_real
 
-        setting = setting_of(self.options, train, targets=probe.needs_backward)
+        setting = self.processes.setting(setting_of(self.options, train, targets=probe.needs_backward))
         if probe.values and setting.device == META:
             raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
         if probe.values or setting.device.type != "cpu":
-            return self._on(probe, setting)
+            reports = self._on(probe, setting)
+            return self.processes.together(reports, lambda: self._whole(make_probe(), setting))
         try:
             return self._on(probe, replace(setting, device=META))
         except ModelError as error:
@@ -112,8 +119,9 @@ class _Inspection:
     def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
         from hookcli.engine import capture
         from hookcli.prepare import prepare
+        from hookcli.step import Share
 
-        self.progress.stage(f"building {self.recipe.name} on {setting.device}")
+        self._stage(f"building {self.recipe.name} on {setting.device}")
         with probe.building():
             prepared = prepare(self.recipe, setting)
         if prepared.remark:
@@ -123,7 +131,8 @@ class _Inspection:
         if probe.needs_backward and self.recipe.loss and not (loss or self.run.get("backward_vector")):
             loss = self.recipe.loss
             meta["loss"] = self.recipe.loss_name
-        self.progress.stage(f"running {self.recipe.name} on {setting.device}")
+        self.processes.check(prepared.model, setting)
+        self._stage(f"running {self.recipe.name} on {setting.device}")
         return capture(
             prepared.model,
             prepared.inputs,
@@ -131,9 +140,22 @@ class _Inspection:
             **self.run | {"loss": loss},
             select=_select(probe, prepared.model, self.options),
             fastpath=self.options.fastpath,
+            share=self.processes.share(probe.needs_backward) if setting.parts > 1 else Share(),
             name=self.recipe.name,
-            meta=meta | dict(self.recipe.meta) | versions(),
+            meta=meta | dict(self.recipe.meta) | versions() | self.processes.meta(probe.needs_backward),
         )
+
+    def _whole(self, probe: Probe, setting: Setting) -> Report | None:
+        """The shapes that one process would see with the whole batch; None where the model runs for real only."""
+        from hookcli.prepare import META
+
+        with suppress(HookcliError):
+            return self._on(probe, replace(setting, device=META, part=0, parts=1, shard=None))[0]
+        return None
+
+    def _stage(self, text: str) -> None:
+        self.progress.stage(text)
+        self.processes.stage(text)
 
 
 def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
@@ -186,9 +208,11 @@ def selector(model: nn.Module, options: Options) -> Select | None:
         return None
     _check_names(model, options)
 
+    from hookcli import tree
+
     def select(fqn: str, module: nn.Module) -> bool:
         return (options.match is None or fnmatchcase(fqn, options.match)) and (
-            options.type is None or type(module).__name__ == options.type
+            options.type is None or tree.type_text(module) == options.type
         )
 
     return select
@@ -196,10 +220,12 @@ def selector(model: nn.Module, options: Options) -> Select | None:
 
 def _check_names(model: nn.Module, options: Options) -> None:
     """Tell a typing mistake: what no module or parameter is called."""
+    from hookcli import tree
+
     names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
     if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
         raise UsageError(unknown("--match", options.match, names[1:], see="no module or parameter has such a name"))
-    types = {type(module).__name__ for module in model.modules()}
+    types = {tree.type_text(module) for module in model.modules()}
     if options.type is not None and options.type not in types:
         raise UsageError(unknown("--type", options.type, types))
 
@@ -210,7 +236,8 @@ def versions() -> dict[str, str]:
     return {"torchvision": torchvision.__version__} if torchvision else {}
 
 
-def write_partial(reports: Sequence[Report], output: Output) -> None:
-    """Write what was measured before a failure, if it is anything."""
-    if any(report.rows for report in reports):
-        output.write(reports)
+def write_partial(error: BaseException, output: Output) -> None:
+    """What was seen before a failure; of several processes the one that tells of it has its own part."""
+    reports: Sequence[Report] = getattr(error, "reports", ())
+    if any(report.rows for report in reports) and not isinstance(error, ToldError):
+        output.write(reports, own=getattr(error, "own", False))

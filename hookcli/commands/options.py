@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from hookcli.choices import BACKENDS, PARALLEL
 from hookcli.errors import UsageError, unknown
 
 DEFAULT_MODEL = "resnet50"
@@ -69,6 +70,7 @@ def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
 
 GRADIENTS = "Gradients"
 _MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "What to show", "Output"
+_PROCESSES = "Several processes"
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,22 @@ class Options:
             "grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn.",
         ),
     ] = field(default_factory=list)
+    nproc: Annotated[
+        int | None,
+        _option(_PROCESSES, metavar="N", min=1, help="Share the batch among N processes."),
+    ] = None
+    parallel: Annotated[
+        str, choice(_PROCESSES, PARALLEL, "For gradients a replica each, or parameters sharded by fully_shard.")
+    ] = "ddp"
+    ranks: Annotated[
+        str,
+        _option(_PROCESSES, metavar="merged|each|0,1", help="Figures of all, or of ranks side by side."),
+    ] = "merged"
+    backend: Annotated[str | None, choice(_PROCESSES, BACKENDS, "How they talk [nccl on GPUs, else gloo].")] = None
+    timeout: Annotated[
+        float,
+        _option(_PROCESSES, metavar="SECONDS", min=1, max=86400, help="Longest time for a stage of the run."),
+    ] = 300
     depth: Annotated[
         str | None,
         _option(_SHOW, metavar="N|all", help="Group (trace: hide) what lies deeper [as fits a screen; files: all]."),

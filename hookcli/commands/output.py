@@ -17,6 +17,7 @@ from hookcli.errors import HookcliError, UsageError, unknown
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
+from hookcli.world import world
 
 
 class Output:
@@ -49,9 +50,12 @@ class Output:
             return False
         return set(needs) <= {column.name for column in columns}
 
-    def write(self, reports: Sequence[Report]) -> None:
-        """Write the reports; a file is complete or as it was before. Under torchrun only rank 0 writes."""
-        if os.environ.get("RANK", "0") != "0":
+    def write(self, reports: Sequence[Report], *, own: bool = False) -> None:
+        """Write the reports; a file is complete or as it was before.
+
+        Of several processes only the first writes, unless they are this one's `own`.
+        """
+        if not (own or world().writes):
             return
         folds = self.view.depth is not None and not self._needs
         shown = [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
@@ -78,7 +82,7 @@ def _print(text: str) -> None:
 
 def remark(text: str, options: Options) -> None:
     """Say something on stderr, unless it was asked to be quiet."""
-    if not options.quiet:
+    if not options.quiet and world().writes:
         print(f"hookcli: {text}", file=sys.stderr)
 
 

@@ -7,6 +7,8 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
+from hookcli.world import world
+
 _PATIENCE = 1.0
 
 
@@ -14,7 +16,7 @@ class Progress:
     """A spinner that appears after a second, in a `with` block; `stage` says what is being done."""
 
     def __init__(self, quiet: bool) -> None:
-        self._on = not quiet and sys.stderr.isatty()
+        self._on = not quiet and sys.stderr.isatty() and world().writes
         self._stage = "starting"
         self._status: Any = None
         self._timer = threading.Timer(_PATIENCE, self._show)

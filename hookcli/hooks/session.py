@@ -39,7 +39,8 @@ class HookSession:
     `select` narrows which modules are watched. `fastpath=False` switches the fused attention path off meanwhile.
     `globally` registers the hooks of modules and optimizers through PyTorch's global functions. `edits` change what
     flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is taken
-    to begin at what the model returns. Raises UsageError for TorchScript modules, which take no hooks.
+    to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are averaged in
+    the course of a backward pass. Raises UsageError for TorchScript modules, which take no hooks.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class HookSession:
         globally: bool = False,
         edits: Sequence[Edit] = (),
         follow: bool = False,
+        averaged: int = 1,
     ) -> None:
         refuse_torchscript(model)
         self.model = model
         self.follow = follow
+        self.averaged = averaged
         self.select = select
         self.fastpath = fastpath
         self.globally = globally
@@ -64,6 +67,7 @@ class HookSession:
         self.arrived = 0
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._before_backward: list[Callable[[Roots], object]] = []
+        self._after_backward: list[Callable[[], object]] = []
         self.modules = ModuleHooks(self)
         self.parameter_hooks = ParameterHooks(self)
         self.nodes = NodeHooks(self)
@@ -132,6 +136,10 @@ class HookSession:
         """Once the graph stands, before each backward pass: `callback(roots)` gets what is differentiated."""
         self._before_backward.append(callback)
 
+    def after_backward(self, callback: Callable[[], object]) -> None:
+        """After each `backward()`, when the gradients of parameters are final; not after `torch.autograd.grad`."""
+        self._after_backward.append(callback)
+
     # What a probe may ask about the run.
 
     @property
@@ -154,6 +162,11 @@ class HookSession:
         """A backward pass from these tensors is about to begin."""
         for callback in self._before_backward:
             callback(roots)
+
+    def tell_backward_over(self) -> None:
+        """The backward pass is over."""
+        for callback in self._after_backward:
+            callback()
 
     def tell_optimizer(self, optimizer: Optimizer) -> None:
         """This optimizer is about to be used."""

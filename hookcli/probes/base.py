@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
-from hookcli.tree import dtype_text, shape_of
+from hookcli.tree import dtype_text, shape_of, type_text
 
 
 class Probe(ABC):
@@ -124,7 +124,7 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
     """Where in the run a tensor was seen: the keys that rows of inputs and activations begin with."""
     return {
         "fqn": event.fqn,
-        "type": type(event.module).__name__,
+        "type": type_text(event.module) if event.module is not None else None,
         "call": event.call,
         "index": event.index,
         "path": path,

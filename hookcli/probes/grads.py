@@ -13,7 +13,7 @@ from hookcli.errors import UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import paths_of_inputs, paths_of_outputs
 from hookcli.probes.base import StatsProbe, edited
-from hookcli.report import STATS_COLUMNS, Column, Skipped
+from hookcli.report import STATS_COLUMNS, Column, Row, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
 Via = Literal["tensor", "module"]
@@ -53,6 +53,7 @@ class GradsProbe(StatsProbe):
         self._expected: dict[tuple[str, int, str], str] = {}
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
+        self._awaited: list[HookEvent] = []
 
     def attach(self, session: HookSession) -> None:
         self.session = session
@@ -60,6 +61,7 @@ class GradsProbe(StatsProbe):
             self._check_edits(session)
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
+            session.after_backward(self._reduced)
         elif self.of == "outputs":
             session.forward(self._expect_outputs)
             session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
@@ -80,7 +82,24 @@ class GradsProbe(StatsProbe):
                     )
 
     def _accumulated(self, event: HookEvent) -> None:
-        self._take(event, event.fqn.rpartition(".")[0])
+        assert self.session is not None
+        if self.session.averaged > 1:  # over processes, which is not done yet
+            self._awaited.append(replace(event, grad=None))
+        else:
+            self._take(event, event.fqn.rpartition(".")[0])
+
+    def _reduced(self) -> None:
+        """The gradients of all processes are in."""
+        assert self.session is not None
+        for event in self._awaited:
+            self._take(replace(event, grad=self.session.parameters[event.fqn].grad), event.fqn.rpartition(".")[0])
+        self._awaited.clear()
+
+    def rows(self) -> list[Row]:
+        """What was averaged over processes is shown as their sum: the gradient of the whole batch."""
+        processes = self.session.averaged if self.session and self.of == "parameters" else 1
+        rows = super().rows()
+        return [replace(row, stats=row.stats.scaled(processes)) for row in rows if row.stats] if processes > 1 else rows
 
     def _arrive(self, event: HookEvent) -> None:
         self._arrived.add((event.fqn, event.call, event.path))
@@ -103,12 +122,14 @@ class GradsProbe(StatsProbe):
         values = {
             "fqn": event.fqn,
             "kind": self.of.removesuffix("s"),
-            "type": type(self.session.model.get_submodule(module)).__name__,
+            "type": tree.type_text(self.session.model.get_submodule(module)),
             "call": event.call,
             "pass": self.session.passes,
             "index": event.index,
             "path": event.path,
         } | edited(event)
+        if tree.is_sharded(event.grad):
+            values["sharded"] = True
         self.take(values, event.grad, *key)
 
     def _expect_outputs(self, event: HookEvent) -> None:

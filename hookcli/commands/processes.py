@@ -1,0 +1,160 @@
+"""A command in several processes: start them, or be one of them, and make one report of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hookcli import ranks
+from hookcli.choices import BACKENDS, PARALLEL
+from hookcli.commands.options import Options, check_choice
+from hookcli.commands.output import remark
+from hookcli.errors import ProcessesWanted, UsageError
+from hookcli.report import Report
+from hookcli.world import world
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hookcli.prepare import Setting
+    from hookcli.processes.group import Group
+    from hookcli.step import Share
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those of the run; alone, it does nothing."""
+
+    options: Options
+    group: Group | None = None
+
+    def stage(self, text: str) -> None:
+        """What goes on now."""
+        if self.group:
+            self.group.stage(text)
+
+    def setting(self, setting: Setting) -> Setting:
+        """The setting for this process: its part of the batch, its device, its shards."""
+        if self.group is None:
+            return setting
+        here = self.group.world
+        setting = replace(setting, part=here.rank, parts=here.size)
+        if setting.device.type == "cuda":
+            import torch
+
+            setting = replace(setting, device=torch.device("cuda", here.local_rank))
+            torch.cuda.set_device(setting.device)
+        if self.options.parallel == "fsdp":
+            from hookcli.processes.parallel import shard
+
+            device = setting.device
+            setting = replace(setting, shard=lambda model: shard(model, device, here.size))
+        return setting
+
+    def check(self, model: nn.Module, setting: Setting) -> None:
+        """Say what will not be as in one process with the whole batch."""
+        from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+        alone = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SyncBatchNorm)]
+        if setting.parts > 1 and any(m.training for m in alone):
+            what = "batch normalization in train mode takes each process's part of the batch by itself"
+            remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch", self.options)
+
+    def meta(self, backward: bool) -> dict[str, Any]:
+        """What a report says of the processes: how many, and which of them it is from."""
+        if self.group is None:
+            return {}
+        here, options = self.group.world, self.options
+        said = {"processes": here.size, "rank": here.rank, "backend": self.group.backend}
+        reduces = options.parallel == "fsdp" or (backward and options.ranks == "merged")
+        return said | ({"parallel": options.parallel} if reduces else {})
+
+    def share(self, backward: bool) -> Share:
+        """This process's share of a pass. Ranks that are looked at one by one keep their gradients for themselves."""
+        from hookcli.step import Share
+
+        if self.group is None:
+            return Share()
+        here = self.group.world
+        if self.options.parallel == "fsdp":
+            return Share(here.rank, here.size, averaged=True)
+        if not (backward and self.options.ranks == "merged"):
+            return Share(here.rank, here.size)
+        from hookcli.processes.parallel import replicated
+
+        return Share(here.rank, here.size, averaged=True, wrap=replicated)
+
+    def together(self, reports: Sequence[Report], whole: Callable[[], Report | None]) -> list[Report]:
+        """One report for the ranks' of each probe, on rank 0; none on the others.
+
+        `whole` makes the report of one process on the whole batch, as far as shapes go; None where that can't be.
+        """
+        if self.group is None:
+            return list(reports)
+        from hookcli.processes.gather import gather
+
+        self.group.stage("gathering the reports of all processes")
+        found = [gather(report, self.group) for report in reports]
+        return [self._as_asked(dict(enumerate(parts)), whole) for parts in found if parts]
+
+    def _as_asked(self, parts: ranks.Parts, whole: Callable[[], Report | None]) -> Report:
+        assert self.group is not None
+        asked = parse_ranks(self.options.ranks, len(parts))
+        chosen = parts if asked is None else {rank: parts[rank] for rank in asked}
+        if self.options.ranks != "merged":
+            return ranks.beside(chosen)
+        return ranks.merged(parts, whole() if ranks.merges(parts) else None)
+
+
+@contextmanager
+def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
+    """Be one of the processes of the run while the block runs; None: nothing to do in this one.
+
+    `values`: whether the numbers in tensors matter; where they don't, one process does it all. Raises ProcessesWanted
+    where the processes have yet to be started, and UsageError for options that do not fit.
+    """
+    here = world()
+    check_choice("--parallel", options.parallel, PARALLEL)
+    check_choice("--backend", options.backend, BACKENDS)
+    wanted = options.nproc or here.size
+    if here.size > 1 and wanted != here.size:
+        raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; leave --nproc out")
+    parse_ranks(options.ranks, wanted)
+    if wanted == 1:
+        _refuse_alone(options)
+    if not values or wanted == 1:
+        yield Processes(options) if here.writes else None
+    elif here.size == 1:
+        raise ProcessesWanted(wanted, options.debug)
+    else:
+        from hookcli.prepare import parse_device
+        from hookcli.processes.group import joined
+
+        with joined(here, options.timeout) as group:
+            group.connect(options.backend, parse_device(options.device))
+            yield Processes(options, group)
+
+
+def _refuse_alone(options: Options) -> None:
+    """Raises UsageError for what makes sense with several processes only."""
+    defaults = Options()
+    for option, given, default in (
+        ("--parallel", options.parallel, defaults.parallel),
+        ("--ranks", options.ranks, defaults.ranks),
+        ("--backend", options.backend, defaults.backend),
+    ):
+        if given != default:
+            raise UsageError(f"{option} {given}: there is one process; give --nproc N, or start hookcli with torchrun")
+
+
+def parse_ranks(text: str, size: int) -> list[int] | None:
+    """The ranks that `0,1` names; None for all of them. Raises UsageError for any that there isn't."""
+    if text in ("merged", "each"):
+        return None
+    given = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) < size for part in given):
+        there = f"0 to {size - 1}" if size > 1 else "0"
+        raise UsageError(f"--ranks {text!r}: give merged, each, or numbers such as 0,1; there are ranks {there}")
+    return sorted({int(part) for part in given})

@@ -1,0 +1,48 @@
+"""Models over several processes: replicated by DistributedDataParallel, or sharded by FSDP2 (`fully_shard`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch._dynamo  # DistributedDataParallel imports it, for seconds: not in the time of a run
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+def replicated(model: nn.Module) -> nn.Module:
+    """The model in DistributedDataParallel, which averages the gradients of parameters over the processes.
+
+    Parameters that a pass does not use are looked for: without that their buckets, and all that is in these, would be
+    left as each process has them.
+    """
+    device = next(model.parameters()).device
+    return DistributedDataParallel(
+        model, device_ids=None if device.type == "cpu" else [device], find_unused_parameters=True
+    )
+
+
+def shard(model: nn.Module, device: torch.device, processes: int) -> None:
+    """Shard the parameters over the processes, in place: each block of a container by itself, then the rest.
+
+    `fully_shard` moves what it shards to the device block by block, so the whole never needs to fit on one.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard  # takes as long as torch itself
+
+    mesh = init_device_mesh(device.type, (processes,))
+    for block in blocks(model):
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules with parameters that stand in a Sequential or another container: outermost ones, no containers."""
+    for child in model.children():
+        if isinstance(model, _CONTAINERS) and not isinstance(child, _CONTAINERS):
+            yield from [child] if any(True for _ in child.parameters()) else []
+        else:
+            yield from blocks(child)
