@@ -41,6 +41,10 @@ class Plan:
     bucket_cap_mb: float | None = None
 
 
+def _silent(text: str) -> None:
+    """Nobody listens."""
+
+
 def communicate(
     model: nn.Module,
     inputs: tuple[Any, ...] | dict[str, Any],
@@ -50,14 +54,15 @@ def communicate(
     *,
     name: str | None = None,
     meta: Mapping[str, Any] | None = None,
-    say: Callable[[str], object] = lambda text: None,
+    say: Callable[[str], object] = _silent,
+    stage: Callable[[str], object] = _silent,
 ) -> Report:
     """Run `plan.steps` steps of DDP under each hook, in an initialized process group, and return this rank's report.
 
     Every step, of every hook, starts from the same weights, buffers and random state, so that it has the same
     gradients: what differs between steps is a hook's own doing (warm-up, error feedback) or DDP's, which rebuilds its
     buckets after the first. Gradients, buffers and random state are afterwards as they were before; DDP makes the first
-    rank's weights those of all. `say` gets remarks.
+    rank's weights those of all. `say` gets remarks, `stage` what goes on.
 
     Raises UsageError where DDP can't work (no parameter, one without a gradient) or a hook is broken upstream,
     CommHookError where a hook fails, ModelError where the model does; their `reports` hold what was seen until then.
@@ -81,6 +86,7 @@ def communicate(
     with _reference() as reference:
         try:
             for hook in hooks:
+                stage(f"running {name} under {hook.name}")
                 with preserved(model, inputs, backward=True):
                     _Run(model, inputs, hook, plan, step, probe, reference, described).go()
         except HookcliError as error:

@@ -19,9 +19,23 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
-    *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),
+    *(
+        "index",
+        "trainable",
+        "dtype",
+        "numel",
+        "input_shape",
+        "before_l2",
+        "l2",
+        "call",
+        "order",
+        "flags",
+        "type",
+        "shape",
+        "zeros",
+    ),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
-    *("error_max", "params", "elements", "before_l2", "fqns", "cosine"),
+    *("error_max", "params", "elements", "fqns", "cosine"),
 )
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.buckets import merge_ranks
+from hookcli.buckets import COLUMNS, merge_ranks
 from hookcli.choices import COMM_HOOKS
 from hookcli.commands.common import setting_of, versions, write_partial
 from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
@@ -80,11 +80,9 @@ def comm(
         with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
             progress.stage("importing torch")
             from hookcli.comm_hooks import find_hook
-            from hookcli.ddp import Plan
-            from hookcli.probes.comm import CommProbe
             from hookcli.step import Step
 
-            output.check_columns(CommProbe.columns)
+            output.check_columns(COLUMNS)
             names = [name.strip() for text in hook or ["allreduce"] for name in text.split(",") if name.strip()]
             hooks = [find_hook(name, rank_approximation, warm_up) for name in dict.fromkeys(names)]
             step = Step(backward=True, loss=chosen_loss(loss, backward_vector), vector=backward_vector)
@@ -93,6 +91,8 @@ def comm(
                     raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
                 if warm_up >= steps and any("powersgd" in name for name in names):
                     remark(f"--warm-up {warm_up}: with --steps {steps} PowerSGD never starts", options)
+                from hookcli.ddp import Plan  # with all that DDP imports: not before there are processes for it
+
                 plan = Plan(steps, no_sync, bucket_cap_mb)
                 report = _communicate(model, hooks, plan, step, options, progress, processes)
                 reports = _as_asked(report, options, processes.group)
@@ -130,7 +130,6 @@ def _communicate(
     if recipe.loss and not (step.loss or step.vector):
         step = replace(step, loss=recipe.loss)
         meta["loss"] = recipe.loss_name
-    stage(f"running {recipe.name} on {setting.device}")
     return communicate(
         prepared.model,
         prepared.inputs,
@@ -140,6 +139,7 @@ def _communicate(
         name=recipe.name,
         meta=meta | dict(recipe.meta) | versions() | processes.meta(backward=True),
         say=partial(remark, options=options),
+        stage=stage,
     )
 
 
