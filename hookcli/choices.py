@@ -9,3 +9,8 @@ CALLS = ("backward", "grad")
 PARALLEL = ("ddp", "fsdp")
 BACKENDS = ("gloo", "nccl")
 OPTIMIZERS = ("sgd", "adamw")
+COMM_HOOKS = (
+    *("allreduce", "fp16", "bf16", "powersgd", "batched-powersgd"),
+    *("quantize-per-tensor", "quantize-per-channel", "noop"),
+)
+COMM_WRAPPERS = ("fp16", "bf16")

@@ -40,6 +40,10 @@ class ModelError(HookcliError):
     """The model itself failed while it was built or run."""
 
 
+class CommHookError(HookcliError):
+    """A communication hook failed, or returned what it must not; its cause is the hook's own error, if there is one."""
+
+
 class ToldError(HookcliError):
     """An error of a run in several processes that another of them tells."""
 

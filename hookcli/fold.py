@@ -43,6 +43,8 @@ def deepest(report: Report) -> int:
 
 def fitting_depth(report: Report, lines: int) -> float:
     """The greatest depth at which the folded report has at most `lines` rows; at least 1. math.inf: all of it fits."""
+    if report.grouping == "steps":
+        return 1
     if len(report.rows) <= lines or not _has_names(report):
         return math.inf
     levels = range(deepest(report), 1, -1)
@@ -63,10 +65,13 @@ def fold(report: Report, depth: float) -> Report:
     `merged` counts the rows that a row stands for where they are more than one.
 
     Where rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and what
-    counts something (columns with a unit) is summed. Events below the limit are left out.
+    counts something (columns with a unit) is summed. Events below the limit are left out. Of steps the last is left,
+    and the first where its buckets were others.
     """
-    if math.isinf(depth) or not _has_names(report):
+    if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
         return report
+    if report.grouping == "steps":
+        return replace(report, rows=_first_and_last(report.rows))
     if report.grouping == "events":
         return replace(report, rows=[row for row in report.rows if depth_of(row) <= depth])
     if report.grouping == "disjoint":
@@ -86,6 +91,12 @@ def fold(report: Report, depth: float) -> Report:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
     rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
     return replace(report, rows=rows)
+
+
+def _first_and_last(rows: Sequence[Row]) -> list[Row]:
+    steps = [row["step"] for row in rows]
+    of = {step: {frozenset(row["fqns"]) for row in rows if row["step"] == step} for step in {*steps[:1], *steps[-1:]}}
+    return [row for row in rows if row["step"] == steps[-1] or of.get(row["step"], of[steps[-1]]) != of[steps[-1]]]
 
 
 def _merged_by_owner(report: Report, depth: float) -> list[Row]:

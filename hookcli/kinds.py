@@ -214,6 +214,18 @@ HOOKS = (
         f"{_OPTIM}register_load_state_dict_post_hook",
         "trace",
     ),
+    HookInfo(
+        "comm",
+        "a bucket of gradients is ready to be reduced",
+        "nn.parallel.DistributedDataParallel.register_comm_hook",
+        "comm",
+    ),
+    HookInfo(
+        "collective",
+        "a process group is about to issue a collective (torch 2.15)",
+        "distributed.ProcessGroup.register_pre_hook",
+        "comm",
+    ),
     HookInfo("package extern", "a module stays outside a package", "PackageExporter.register_extern_hook", "package"),
     HookInfo("package intern", "a module goes into a package", "PackageExporter.register_intern_hook", "package"),
     HookInfo("package mock", "a module is replaced by a mock", "PackageExporter.register_mock_hook", "package"),

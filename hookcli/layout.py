@@ -19,12 +19,27 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
-    *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),
+    *(
+        "index",
+        "trainable",
+        "dtype",
+        "numel",
+        "input_shape",
+        "before_l2",
+        "l2",
+        "call",
+        "order",
+        "flags",
+        "type",
+        "shape",
+        "zeros",
+    ),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
+    *("error_max", "params", "elements", "fqns", "cosine"),
 )
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next"),
-    *(f"out_{key}" for key in STATS_KEYS if key != "l2"),
+    *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
 # A column of notes is too wide for a table: they stand below it.
 _BELOW = "note"
@@ -33,7 +48,7 @@ _MARK = Column("mark", "")
 
 def reads_left(report: Report, name: str) -> bool:
     """Whether a column holds words, which align left, rather than figures."""
-    return name == "mark" or any(isinstance(row.get(name), (str, bool)) for row in report.rows)
+    return name in ("mark", "fqns") or any(isinstance(row.get(name), (str, bool)) for row in report.rows)
 
 
 def continues(row: Row, before: Row | None) -> bool:
@@ -60,8 +75,12 @@ def _speaks(report: Report, name: str) -> bool:
     values = [row.get(name) for row in report.rows]
     if name in ("nan", "inf"):
         return False  # the mark says it, with the count
+    if name == "order" and values == [row.get("bucket") for row in report.rows]:
+        return False
     if name in ("path", "call", "pass", "dtype", "order", "flags") or any(isinstance(value, bool) for value in values):
         return any(value not in (None, "", 0, "float32") for value in values)
+    if name == "step":
+        return len(set(values)) > 1
     if name == "kind":
         return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}
     if name in list(HookKind):

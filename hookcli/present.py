@@ -91,7 +91,24 @@ def microseconds(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
-_WRITTEN: dict[str, Callable[[Any], str]] = {"macs": quantity, "bytes": size, "kept": size, "us": microseconds}
+def ends(value: list[str] | None) -> str:
+    """The first and the last of several names."""
+    names = value or ["-"]
+    return names[0] if len(names) == 1 else f"{names[0]} {'... ' if names[2:] else ''}{names[-1]}"
+
+
+def seconds(value: float | None) -> str:
+    """0.25 s, 25 ms, or 250 µs."""
+    return "-" if value is None else duration(value)
+
+
+_WRITTEN: dict[str, Callable[[Any], str]] = {
+    "macs": quantity,
+    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after"), size),
+    "us": microseconds,
+    "seconds": seconds,
+    "fqns": ends,
+}
 
 
 def _times(row: Row) -> str:
@@ -144,6 +161,9 @@ def totals_line(report: Report) -> str:
             text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
         elif key == "order":
             text = str(value)
+        elif key == "hooks" and isinstance(value, dict):
+            several = [(hook, figures) for hook, figures in value.items() if figures["buckets"] > 1]
+            text = "\n".join(f"{hook}, all buckets: {_whole_step(figures)}" for hook, figures in several)
         elif key == "kept_bytes":
             text = f"{size(value)} kept for backward"
         elif key.endswith("_us"):
@@ -154,7 +174,14 @@ def totals_line(report: Report) -> str:
             name = named.get(key, key)
             text = f"{text} {name.removesuffix('s') if value == 1 else name}"
         said.append(text)
-    return " · ".join(said)
+    return " · ".join(filter(None, said))
+
+
+def _whole_step(figures: Mapping[str, Any]) -> str:
+    """What a communication hook made of all buckets of a step."""
+    sent = "uncounted" if figures["bytes_after"] is None else size(figures["bytes_after"])
+    error = f"error {number(figures['relative_l2'])}, cosine {number(figures['cosine'])}"
+    return f"{size(figures['bytes_before'])} to {sent}, {error}"
 
 
 def run_line(report: Report) -> str:

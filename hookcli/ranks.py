@@ -13,7 +13,7 @@ from hookcli.report import Column, Report, Row, Skipped, TensorStats
 
 Parts = Mapping[int, Report]
 """Reports by rank."""
-_PLACE = ("fqn", "kind", "call", "pass", "path")
+_PLACE = ("fqn", "hook", "step", "bucket", "kind", "call", "pass", "path")
 # A rank's share of a batch deviates where its root mean square is so many times the other ranks'.
 _DEVIATES = 2.0
 # What all ranks should have alike may differ by rounding.

@@ -170,7 +170,7 @@ class Report:
     findings: Sequence[Finding] = ()
     grouping: str = "nested"
     """What a row of a container stands for: "nested", its parts too; "disjoint", itself alone; "events": rows are not
-    places but what happened there, in order."""
+    places but what happened there, in order; "steps": what became of the same things, step after step."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as the JSON contract has it (design, section 3); floats stay floats."""

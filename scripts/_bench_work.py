@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
 import torchvision
 from torch import Tensor, nn
 
@@ -142,6 +145,45 @@ def graph() -> tuple[Actions, Callable[[], object]]:
         "C++ hooks and statistics": partial(step.native, True),
     }
     return actions, step.forward
+
+
+@contextmanager
+def rank(store: str, number: int) -> Iterator[None]:
+    """One of two ranks, in a process group of their own; they share the threads."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=number, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+def comm(name: str) -> Actions:
+    """A step of DDP with a hook, and the same with all that `hookcli comm` does in one."""
+    from hookcli.comm_hooks import find_hook
+    from hookcli.hooks.comm import CommObserver, Payload
+    from hookcli.probes.comm import CommProbe
+
+    hook = find_hook(name)
+    model, x = build("resnet50", train=True)
+    plain, observed = (nn.parallel.DistributedDataParallel(m) for m in (model, copy.deepcopy(model)))
+    plain.register_comm_hook(hook.make_state(), hook.function)
+    reference = dist.new_group()
+    fqns = {id(p): fqn for fqn, p in observed.module.named_parameters()}
+    observer = CommObserver(hook, fqns, CommProbe(), Payload(reference), reference)
+    observer.register(observed)
+
+    def step(ddp: nn.Module) -> None:
+        ddp.zero_grad(set_to_none=True)
+        backward(ddp, x)
+
+    def under_observer() -> int:
+        observer.look = probe = CommProbe()
+        observer.begin(0)
+        with observer.payload.counting():
+            step(observed)
+        return len(probe.report("resnet50", {}).rows)
+
+    step(plain), step(observed)  # DDP rebuilds its buckets after the first
+    return {"plain DDP": partial(step, plain), "hookcli comm": under_observer}
 
 
 def twice(name: str, probe: str | None = None, **settings: Any) -> None:

@@ -71,7 +71,7 @@ def inspect_model(
                     locally = replace(inspection, run=run | {"globally": False}).reports(make_probe, train)
                     reports = [compare(*pair) for pair in zip(reports, locally, strict=True)]
     except (HookcliError, KeyboardInterrupt) as error:
-        _write_partial(error, output)
+        write_partial(error, output)
         raise
     output.write(reports)
     return 0
@@ -237,7 +237,7 @@ def versions() -> dict[str, str]:
     return {"torchvision": torchvision.__version__} if torchvision else {}
 
 
-def _write_partial(error: BaseException, output: Output) -> None:
+def write_partial(error: BaseException, output: Output) -> None:
     """What was seen before a failure; of several processes the one that tells of it has its own part."""
     reports: Sequence[Report] = getattr(error, "reports", ())
     if any(report.rows for report in reports) and not isinstance(error, ToldError):

@@ -163,7 +163,9 @@ def _footer(report: Report, shown: Report, columns: Sequence[Column], dropped: S
         level = max((depth_of(row) for row in shown.rows), default=0)
         left_out = f"{len(report.rows) - len(shown.rows)} of {len(report.rows)} rows are deeper than {level}, left out"
         grouped = f"{len(report.rows)} rows grouped to depth {level} of {deepest(report)}"
-        hints.append(f"{left_out if report.grouping == 'events' else grouped}: --depth all shows each")
+        between = f"{len(report.rows) - len(shown.rows)} of {len(report.rows)} rows are of other steps, left out"
+        said = {"events": left_out, "steps": between}.get(report.grouping, grouped)
+        hints.append(f"{said}: --depth all shows each")
     if dropped:
         names = [c.name for c in dropped[:_NAMED]] + ([f"{len(dropped) - _NAMED} more"] if dropped[_NAMED:] else [])
         hints.append(f"no room for {', '.join(names)}: --columns chooses")

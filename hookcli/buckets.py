@@ -1,0 +1,120 @@
+"""What became of buckets of gradients, as rows: of a rank, and of all ranks together; torch-free.
+
+A row keeps what adds up (norms, counts, extremes), so that ranks, and buckets of a hook, merge exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, TensorStats
+
+COLUMNS = (
+    Column("hook", "Hook"),
+    Column("step", "Step"),
+    Column("bucket", "Bucket"),
+    Column("order", "Order"),
+    Column("params", "Params", "parameters"),
+    Column("fqns", "Parameters"),
+    Column("elements", "Elements", "elements"),
+    Column("bytes_before", "Before", "bytes"),
+    Column("bytes_after", "After", "bytes"),
+    Column("ratio", "Ratio"),
+    Column("seconds", "Time", "seconds"),
+    *(Column(f"before_{c.name}", f"{c.title} before", c.unit) for c in STATS_COLUMNS if c.name != "numel"),
+    *(c for c in STATS_COLUMNS if c.name != "numel"),  # which are of all ranks together
+    Column("relative_l2", "Rel. error"),
+    Column("error_max", "Max error"),
+    Column("cosine", "Cosine"),
+)
+
+
+def bucket_row(
+    where: Mapping[str, Any], handed: int | None, before: TensorStats, after: TensorStats, errors: tuple[float, ...]
+) -> Row:
+    """A row. `where` names the bucket; `handed` is None where the bytes could not be counted.
+
+    `errors` are the L2 norm of the exact mean, and the L2 and maximum norm of the difference from it.
+    """
+    sent = {"bytes_after": handed, "ratio": handed / where["bytes_before"] if handed is not None else None}
+    stats = {f"before_{key}": getattr(before, key) for key in STATS_KEYS}
+    kept = dict(zip(("exact_l2", "error_l2", "error_max"), errors, strict=True))
+    return Row({**where, **sent, **stats, **kept, **_relative(after, *errors[:2])}, after)
+
+
+def _relative(after: TensorStats, exact: float, error: float) -> dict[str, float]:
+    """The difference in terms of the exact mean, and the cosine of the angle between the two.
+
+    Their inner product by polarization, 2 <a, e> = |a|^2 + |e|^2 - |a - e|^2: three norms are all that must be kept.
+    """
+    relative = error / exact if exact else (math.inf if error else 0.0)
+    lengths = after.l2 * exact
+    defined = lengths > 0 and math.isfinite(error + lengths) and after.finite == after.numel
+    cosine = (after.l2**2 + exact**2 - error**2) / (2 * lengths) if defined else math.nan
+    return {"relative_l2": relative, "cosine": max(-1.0, min(1.0, cosine)) if defined else math.nan}
+
+
+def totals(rows: Iterable[Row]) -> dict[str, Any]:
+    """What each hook made of a whole step, the last one: all its buckets taken together."""
+    by_hook: dict[str, list[Row]] = {}
+    for row in rows:
+        by_hook.setdefault(row["hook"], []).append(row)
+    last = {hook: [r for r in own if r["step"] == own[-1]["step"]] for hook, own in by_hook.items()}
+    return {"hooks": {hook: _whole(own) for hook, own in last.items()}}
+
+
+def _whole(rows: Sequence[Row]) -> dict[str, Any]:
+    handed = [row["bytes_after"] for row in rows]
+    before = sum(row["bytes_before"] for row in rows)
+    after = sum(handed) if None not in handed else None
+    stats = TensorStats.merge(row.stats for row in rows if row.stats)
+    exact, error = (math.hypot(*(row[key] for row in rows)) for key in ("exact_l2", "error_l2"))
+    return {
+        "buckets": len(rows),
+        "bytes_before": before,
+        "bytes_after": after,
+        "ratio": after / before if after is not None else None,
+        **_relative(stats, exact, error),
+    }
+
+
+def merge_ranks(reports: Sequence[Report]) -> Report:
+    """The reports of all ranks as one, the first rank's with the figures of all.
+
+    Statistics and errors are those of the concatenation of all ranks' buckets. The time is the slowest rank's, bytes
+    are those of a rank; where ranks differ, the most, and a note says so.
+    """
+    places: dict[tuple[Any, ...], list[Row]] = {}
+    for report in reports:
+        for row in report.rows:
+            places.setdefault((row["hook"], row["step"], row["bucket"]), []).append(row)
+    rows = [_of_ranks(same) for same in places.values()]
+    skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
+    complete = all(report.meta.get("complete", True) for report in reports)
+    own = ("rank", "loss_value")  # of the first rank alone
+    meta = {key: value for key, value in reports[0].meta.items() if key not in own} | {"complete": complete}
+    return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
+
+
+def _of_ranks(rows: Sequence[Row]) -> Row:
+    where = {key: rows[0][key] for key in _WHERE} | {"seconds": max(row["seconds"] for row in rows)}
+    before = TensorStats.merge(TensorStats(**{key: row[f"before_{key}"] for key in STATS_KEYS}) for row in rows)
+    after = TensorStats.merge(row.stats for row in rows if row.stats)
+    handed = [row["bytes_after"] for row in rows]
+    most = max(handed) if None not in handed else None
+    errors = (*(math.hypot(*(row[key] for row in rows)) for key in ("exact_l2", "error_l2")), _highest(rows))
+    merged = bucket_row(where, most, before, after, errors)
+    if most is None or len(set(handed)) == 1:
+        return merged
+    return replace(merged, values={**merged.values, "note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
+
+
+_WHERE = ("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
+
+
+def _highest(rows: Sequence[Row]) -> float:
+    found = [row["error_max"] for row in rows]
+    return math.nan if any(map(math.isnan, found)) else max(found)

@@ -1,0 +1,157 @@
+"""hookcli comm"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookcli.buckets import COLUMNS, merge_ranks
+from hookcli.choices import COMM_HOOKS
+from hookcli.commands.common import setting_of, versions, write_partial
+from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.processes import Processes, parse_ranks, several
+from hookcli.commands.progress import Progress
+from hookcli.commands.recipe import find_recipe
+from hookcli.errors import HookcliError, UsageError
+from hookcli.ranks import beside
+from hookcli.world import world
+
+if TYPE_CHECKING:
+    from hookcli.comm_hooks import CommHook
+    from hookcli.ddp import Plan
+    from hookcli.processes.group import Group
+    from hookcli.report import Report
+    from hookcli.step import Step
+
+EXAMPLES = (
+    "hookcli comm resnet50 --hook fp16",
+    "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
+    "hookcli comm net.py:Net --nproc 4 --input 8x3x32x32 --hook examples/fp16_allreduce.py:hook --bucket-cap-mb 1",
+)
+OPTIONS = tuple(f.name for f in fields(Options) if f.name not in ("edit", "match", "type", "fastpath"))
+_PANEL = "Communication"
+_PROCESSES = 2  # where neither --nproc nor torchrun says how many
+
+
+def _option(metavar: str, text: str, **settings: Any) -> Any:
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=_PANEL, **settings)
+
+
+def comm(
+    model: Model = DEFAULT_MODEL,
+    *,
+    hook: Annotated[
+        list[str],
+        _option(
+            "A,B,...",
+            f"{', '.join(COMM_HOOKS)}; fp16+powersgd and the like; pkg.mod:fn or file.py:fn [allreduce]. Several are "
+            "compared on the same gradients.",
+        ),
+    ] = [],  # noqa: B006 - Typer wants a list for an option that is repeatable, and gives each call one of its own
+    rank_approximation: Annotated[int, _option("N", "PowerSGD: the rank of its matrices.", min=1)] = 1,
+    warm_up: Annotated[int, _option("STEPS", "PowerSGD: plain allreduce before it starts, 2 at least.")] = 2,
+    steps: Annotated[int, _option("N", "Steps; DDP rebuilds its buckets after the first.", min=1)] = 3,
+    no_sync: Annotated[int, _option("N", "Passes to accumulate under no_sync before each step's own.", min=0)] = 0,
+    bucket_cap_mb: Annotated[
+        float | None, _option("MB", "Of a bucket, in MiB [DDP's: 25, and 1 for the first].", min=0)
+    ] = None,
+    loss: LossName = None,
+    backward_vector: BackwardVector = None,
+    options: Options,
+) -> int:
+    """What DDP's communication hooks make of gradients, bucket by bucket.
+
+    The bytes that a rank hands to collectives, the time, statistics before and after, and the error against the exact
+    mean over all ranks. Nothing is updated; every step has the same gradients.
+    """
+    output = Output(options)  # finds a wrong format or folder before the work, not after
+    if options.parallel != "ddp":
+        raise UsageError(f"--parallel {options.parallel}: communication hooks are DDP's; FSDP2 has none")
+    options = replace(options, nproc=options.nproc or (_PROCESSES if world().size == 1 else None))
+    try:
+        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+            progress.stage("importing torch")
+            from hookcli.comm_hooks import find_hook
+            from hookcli.step import Step
+
+            output.check_columns(COLUMNS)
+            names = [name.strip() for text in hook or ["allreduce"] for name in text.split(",") if name.strip()]
+            hooks = [find_hook(name, rank_approximation, warm_up) for name in dict.fromkeys(names)]
+            step = Step(backward=True, loss=chosen_loss(loss, backward_vector), vector=backward_vector)
+            with several(options, values=True) as processes:
+                if processes is None or processes.group is None:
+                    raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
+                if warm_up >= steps and any("powersgd" in name for name in names):
+                    remark(f"--warm-up {warm_up}: with --steps {steps} PowerSGD never starts", options)
+                from hookcli.ddp import Plan  # with all that DDP imports: not before there are processes for it
+
+                plan = Plan(steps, no_sync, bucket_cap_mb)
+                report = _communicate(model, hooks, plan, step, options, progress, processes)
+                reports = _as_asked(report, options, processes.group)
+    except (HookcliError, KeyboardInterrupt) as error:
+        write_partial(error, output)
+        raise
+    output.write(reports)
+    return 0
+
+
+def _communicate(
+    spec: str,
+    hooks: Sequence[CommHook],
+    plan: Plan,
+    step: Step,
+    options: Options,
+    progress: Progress,
+    processes: Processes,
+) -> Report:
+    """This rank's report."""
+    from hookcli.ddp import communicate
+    from hookcli.prepare import prepare
+
+    def stage(text: str) -> None:
+        progress.stage(text)
+        processes.stage(text)
+
+    setting = processes.setting(setting_of(options, True if options.train is None else options.train, targets=True))
+    recipe = find_recipe(spec, options)
+    stage(f"building {recipe.name} on {setting.device}")
+    prepared = prepare(recipe, setting)
+    if prepared.remark:
+        remark(prepared.remark, options)
+    meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
+    if recipe.loss and not (step.loss or step.vector):
+        step = replace(step, loss=recipe.loss)
+        meta["loss"] = recipe.loss_name
+    return communicate(
+        prepared.model,
+        prepared.inputs,
+        hooks,
+        plan,
+        step,
+        name=recipe.name,
+        meta=meta | dict(recipe.meta) | versions() | processes.meta(backward=True),
+        say=partial(remark, options=options),
+        stage=stage,
+    )
+
+
+def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:
+    """One report of all ranks, or of some beside each other, on rank 0; none on the others."""
+    from hookcli.processes.gather import gather
+
+    group.stage("gathering the reports of all processes")
+    parts = dict(enumerate(gather(report, group)))
+    if not parts:
+        return []
+    if options.ranks == "merged":
+        return [merge_ranks(list(parts.values()))]
+    asked = parse_ranks(options.ranks, len(parts))
+    return [beside(parts if asked is None else {rank: parts[rank] for rank in asked})]

@@ -1,0 +1,77 @@
+"""What communication hooks make of gradients, bucket by bucket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from hookcli.buckets import COLUMNS, bucket_row, totals
+from hookcli.distance import Distance, PendingDistance, measure_distance, resolve_distances
+from hookcli.hooks.comm import Exchange
+from hookcli.report import Report, Row, Skipped, TensorStats
+from hookcli.stats import Pending, measure, resolve
+
+
+class CommProbe:
+    """A row per hook, step and bucket: the bytes, the time, the gradients before and after, and the error.
+
+    Not a `Probe`: what it looks at is not one model's run but DDP's, once for each hook. It is what a `CommObserver`
+    shows tensors to, on any thread, and reduces them at once.
+    """
+
+    name = "comm"
+    columns = COLUMNS
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._before: dict[Exchange, Pending] = {}
+        self._after: dict[Exchange, Pending] = {}
+        self._distance: dict[Exchange, PendingDistance] = {}
+        self._skipped: dict[Skipped, None] = {}
+
+    def ready(self, exchange: Exchange, before: Tensor) -> None:
+        pending = measure(before)
+        with self._lock:
+            self._before[exchange] = pending
+
+    def done(self, exchange: Exchange, after: Tensor, exact: Tensor) -> None:
+        pending = measure(after)
+        distance = None if after is exact else measure_distance(after, exact)
+        with self._lock:
+            self._after[exchange] = pending
+            if distance:
+                self._distance[exchange] = distance
+
+    def skip(self, fqn: str, reason: str) -> None:
+        """Note once that something could not be measured."""
+        self._skipped[Skipped(fqn, reason)] = None
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """What was seen, also of a run that failed: the buckets that were done by then."""
+        whole = sorted(self._after, key=lambda e: (e.step, e.bucket))  # hooks beside each other, in their order
+        before = resolve([self._before[e] for e in whole])
+        after = resolve([self._after[e] for e in whole])
+        far = dict(zip(self._distance, resolve_distances(list(self._distance.values())), strict=True))
+        rows = [self._row(e, b, a, far.get(e)) for e, b, a in zip(whole, before, after, strict=True)]
+        found = (rows, meta, totals(rows) if rows else {}, list(self._skipped))
+        return Report(self.name, model, self.columns, *found, grouping="steps")
+
+    def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, far: Distance | None) -> Row:
+        if exchange.uncounted:
+            self.skip(exchange.fqns[0], f"bytes that {exchange.hook} hands over: {exchange.uncounted}")
+        where = {
+            "hook": exchange.hook,
+            "step": exchange.step,
+            "bucket": exchange.bucket,
+            "order": exchange.order,
+            "params": len(exchange.fqns),
+            "fqns": list(exchange.fqns),
+            "elements": exchange.elements,
+            "bytes_before": exchange.size,
+            "seconds": exchange.seconds(),
+        }
+        errors = (far.exact_l2, far.error_l2, far.error_max) if far else (after.l2, 0.0, 0.0)
+        return bucket_row(where, None if exchange.uncounted else exchange.payload, before, after, errors)

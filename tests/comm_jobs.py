@@ -1,0 +1,272 @@
+"""What ranks do in the tests of communication hooks; and the hooks that go wrong."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from support import untouched
+from torch import Tensor, nn
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from hookcli.comm_hooks import CommHook, find_hook
+from hookcli.ddp import Plan, communicate
+from hookcli.report import Report
+from hookcli.step import Step
+
+
+def model(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Linear(40, 60), nn.Dropout(), nn.BatchNorm1d(60), nn.Linear(60, 30), nn.Linear(30, 7)
+    return nn.Sequential(*layers).to(dtype)
+
+
+def inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor]:
+    """Other data on each rank."""
+    return (torch.randn(6, 40, generator=torch.Generator().manual_seed(dist.get_rank())).to(dtype),)
+
+
+class Unused(nn.Module):
+    """Has a layer that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.aux = nn.Linear(40, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x)
+
+
+def local_gradients(passes: int = 1) -> dict[str, Tensor]:
+    """This rank's own gradients, by plain PyTorch, from the random state that `run` begins with."""
+    net = model()
+    torch.manual_seed(5)
+    for _ in range(passes):
+        squares(net(*inputs())).backward()
+    return {fqn: p.grad.double() for fqn, p in net.named_parameters()}
+
+
+def squares(output: Tensor) -> Tensor:
+    return output.square().sum()
+
+
+def run(hooks: list[str], net: nn.Module | None = None, **plan: Any) -> Report:
+    """A rank's report; asserts that nothing is left behind."""
+    net = net or model()
+    said: list[str] = []
+    torch.manual_seed(5)
+    with untouched(net):
+        found = [find_hook(hook) for hook in hooks]
+        report = communicate(net, inputs(), found, Plan(**plan), Step(backward=True, loss=squares), say=said.append)
+    return Report(**{**vars(report), "meta": {**report.meta, "said": said}})
+
+
+def run_and_gradients(hooks: list[str], **plan: Any) -> tuple[Report, dict[str, Tensor]]:
+    return run(hooks, **plan), local_gradients(plan.get("no_sync", 0) + 1)
+
+
+def run_unused() -> Report:
+    return run(["fp16"], Unused())
+
+
+def run_functions(names: list[str], **plan: Any) -> list[Report | str]:
+    """Each of these hooks in turn, or what it raised; a rank fails with the others, so that none waits."""
+    said: list[Report | str] = []
+    for name in names:
+        try:
+            said.append(run([f"comm_jobs:{name}"], **plan))
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+def run_half() -> Report:
+    """Gradients in bfloat16, whose plain allreduce is not exact."""
+    found = [find_hook("allreduce")]
+    return communicate(model(torch.bfloat16), inputs(torch.bfloat16), found, Plan(2), Step(backward=True))
+
+
+def run_huge() -> Report:
+    """Gradients above what float16 holds."""
+    net = model()
+    return communicate(net, inputs(), [find_hook("fp16")], Plan(1), Step(backward=True, loss=lambda y: y.sum() * 1e6))
+
+
+def results(spec: str, steps: int = 1) -> Tensor:
+    """The gradients that DDP leaves under a hook, without hookcli's observer."""
+    net, hook = model(), find_hook(spec)
+    ddp = DistributedDataParallel(net)
+    ddp.register_comm_hook(hook.make_state(), hook.function)
+    for _ in range(steps):
+        net.zero_grad()
+        torch.manual_seed(5)
+        ddp(*inputs()).sum().backward()
+    return torch.cat([p.grad.flatten() for p in net.parameters()])
+
+
+def two_results(first: str, second: str) -> tuple[Tensor, Tensor]:
+    return results(first), results(second)
+
+
+def upstream_batched() -> str:
+    """What PyTorch's own batched PowerSGD does in its first compressed step, by itself."""
+    net, hook = model(), find_hook("batched-powersgd")
+    ddp = DistributedDataParallel(net, bucket_cap_mb=100)
+    ddp.register_comm_hook(hook.make_state(), hook.function)
+    try:
+        for _ in range(4):
+            ddp(*inputs()).sum().backward()
+    except AssertionError:
+        return "AssertionError"
+    return "works"
+
+
+def upstream_two_buckets(spec: str) -> str:
+    """A chained hook on more than one bucket; hangs, as long as upstream is as it is."""
+    wide = nn.Sequential(*(nn.Linear(100, 100) for _ in range(8)))
+    hook = find_hook(spec)
+    ddp = DistributedDataParallel(wide, bucket_cap_mb=0.05)
+    ddp.register_comm_hook(hook.make_state(), hook.function)
+    for _ in range(40):
+        ddp(torch.randn(4, 100)).sum().backward()
+    return "works"
+
+
+def bf16_without_cuda() -> tuple[str, Report]:
+    """What PyTorch says of bf16 where it was built without CUDA, and what hookcli makes of it."""
+    with patch.object(torch.version, "cuda", None):
+        try:
+            results("bf16")
+            said = "works"
+        except TypeError as error:
+            said = str(error)
+        return said, run(["bf16"])
+
+
+def left_behind() -> tuple[bool, int, Tensor, Tensor]:
+    """Whether the DDP wrapper is gone, and how often a hook fires in a plain step afterwards."""
+    wrappers: list[weakref.ref[Any]] = []
+    calls = 0
+
+    def counted(state: Any, bucket: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return find_hook("fp16").function(state, bucket)
+
+    made = DistributedDataParallel.register_comm_hook
+
+    def noting(ddp: Any, *args: Any) -> None:
+        wrappers.append(weakref.ref(ddp))
+        made(ddp, *args)
+
+    net = model()
+    with patch.object(DistributedDataParallel, "register_comm_hook", noting):
+        communicate(net, inputs(), [CommHook("counted", counted)], Plan(), Step(backward=True))
+    gc.collect()
+    during, calls = calls, 0
+    torch.manual_seed(5)
+    squares(net(*inputs())).backward()
+    found = torch.cat([p.grad.flatten().double() for p in net.parameters()])
+    gone = all(ref() is None for ref in wrappers) and len(wrappers) == 1 and during > 0
+    return gone, calls, found, torch.cat([g.flatten() for g in local_gradients().values()])
+
+
+# Hooks.
+
+
+def _allreduce(tensor: Tensor) -> Any:
+    return dist.all_reduce(tensor.div_(dist.get_world_size()), async_op=True).get_future()
+
+
+def own_allreduce(state, bucket):
+    return _allreduce(bucket.buffer()).then(lambda future: future.value()[0])
+
+
+class Instance:
+    def __call__(self, state, bucket):
+        return own_allreduce(state, bucket)
+
+
+instance = Instance()
+partly = functools.partial(lambda extra, state, bucket: own_allreduce(state, bucket), 1)
+
+
+def raises(state, bucket):
+    raise KeyError("lost")
+
+
+def raises_in_then(state, bucket):
+    return _allreduce(bucket.buffer()).then(lambda future: future.value()[0] / nothing())
+
+
+def nothing():
+    raise ZeroDivisionError("nothing to divide by")
+
+
+def returns_tensor(state, bucket):
+    return bucket.buffer()
+
+
+def returns_none(state, bucket):
+    _allreduce(bucket.buffer()).wait()
+
+
+def resolves_to_list(state, bucket):
+    return _allreduce(bucket.buffer())
+
+
+def resolves_to_half_of_it(state, bucket):
+    return _allreduce(bucket.buffer()).then(lambda future: future.value()[0][::2])
+
+
+def resolves_to_bytes(state, bucket):
+    return _allreduce(bucket.buffer()).then(lambda future: future.value()[0].to(torch.uint8))
+
+
+def resolves_to_text(state, bucket):
+    return _allreduce(bucket.buffer()).then(lambda future: "done")
+
+
+def random_numbers(state, bucket):
+    """Changes the random state, as stochastic rounding would."""
+    torch.rand(3)
+    return own_allreduce(state, bucket)
+
+
+def gathers(state, bucket):
+    """An allgather, a broadcast of three numbers, and a functional collective that Python does not see."""
+    from torch.distributed import _functional_collectives as functional
+
+    mine = bucket.buffer().half()
+    parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.broadcast(torch.ones(3), 0)
+    functional.all_reduce(torch.ones(5), "sum", dist.group.WORLD).wait()
+    future = dist.all_gather(parts, mine, async_op=True).get_future()
+    return future.then(lambda future: torch.stack(parts).float().mean(0))
+
+
+def new_group(state, bucket):
+    group = dist.new_group()
+    dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), group=group)
+    done: Future[Any] = Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+def annotated(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+    return own_allreduce(state, bucket)
+
+
+def misnamed(state, grads): ...
+
+
+def three(state, bucket, more): ...
+
+
+number = 3

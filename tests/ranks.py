@@ -1,0 +1,93 @@
+"""Ranks for tests: processes on this machine that run a function together, in a process group of their own each time.
+
+    def job(factor): return factor * dist.get_rank()      # in a module that can be imported: not in the test's
+    assert run_ranks(2, job, 10) == [0, 10]
+
+The processes are kept for the next job, since importing torch and DDP takes seconds. A job that takes too long, or a
+rank that dies, ends them all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import connection, get_context
+from pathlib import Path
+from typing import Any
+
+TIMEOUT = 90.0
+_pools: dict[int, list[tuple[Any, connection.Connection]]] = {}
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a rank's job raised."""
+
+    kind: str
+    message: str
+    reports: tuple[Any, ...] = ()
+
+
+class RanksError(Exception):
+    """Ranks that died or took too long, all of which are ended."""
+
+
+def run_ranks(size: int, job: Callable[..., Any], *args: Any, timeout: float = TIMEOUT, **kwargs: Any) -> list[Any]:
+    """What `job` returned on each rank, or `Raised`."""
+    pool = _pools.get(size) or _start(size)
+    with tempfile.TemporaryDirectory() as folder:
+        store = str(Path(folder) / "store")
+        for _, pipe in pool:
+            pipe.send((job, args, kwargs, store, timeout))
+        found: list[Any] = []
+        for rank, (process, pipe) in enumerate(pool):
+            ready = connection.wait([pipe, process.sentinel], timeout)
+            if pipe not in ready:
+                stop_ranks(size)
+                raise RanksError(f"rank {rank} {'died' if ready else f'took more than {timeout:.0f} s'}")
+            found.append(pipe.recv())
+    return found
+
+
+def _start(size: int) -> list[tuple[Any, connection.Connection]]:
+    context = get_context("spawn")
+    pool = _pools[size] = []
+    for rank in range(size):
+        here, there = context.Pipe()
+        process = context.Process(target=_serve, args=(there, rank, size), daemon=True)
+        process.start()
+        there.close()
+        pool.append((process, here))
+    atexit.register(stop_ranks, size)
+    return pool
+
+
+def stop_ranks(size: int) -> None:
+    """End the processes, whatever they are doing."""
+    for process, pipe in _pools.pop(size, []):
+        pipe.close()
+        process.kill()
+        process.join()
+
+
+def _serve(pipe: connection.Connection, rank: int, size: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    while True:
+        try:
+            job, args, kwargs, store, timeout = pipe.recv()
+        except EOFError:
+            return
+        shared = dist.FileStore(store, size)
+        dist.init_process_group("gloo", store=shared, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+        try:
+            answer = job(*args, **kwargs)
+        except Exception as error:
+            answer = Raised(type(error).__name__, str(error), getattr(error, "reports", ()))
+        pipe.send(answer)
+        dist.destroy_process_group()
