@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "hookcli comm resnet50 --hook fp16",
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
-    "hookcli comm net.py:Net --nproc 4 --input 8x3x32x32 --hook examples/fp16_allreduce.py:hook --bucket-cap-mb 1",
+    "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
 OPTIONS = tuple(f.name for f in fields(Options) if f.name not in ("edit", "match", "type", "fastpath"))
 _PANEL = "Communication"
