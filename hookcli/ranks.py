@@ -51,15 +51,19 @@ def beside(parts: Parts) -> Report:
         rows = [row for found in _by_place(parts).values() for row in _compared(found)]
     else:
         rows = [_of(rank, row) for rank, part in parts.items() for row in part.rows]
-    columns = [*first.columns[:1], Column("rank", "Rank"), *first.columns[1:], Column("deviates", "Deviates")]
     return replace(
         first,
-        columns=columns,
+        columns=columns_beside(first.columns),
         rows=rows,
         skipped=_skipped(parts),
         meta=_meta(parts) | {"rank": list(parts)},
         totals=_totals(first, rows),
     )
+
+
+def columns_beside(columns: Sequence[Column]) -> list[Column]:
+    """The columns of a report of ranks beside each other."""
+    return [*columns[:1], Column("rank", "Rank"), *columns[1:], Column("deviates", "Deviates")]
 
 
 def merges(parts: Parts) -> bool:

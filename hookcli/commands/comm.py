@@ -17,7 +17,7 @@ from hookcli.commands.common import setting_of, versions, write_partial
 from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark, short_warnings
-from hookcli.commands.processes import Processes, parse_ranks, several
+from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
@@ -82,7 +82,7 @@ def comm(
             from hookcli.comm_hooks import find_hook
             from hookcli.step import Step
 
-            output.check_columns(COLUMNS)
+            output.check_columns(columns_shown(COLUMNS, options))
             names = [name.strip() for text in hook or ["allreduce"] for name in text.split(",") if name.strip()]
             hooks = [find_hook(name, rank_approximation, warm_up) for name in dict.fromkeys(names)]
             step = Step(backward=True, loss=chosen_loss(loss, backward_vector), vector=backward_vector)

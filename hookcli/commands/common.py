@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark, short_warnings
-from hookcli.commands.processes import Processes, several
+from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, unknown
@@ -60,7 +60,7 @@ def inspect_model(
 
             run |= {"edits": [parse_edit(text, options.seed) for text in options.edit]}
             probe = make_probe()
-            output.check_columns(probe.columns)
+            output.check_columns(columns_shown(probe.columns, options))
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:
                 if processes is None:

@@ -12,7 +12,7 @@ from hookcli.choices import BACKENDS, PARALLEL
 from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError
-from hookcli.report import Report
+from hookcli.report import Column, Report
 from hookcli.world import world
 
 if TYPE_CHECKING:
@@ -149,6 +149,11 @@ def _refuse_alone(options: Options) -> None:
     ):
         if given != default:
             raise UsageError(f"{option} {given}: there is one process; give --nproc N, or start hookcli with torchrun")
+
+
+def columns_shown(columns: Sequence[Column], options: Options) -> Sequence[Column]:
+    """The columns that a report will have."""
+    return columns if options.ranks == "merged" else ranks.columns_beside(columns)
 
 
 def parse_ranks(text: str, size: int) -> list[int] | None:

@@ -26,8 +26,9 @@ from hookcli.world import World
 # A collective gives up later than the watchdog, whose message is the better one.
 _GRACE = 30.0
 _AGREE = 1.0  # seconds that other ranks have to fail alike, before an error is said to be of one rank
+_COME = 20.0  # that they have to begin
 _LOST = 3.0  # that the launcher has to end this process, where all that it knows is that another is gone
-_END = 15.0  # that it has to end a process that has nothing to say
+_END = 30.0  # that it has to end a process that has nothing to say
 _RUNS = count()
 _CONNECTION = re.compile(r"connection (closed|reset|refused)|broken pipe|socket", re.IGNORECASE)
 
@@ -90,9 +91,13 @@ class Group:
 
     def _everywhere(self) -> bool:
         """Whether all ranks fail alike."""
-        keys, until = self._of_all("failed"), time.monotonic() + _AGREE
+        keys, began = self._of_all("failed"), time.monotonic()
+        until = began + _AGREE
         while not self.store.check(keys):
-            if time.monotonic() > until:
+            now = time.monotonic()
+            if not self.store.check(self._of_all("here")):  # slower ones have yet to come to it
+                until = min(now + _AGREE, began + _COME)
+            if now > until:
                 return False
             time.sleep(_AGREE / 20)
         return len(set(self.store.multi_get(keys))) == 1
@@ -111,6 +116,7 @@ def joined(world: World, timeout: float) -> Iterator[Group]:
     store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     name = f"hookcli {next(_RUNS)}"  # a process may be one of several runs after another; the store outlives them
     group = Group(world, PrefixStore(name, store), timeout)
+    group.store.set(f"here/{world.rank}", "")
     try:
         with group.watchdog:
             yield group
