@@ -1,0 +1,64 @@
+"""Which tensors of a live comparison are beyond tolerance, and how the error grew on the way to each."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookcli.diff.discrepancy import Discrepancy
+from hookcli.diff.tolerance import Tolerance
+from hookcli.present import number
+from hookcli.report import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A pair of tensors: what its row says of the place, the figures, both dtypes, and what the module had received."""
+
+    values: Mapping[str, Any]
+    found: Discrepancy
+    dtypes: tuple[str, str]
+    received: Sequence[Discrepancy] = ()
+
+
+def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
+    """A row for each: its figures, `times` the tolerance, and where that is above 1 `beyond`, with why in `differs`.
+
+    `growth` is the relative error over the largest of what the module received, None where that is not known or zero.
+    """
+    scales: dict[str, float] = defaultdict(float)
+    for item in measured:
+        if (kind := item.values["kind"]) != "output":
+            scales[kind] = max(scales[kind], _rms(item.found.a_l2, item.found.numel))
+    return [_row(item, tolerance, scales[item.values["kind"]]) for item in measured]
+
+
+def _row(item: Measured, tolerance: Tolerance, scale: float) -> Row:
+    rtol, atol = tolerance.relative(*item.dtypes), tolerance.absolute(scale, *item.dtypes)
+    before = max((found.rel_l2 for found in item.received), default=0.0)
+    growth = item.found.rel_l2 / before if 0 < before < math.inf else None
+    return Row({**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)})
+
+
+def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
+    relative = rtol * _rms(found.a_l2, found.numel)
+    allowed, error = relative + atol, _rms(found.error_l2, found.numel)
+    times = error / allowed if allowed else math.inf if error else 0.0
+    if found.nonfinite:
+        said = f"{found.nonfinite:,} of {found.numel:,} elements are NaN or Inf on one side only"
+        return {"times": math.inf, "beyond": True, "differs": said}
+    if times <= 1:
+        return {"times": times}
+    limit = (
+        number(rtol)
+        if atol < 0.01 * relative
+        else f"{number(rtol)}, rms of the error {number(error)} > {number(allowed)}"
+    )
+    return {"times": times, "beyond": True, "differs": f"relative l2 {number(found.rel_l2)} > {limit}"}
+
+
+def _rms(norm: float, numel: int) -> float:
+    return norm / math.sqrt(numel) if numel else 0.0

@@ -1,0 +1,181 @@
+"""Two reports compared: the same probe's view of two runs, row by row."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookcli.diff import verdict
+from hookcli.diff.align import Alignment, Place, align
+from hookcli.diff.tolerance import Tolerance, excess
+from hookcli.diff.verdict import text_of
+from hookcli.errors import UsageError
+from hookcli.present import shape
+from hookcli.report import STATS_KEYS, Column, Report, Row
+
+Key = tuple[Any, ...]
+_KEY = ("kind", "call", "pass", "path")
+# What tells where a row stands, and not what was measured there.
+_PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", *_KEY}
+
+COLUMNS = (
+    Column("fqn", "Layer"),
+    Column("type", "Type"),
+    Column("kind", "Kind"),
+    Column("call", "Call"),
+    Column("pass", "Pass"),
+    Column("path", "Path"),
+    Column("figure", "Figure"),
+    Column("a", "A"),
+    Column("b", "B"),
+    Column("times", "Times tolerance"),
+    Column("differs", "Differs"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure that the two runs do not share. `times` its tolerance: beyond it above 1."""
+
+    figure: str
+    a: Any
+    b: Any
+    times: float
+
+    def __str__(self) -> str:
+        name = self.figure.replace("_", " ")
+        is_shape = self.figure.endswith("shape")
+        a, b = (shape(value) if is_shape else text_of(value) for value in (self.a, self.b))
+        return f"{name} {a} → {b}"
+
+
+def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
+    """Compare two reports of one probe. Rows are aligned by name, call, path, kind and pass (`align`).
+
+    Shapes, dtypes, counts of parameters and MACs, NaN and Inf are compared exactly, other statistics within the
+    tolerance (`hookcli.diff.tolerance.allowance`). A dtype that is its run's own, as asked for, is no difference. A row
+    shows the figure that is furthest off, `differs` all that are beyond tolerance; rows of B alone stand where they
+    stand in B. Raises UsageError where the reports are of different probes, or of one whose rows are no places.
+    """
+    _check(a, b)
+    tolerance = tolerance or Tolerance()
+    alignment = align(_places(a, b), _places(b, a))
+    rows = list(_rows(a, b, alignment, tolerance))
+    first = verdict.first_beyond(rows)
+    return Report(
+        probe="diff",
+        model=a.model if a.model == b.model else f"{a.model} → {b.model}",
+        columns=COLUMNS,
+        rows=rows,
+        meta=verdict.both(a.meta, b.meta) | {"of": a.probe, "rtol": tolerance.rtol, "atol": tolerance.atol},
+        totals=verdict.totals(rows, alignment, first["differs"] if first else ""),
+        skipped=[item for item in a.skipped if item in b.skipped],
+        findings=verdict.findings(rows, alignment),
+    )
+
+
+def _check(a: Report, b: Report) -> None:
+    if a.probe != b.probe:
+        raise UsageError(f"A is a report of {a.probe}, B of {b.probe}: compare reports of one command")
+    if "diff" in (a.probe, b.probe) or a.grouping != "nested":
+        raise UsageError(f"reports of {a.probe} can't be compared; those of shapes, inputs, activations and grads can")
+    if not any(column.name == "fqn" for column in a.columns):
+        raise UsageError(f"reports of {a.probe} can't be compared: their rows are no places in a model")
+
+
+def _places(report: Report, other: Report) -> list[Place]:
+    """Every place that the report speaks of, each once; what was not measured has the type that the other knows."""
+    types = {row.fqn: str(row.get("type") or "") for row in report.rows}
+    known = {row.fqn: str(row.get("type") or "") for row in other.rows}
+    types |= {item.fqn: known.get(item.fqn, "") for item in report.skipped if item.fqn not in types}
+    return [Place(fqn, kind) for fqn, kind in types.items()]
+
+
+def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> Iterator[Row]:
+    """A's rows in their order, and between them those of B alone, where they stand in B."""
+    theirs = {_key(row, alignment.in_a.get(row.fqn)): row for row in b.rows}
+    ours = {_key(row, row.fqn) for row in a.rows}
+    changes = {left.fqn: verdict.change(left, right) for left, right in alignment.pairs}
+    order = {key: number for number, key in enumerate(theirs)}
+    lone = deque((key, row) for key, row in theirs.items() if key not in ours)
+
+    def lone_before(place: float) -> Iterator[Row]:
+        while lone and order[lone[0][0]] < place:
+            row = lone.popleft()[1]
+            yield _alone(row, a, alignment.in_a.get(row.fqn), "B")
+
+    for row in a.rows:
+        key = _key(row, row.fqn)
+        if key in theirs:
+            yield from lone_before(order[key])
+            yield _pair(row, theirs[key], changes[row.fqn], (a.meta.get("dtype"), b.meta.get("dtype")), tolerance)
+        else:
+            yield _alone(row, b, alignment.in_b.get(row.fqn), "A")
+    yield from lone_before(math.inf)
+
+
+def _key(row: Row, fqn: str | None) -> Key:
+    """What rows are paired by; `fqn` is the name in A, None for a place of B alone."""
+    name = ("in B", row.fqn) if fqn is None else ("in A", fqn)
+    return (*name, *(row.get(key) or 0 for key in _KEY))
+
+
+def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
+    """A row of one side. Where the other has the place, as `name`, but did not measure this there, that is beyond."""
+    values = {key: row.get(key) for key in ("fqn", "type", *_KEY) if row.get(key) is not None}
+    if name is None:
+        return Row({**values, "change": "removed" if where == "A" else "added"})
+    reason = next((f": {item.reason}" for item in other.skipped if item.fqn == name), "")
+    differs = f"measured in {where} only{reason}"
+    return Row({**values, "figure": "measured", "times": math.inf, "differs": differs, "beyond": True})
+
+
+def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], tolerance: Tolerance) -> Row:
+    found = sorted(differences(a, b, runs, tolerance), key=lambda difference: -difference.times)
+    values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
+    if changed:
+        values["change"] = changed
+    if found:
+        values |= {"figure": found[0].figure, "a": found[0].a, "b": found[0].b, "times": found[0].times}
+    else:
+        values["times"] = 0.0
+    beyond = [difference for difference in found if difference.times > 1]
+    if beyond:
+        values |= {"differs": ", ".join(map(str, beyond)), "beyond": True}
+    return Row(values)
+
+
+def differences(a: Row, b: Row, runs: tuple[Any, Any], tolerance: Tolerance) -> Iterator[Difference]:
+    """All figures of two rows that differ, in the order of their columns. `runs`: the dtypes that the runs were in."""
+    dtypes = [str(row["dtype"]) for row in (a, b) if row.get("dtype")] or [str(run) for run in runs if run]
+    rtol, atol = tolerance.relative(*dtypes), tolerance.atol or 0.0
+    for name, value in a.values.items():
+        other = b.get(name)
+        if name in _PLACE or value == other or (name == "dtype" and (value, other) == runs):
+            continue
+        yield Difference(name, value, other, _apart(value, other, rtol, atol))
+    if a.stats and b.stats:
+        same_size = a.stats.numel == b.stats.numel
+        for name in STATS_KEYS if same_size else ("mean", "std", "nan", "inf"):
+            left, right = getattr(a.stats, name), getattr(b.stats, name)
+            times = excess(name, a.stats, b.stats, rtol, atol)
+            if times:
+                yield Difference(name, left, right, times)
+
+
+def _apart(a: Any, b: Any, rtol: float, atol: float) -> float:
+    """Floats within the tolerance, anything else exactly."""
+    if not (isinstance(a, float) and isinstance(b, float)):
+        return math.inf
+    if math.isnan(a) and math.isnan(b):
+        return 0.0
+    allowed = rtol * abs(a) + atol
+    return abs(a - b) / allowed if allowed > 0 and math.isfinite(a - b) else math.inf
+
+
+def beyond(reports: Sequence[Report]) -> bool:
+    """Whether a comparison found anything beyond tolerance."""
+    return any(row.get("beyond") for report in reports for row in report.rows)
