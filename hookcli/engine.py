@@ -185,7 +185,7 @@ def _blaming(probe: Probe) -> Iterator[None]:
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Inputs as `capture` takes them, as the positional and the keyword arguments of a call."""
+    """How a model is called on these inputs: positional and keyword arguments."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}

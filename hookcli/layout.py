@@ -21,6 +21,7 @@ _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
     *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
+    *("differs", "mean_abs", "times", "cosine", "growth"),
 )
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next"),
@@ -59,7 +60,9 @@ def _speaks(report: Report, name: str) -> bool:
     values = [row.get(name) for row in report.rows]
     if name in ("nan", "inf"):
         return False  # the mark says it, with the count
-    if name in ("path", "call", "pass", "dtype", "order", "flags") or any(isinstance(value, bool) for value in values):
+    if name == "dtype":  # the run's own stands below the table
+        return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
+    if name in ("path", "call", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
         return any(value not in (None, "", 0, "float32") for value in values)
     if name == "kind":
         return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}

@@ -75,7 +75,7 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
         if setting.dtype != torch.float32:
             model.to(dtype=setting.dtype)
         model.to(setting.device)
-        inputs, described = _inputs(recipe, model, setting)
+        inputs, described = inputs_for(recipe, model, setting)
     except (RuntimeError, MemoryError, TypeError, OverflowError, ValueError) as error:
         raise ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(error)}") from error
     return Prepared(model, inputs, described, remark)
@@ -127,7 +127,8 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
         raise ModelError(f"building {name} failed: {failure.describe(error)}") from error
 
 
-def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
+def inputs_for(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
+    """What the model is called with, and that in words; nothing where nobody knows and the setting does not need it."""
     specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch)
     if specs is None:
         example = recipe.example(model) if recipe.example else None
@@ -138,7 +139,7 @@ def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[A
         shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
         if setting.batch:
             raise UsageError(f"--batch-size: {recipe.name} brings its own example input; give --input instead")
-        return tree.replace(example, lambda path, x: _cast(x, setting)), f"{', '.join(shapes)} (its example)"
+        return cast_to(example, setting.device, setting.dtype), f"{', '.join(shapes)} (its example)"
     tensors = [
         make_tensor(spec, setting.fill, setting.dtype, setting.device, setting.seed + number)
         for number, spec in enumerate(specs)
@@ -148,8 +149,9 @@ def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[A
     return (targets or recipe.arrange)(tensors), described
 
 
-def _cast(x: torch.Tensor, setting: Setting) -> torch.Tensor:
-    return x.to(setting.device, setting.dtype if x.is_floating_point() else None)
+def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """The inputs on a device, those of a floating-point dtype cast."""
+    return tree.replace(inputs, lambda path, x: x.to(device, dtype if x.is_floating_point() else None))
 
 
 def _guess(model: nn.Module) -> str:

@@ -91,7 +91,18 @@ def microseconds(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
-_WRITTEN: dict[str, Callable[[Any], str]] = {"macs": quantity, "bytes": size, "kept": size, "us": microseconds}
+def cosine(value: float | None) -> str:
+    """0.999986: what is told of it is how far it is from 1."""
+    return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
+
+
+_WRITTEN: dict[str, Callable[[Any], str]] = {
+    "macs": quantity,
+    "bytes": size,
+    "kept": size,
+    "us": microseconds,
+    "cosine": cosine,
+}
 
 
 def _times(row: Row) -> str:
@@ -116,7 +127,11 @@ def share(row: Row, name: str) -> str:
 def mark(row: Row) -> str:
     """What is wrong with a row, in words, so that it reads without colour."""
     said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
-    said += [str(row.get("note"))] if row.get("note") else []
+    said += [str(row["change"])] if row.get("change") else []
+    if row.get("beyond"):  # what is beyond tolerance without a figure is told
+        said.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
+    note = str(row.get("note") or "")
+    said += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
     if row.stats:
         total = row.stats.numel
         said += [f"{row.stats.nan:,} NaN"] if row.stats.nan else []
@@ -142,8 +157,9 @@ def totals_line(report: Report) -> str:
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
         if key == "macs":
             text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
-        elif key == "order":
-            text = str(value)
+        elif key in ("order", "verdict", "structure"):
+            said.append(str(value))
+            continue
         elif key == "kept_bytes":
             text = f"{size(value)} kept for backward"
         elif key.endswith("_us"):

@@ -18,7 +18,7 @@ from hookcli.compare.meeting import GRAD_OUTPUT, OUTPUT, Meeting, Seen
 from hookcli.compare.rendezvous import A, B, Rendezvous
 from hookcli.compare.worlds import ModelWorld, SourceTree
 from hookcli.diff import verdict
-from hookcli.diff.align import Place, align
+from hookcli.diff.align import Alignment, Place, align
 from hookcli.diff.tolerance import Tolerance
 from hookcli.edits import Edit, check_applied
 from hookcli.engine import arguments, describe_run, parse_edits
@@ -42,7 +42,7 @@ COLUMNS = (
     Column("rel_l2", "Rel l2"),
     Column("cosine", "Cosine"),
     Column("growth", "Growth"),
-    Column("times", "Times tolerance"),
+    Column("times", "Of tol."),
 )
 
 
@@ -108,7 +108,7 @@ class _Run:
     def __init__(self, a: Side, b: Side, step: Step, select: Select | None) -> None:
         self.sides = (a, b)
         self.step = step
-        self.alignment = align(_places(a.model), _places(b.model))
+        self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
         self.metas = [_described(side, changes) for side, changes in zip(self.sides, self.edits, strict=True)]
         self.meeting = Meeting(self.alignment)
@@ -224,6 +224,11 @@ def _raise(errors: Sequence[BaseException | None], sides: Sequence[Side], report
         if error is not None:
             said = failure.explain(error, sides[number].model)
             raise ModelError(f"{'AB'[number]}: {said}", [report]) from error
+
+
+def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
+    """Which module of one model is which of the other."""
+    return align(_places(a), _places(b))
 
 
 def _places(model: nn.Module) -> list[Place]:

@@ -31,7 +31,7 @@ COLUMNS = (
     Column("figure", "Figure"),
     Column("a", "A"),
     Column("b", "B"),
-    Column("times", "Times tolerance"),
+    Column("times", "Of tol."),
     Column("differs", "Differs"),
 )
 
@@ -75,6 +75,36 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
         skipped=[item for item in a.skipped if item in b.skipped],
         findings=verdict.findings(rows, alignment),
     )
+
+
+def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance) -> list[Report]:
+    """Compare the reports of two files, those of one probe with each other, in their order.
+
+    Raises UsageError where they have no probe in common, or one has more reports of a probe than the other.
+    """
+    kinds = [[report.probe for report in reports] for reports in (a, b)]
+    if sorted(kinds[0]) != sorted(kinds[1]):
+        raise UsageError(f"A holds {_listed(kinds[0])}, B {_listed(kinds[1])}: compare what one command saw of both")
+    there = sorted(b, key=lambda report: kinds[0].index(report.probe))
+    here = sorted(a, key=lambda report: kinds[0].index(report.probe))
+    return [diff(left, right, tolerance) for left, right in zip(here, there, strict=True)]
+
+
+def _listed(probes: Sequence[str]) -> str:
+    return "reports of " + ", ".join(probes) if probes[1:] else f"a report of {probes[0]}"
+
+
+_RUN = ("input", "fill", "seed", "mode", "dtype", "device", "torch", "loss", "fastpath")
+
+
+def unlike(report: Report) -> str:
+    """How the runs of two saved reports differ, in one line; "" where they don't, or were made side by side."""
+    if "of" not in report.meta:
+        return ""
+    a, b = report.meta["a"], report.meta["b"]
+    said = [f"{key} {a[key]} → {b[key]}" for key in _RUN if key in a and key in b and a[key] != b[key]]
+    said += [f"{side} is incomplete" for side in "ab" if report.meta[side].get("complete") is False]
+    return f"the runs differ: {', '.join(said)}" if said else ""
 
 
 def _check(a: Report, b: Report) -> None:

@@ -34,7 +34,9 @@ def totals(rows: Sequence[Row], alignment: Alignment, said: str) -> dict[str, An
     first = first_beyond(rows)
     verdict = f"first beyond tolerance: {title(first)}: {said}" if first else "all within tolerance"
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
-    counts = {name: len(places) for name, places in changed.items() if places}
+    counts: dict[str, Any] = {name: len(places) for name, places in changed.items() if places}
+    if line := structure_line(alignment):
+        counts["structure"] = line
     return {"compared": compared, "beyond": beyond, **counts, "verdict": verdict if compared else "nothing compared"}
 
 
