@@ -21,10 +21,10 @@ _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
     *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
-    *("differs", "mean_abs", "times", "cosine", "growth"),
+    *("mean_abs", "times", "cosine", "growth"),
 )
 _ON_REQUEST = (
-    *("index", "depth", "trainable", "line", "id", "next"),
+    *("index", "depth", "trainable", "line", "id", "next", "differs"),
     *(f"out_{key}" for key in STATS_KEYS if key != "l2"),
 )
 # A column of notes is too wide for a table: they stand below it.

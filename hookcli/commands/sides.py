@@ -59,10 +59,9 @@ def parse_side(label: str, text: str, shared: Options) -> Spec:
         about = f"its own options are {', '.join(_flags())}; all others go outside of the quotes"
         raise UsageError(f"{label} {text!r}: {error.format_message().rstrip('.')} ({about})") from error
     model, own, how = found
-    both: dict[str, Any] = {
-        name: [*getattr(shared, name), *value] if isinstance(value, list) else value for name, value in own.items()
-    }
-    return Spec(label, text, model, replace(shared, **both), **how)
+    # What may be given several times adds to what both share.
+    own |= {name: [*getattr(shared, name), *value] for name, value in own.items() if isinstance(value, list)}
+    return Spec(label, text, model, replace(shared, **own), **how)
 
 
 def _side(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,15 +28,15 @@ def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
 
     `growth` is the relative error over the largest of what the module received, None where that is not known or zero.
     """
-    scales: dict[str, float] = defaultdict(float)
+    scales: dict[str, float] = {}
     for item in measured:
         if (kind := item.values["kind"]) != "output":
-            scales[kind] = max(scales[kind], _rms(item.found.a_l2, item.found.numel))
-    return [_row(item, tolerance, scales[item.values["kind"]]) for item in measured]
+            scales[kind] = max(scales.get(kind, 0.0), _rms(item.found.a_l2, item.found.numel))
+    return [_row(item, tolerance, scales.get(item.values["kind"])) for item in measured]
 
 
-def _row(item: Measured, tolerance: Tolerance, scale: float) -> Row:
-    rtol, atol = tolerance.relative(*item.dtypes), tolerance.absolute(scale, *item.dtypes)
+def _row(item: Measured, tolerance: Tolerance, scale: float | None) -> Row:
+    rtol, atol = tolerance.limits(*item.dtypes, scale=scale)
     before = max((found.rel_l2 for found in item.received), default=0.0)
     growth = item.found.rel_l2 / before if 0 < before < math.inf else None
     return Row({**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)})
@@ -52,12 +51,10 @@ def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
         return {"times": math.inf, "beyond": True, "differs": said}
     if times <= 1:
         return {"times": times}
-    limit = (
-        number(rtol)
-        if atol < 0.01 * relative
-        else f"{number(rtol)}, rms of the error {number(error)} > {number(allowed)}"
-    )
-    return {"times": times, "beyond": True, "differs": f"relative l2 {number(found.rel_l2)} > {limit}"}
+    said = f"relative l2 {number(found.rel_l2)} > {number(rtol)}"
+    if atol > 0.01 * relative:
+        said = f"rms of the error {number(error)} > {number(allowed)}"
+    return {"times": times, "beyond": True, "differs": said}
 
 
 def _rms(norm: float, numel: int) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place, align
-from hookcli.diff.tolerance import Tolerance, excess
+from hookcli.diff.tolerance import Tolerance, excess, rms
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
 from hookcli.present import shape
@@ -20,6 +20,8 @@ Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")
 # What tells where a row stands, and not what was measured there.
 _PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", *_KEY}
+
+_NAMED = 2  # figures that a row tells of in words
 
 COLUMNS = (
     Column("fqn", "Layer"),
@@ -31,7 +33,7 @@ COLUMNS = (
     Column("figure", "Figure"),
     Column("a", "A"),
     Column("b", "B"),
-    Column("times", "Of tol."),
+    Column("times", "×tol"),
     Column("differs", "Differs"),
 )
 
@@ -57,7 +59,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
 
     Shapes, dtypes, counts of parameters and MACs, NaN and Inf are compared exactly, other statistics within the
     tolerance (`hookcli.diff.tolerance.allowance`). A dtype that is its run's own, as asked for, is no difference. A row
-    shows the figure that is furthest off, `differs` all that are beyond tolerance; rows of B alone stand where they
+    shows the figure that is furthest off, `differs` names the worst that are beyond tolerance; rows of B alone stand where they
     stand in B. Raises UsageError where the reports are of different probes, or of one whose rows are no places.
     """
     _check(a, b)
@@ -68,7 +70,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     return Report(
         probe="diff",
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
-        columns=COLUMNS,
+        columns=[c for c in COLUMNS if c.name not in _KEY or any(row.get(c.name) not in (None, "") for row in rows)],
         rows=rows,
         meta=verdict.both(a.meta, b.meta) | {"of": a.probe, "rtol": tolerance.rtol, "atol": tolerance.atol},
         totals=verdict.totals(rows, alignment, first["differs"] if first else ""),
@@ -132,6 +134,9 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
     order = {key: number for number, key in enumerate(theirs)}
     lone = deque((key, row) for key, row in theirs.items() if key not in ours)
 
+    runs = (a.meta.get("dtype"), b.meta.get("dtype"))
+    scales = _scales(a)
+
     def lone_before(place: float) -> Iterator[Row]:
         while lone and order[lone[0][0]] < place:
             row = lone.popleft()[1]
@@ -141,7 +146,8 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
         key = _key(row, row.fqn)
         if key in theirs:
             yield from lone_before(order[key])
-            yield _pair(row, theirs[key], changes[row.fqn], (a.meta.get("dtype"), b.meta.get("dtype")), tolerance)
+            limits = tolerance.limits(*_dtypes(row, theirs[key], runs), scale=scales.get(row.get("kind")))
+            yield _pair(row, theirs[key], changes[row.fqn], runs, limits)
         else:
             yield _alone(row, b, alignment.in_b.get(row.fqn), "A")
     yield from lone_before(math.inf)
@@ -163,8 +169,8 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
     return Row({**values, "figure": "measured", "times": math.inf, "differs": differs, "beyond": True})
 
 
-def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], tolerance: Tolerance) -> Row:
-    found = sorted(differences(a, b, runs, tolerance), key=lambda difference: -difference.times)
+def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[float, float]) -> Row:
+    found = sorted(differences(a, b, runs, *limits), key=lambda difference: -difference.times)
     values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
     if changed:
         values["change"] = changed
@@ -174,14 +180,26 @@ def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], tolerance: Tolera
         values["times"] = 0.0
     beyond = [difference for difference in found if difference.times > 1]
     if beyond:
-        values |= {"differs": ", ".join(map(str, beyond)), "beyond": True}
+        more = f" and {len(beyond) - _NAMED} more" if beyond[_NAMED:] else ""
+        values |= {"differs": ", ".join(map(str, beyond[:_NAMED])) + more, "beyond": True}
     return Row(values)
 
 
-def differences(a: Row, b: Row, runs: tuple[Any, Any], tolerance: Tolerance) -> Iterator[Difference]:
+def _scales(report: Report) -> dict[Any, float]:
+    """The largest rms among the gradients of each kind, for their tolerance."""
+    scales: dict[Any, float] = {}
+    for row in report.rows:
+        if row.stats and row.get("kind"):
+            scales[row["kind"]] = max(scales.get(row["kind"], 0.0), rms(row.stats))
+    return scales
+
+
+def _dtypes(a: Row, b: Row, runs: tuple[Any, Any]) -> list[str]:
+    return [str(row["dtype"]) for row in (a, b) if row.get("dtype")] or [str(run) for run in runs if run]
+
+
+def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float) -> Iterator[Difference]:
     """All figures of two rows that differ, in the order of their columns. `runs`: the dtypes that the runs were in."""
-    dtypes = [str(row["dtype"]) for row in (a, b) if row.get("dtype")] or [str(run) for run in runs if run]
-    rtol, atol = tolerance.relative(*dtypes), tolerance.atol or 0.0
     for name, value in a.values.items():
         other = b.get(name)
         if name in _PLACE or value == other or (name == "dtype" and (value, other) == runs):

@@ -1,0 +1,184 @@
+"""What a model's reports looked like when it was well: a small file to keep beside the code, and to hold runs against.
+
+A line for each row, keys in order, figures rounded to six digits, no times: what changes in it is what changed in the
+model, and reads so in a review.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hookcli.diff.rows import diff
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import first_beyond, title
+from hookcli.errors import UsageError, unknown
+from hookcli.report import STATS_KEYS, Column, Finding, Report, Row, TensorStats, relaxed, strict
+from hookcli.saved import read_json
+
+SCHEMA = 1
+CHECK = "baseline"
+_WHAT = "a baseline of hookcli"
+# What a run must share with its baseline, and what may differ with a note.
+_SAME = ("input", "fill", "seed", "mode", "dtype", "loss", "backward_vector", "edits")
+_NOTED = ("torch", "torchvision", "device")
+# What tells of the order and not of the model, or can be told from the rest.
+_LEFT_OUT = {"index", "depth", "order"}
+_DIGITS = 6
+_EMPTY = TensorStats()
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The reports of one model's run, as far as a baseline keeps them; `run` tells how it ran."""
+
+    model: str
+    run: Mapping[str, Any]
+    reports: Sequence[Report]
+
+    @classmethod
+    def of(cls, reports: Sequence[Report]) -> Baseline:
+        """What to keep of the reports of one run."""
+        first = reports[0]
+        run = {key: first.meta[key] for key in sorted((*_SAME, *_NOTED)) if first.meta.get(key) is not None}
+        return cls(first.model, run, [_kept(report) for report in reports])
+
+
+def text_of(baselines: Iterable[Baseline]) -> str:
+    """The file's text."""
+    ordered = sorted(baselines, key=lambda baseline: baseline.model)
+    models = ",\n".join(f" {json.dumps(b.model, ensure_ascii=False)}: {_model_text(b)}" for b in ordered)
+    return f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{models}\n}}}}\n'
+
+
+def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
+    """Write the file. Raises UsageError where that can't be."""
+    try:
+        Path(file).write_text(text_of(baselines), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: can't be written ({error.strerror})") from error
+
+
+def read_baselines(file: str) -> dict[str, Baseline]:
+    """The baselines of a file, by model. Raises UsageError where it is missing, damaged, of a newer hookcli, or none."""
+    data = relaxed(read_json(file, _WHAT, SCHEMA))
+    if data.get("kind") != "baseline":
+        what = "a saved report: `hookcli diff` compares these" if "reports" in data else "something else"
+        raise UsageError(f"{file}: not {_WHAT} but {what}")
+    try:
+        return {model: _read(model, saved) for model, saved in data["models"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"{file}: damaged: {type(error).__name__}: {error}; save it anew") from error
+
+
+def find_baseline(file: str, model: str, baselines: Mapping[str, Baseline]) -> Baseline:
+    """The baseline of a model. Raises UsageError where the file has none of it."""
+    if model not in baselines:
+        said = unknown("model", model, baselines, see=f"it has {', '.join(sorted(baselines)) or 'none'}")
+        raise UsageError(f"{file}: no baseline of this model: {said}; --save adds one")
+    return baselines[model]
+
+
+def against(baseline: Baseline, reports: Sequence[Report], tolerance: Tolerance | None = None) -> list[Finding]:
+    """What changed since the baseline, as errors; and as notes what differs between the runs.
+
+    Each layer whose shape, type, dtype, parameters or MACs changed, that is new, gone or renamed, and each gradient
+    that is lost is named. Of statistics, which move from the first layer that changed on, the first beyond tolerance is
+    named and the others are counted. Raises UsageError where the run was another: of another input, seed, mode or dtype.
+    """
+    now = reports[0].meta
+    changed = [f"{key} {baseline.run.get(key)}, not {now.get(key)}" for key in _SAME if _other(baseline, now, key)]
+    if changed:
+        raise UsageError(f"the baseline of {baseline.model} is of another run: {'; '.join(changed)}")
+    notes = [f"{key} {baseline.run.get(key)} → {now.get(key)}" for key in _NOTED if _other(baseline, now, key)]
+    found = [Finding(CHECK, "note", "", f"the baseline is from elsewhere: {', '.join(notes)}")] if notes else []
+    then = {report.probe: report for report in baseline.reports}
+    for report in reports:
+        if report.probe in then:
+            found += _findings(then[report.probe], report, tolerance or Tolerance())
+        else:
+            found.append(Finding(CHECK, "note", "", f"the baseline has no {report.probe}: --save it anew"))
+    missing = then.keys() - {report.probe for report in reports}
+    return found + [Finding(CHECK, "note", "", f"{probe} of the baseline were not run") for probe in sorted(missing)]
+
+
+def _other(baseline: Baseline, now: Mapping[str, Any], key: str) -> bool:
+    """Whether something of the run differs; JSON knows no tuples."""
+    return strict(baseline.run.get(key)) != strict(now.get(key))
+
+
+def _findings(then: Report, now: Report, tolerance: Tolerance) -> list[Finding]:
+    compared = diff(then, now, tolerance)
+    exact = [row for row in compared.rows if row.get("change") or (row.get("beyond") and math.isinf(row["times"]))]
+    found = [_exact(row) for row in exact]
+    moved = [row for row in compared.rows if row.get("beyond") and not math.isinf(row["times"])]
+    if first := first_beyond(moved):
+        others = f"; {len(moved) - 1} more moved" if moved[1:] else ""
+        said = f"{now.probe} of {title(first)} moved: {first['differs']}{others}"
+        found.append(Finding(CHECK, "error", first.fqn, said, first["times"], 1.0))
+    return found
+
+
+def _exact(row: Row) -> Finding:
+    what = {"added": "is new", "removed": "is gone"}.get(row.get("change", ""), row.get("change") or "changed")
+    said = f"{title(row)} {what}" + (f": {row['differs']}" if row.get("differs") else "")
+    return Finding(CHECK, "error", row.fqn, said)
+
+
+def _kept(report: Report) -> Report:
+    meta = {"dtype": report.meta.get("dtype")}
+    rows = [Row.from_flat({k: _rounded(v) for k, v in row.flat().items() if k not in _LEFT_OUT}) for row in report.rows]
+    return Report(report.probe, report.model, _COLUMNS, rows, meta, dict(report.totals))
+
+
+_COLUMNS = (Column("fqn", "Layer"),)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _model_text(baseline: Baseline) -> str:
+    run = ",\n".join(f"   {_json(key)}: {_json(value)}" for key, value in sorted(baseline.run.items()))
+    reports = ",\n".join(
+        f"  {_json(report.probe)}: [\n" + ",\n".join(f"   {_json(_lean(row))}" for row in report.rows) + "\n  ]"
+        for report in sorted(baseline.reports, key=lambda report: report.probe)
+    )
+    return f'{{\n  "run": {{\n{run}\n  }},\n{reports}\n }}'
+
+
+def _lean(row: Row) -> dict[str, Any]:
+    """A row without what says nothing: no path, the first call, no zeros, NaN or Inf."""
+    first = ["fqn", "type"]
+    values = {key: value for key, value in row.flat().items() if value not in (None, "", 0) or key == "fqn"}
+    if row.stats:  # a mean of zero is a figure
+        values |= {
+            key: getattr(row.stats, key) for key in STATS_KEYS if getattr(row.stats, key) != getattr(_EMPTY, key)
+        }
+    return {key: values[key] for key in (*first, *sorted(values.keys() - set(first))) if key in values}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(strict(value), ensure_ascii=False, allow_nan=False)
+
+
+def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
+    run = dict(saved["run"])
+    reports = [
+        Report(probe, model, _COLUMNS, [_row(values) for values in rows], {"dtype": run.get("dtype")})
+        for probe, rows in saved.items()
+        if probe != "run"
+    ]
+    return Baseline(model, run, reports)
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    """A row as it was, with what `_lean` left out."""
+    if "numel" not in values:
+        return Row(dict(values))
+    stats = {f.name: values.get(f.name, f.default) for f in fields(TensorStats)}
+    return Row({key: value for key, value in values.items() if key not in STATS_KEYS}, TensorStats(**stats))
