@@ -29,7 +29,6 @@ _NOTED = ("torch", "torchvision", "device")
 # What tells of the order and not of the model, or can be told from the rest.
 _LEFT_OUT = {"index", "depth", "order"}
 _DIGITS = 6
-_EMPTY = TensorStats()
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
 
 
 def read_baselines(file: str) -> dict[str, Baseline]:
-    """The baselines of a file, by model. Raises UsageError where it is missing, damaged, of a newer hookcli, or none."""
+    """The baselines of a file, by model. Raises UsageError where it is missing, damaged, newer or something else."""
     data = relaxed(read_json(file, _WHAT, SCHEMA))
     if data.get("kind") != "baseline":
         what = "a saved report: `hookcli diff` compares these" if "reports" in data else "something else"
@@ -88,7 +87,7 @@ def against(baseline: Baseline, reports: Sequence[Report], tolerance: Tolerance 
 
     Each layer whose shape, type, dtype, parameters or MACs changed, that is new, gone or renamed, and each gradient
     that is lost is named. Of statistics, which move from the first layer that changed on, the first beyond tolerance is
-    named and the others are counted. Raises UsageError where the run was another: of another input, seed, mode or dtype.
+    named and the others are counted. Raises UsageError where the run was another (input, seed, mode, dtype ...).
     """
     now = reports[0].meta
     changed = [f"{key} {baseline.run.get(key)}, not {now.get(key)}" for key in _SAME if _other(baseline, now, key)]
@@ -108,7 +107,7 @@ def against(baseline: Baseline, reports: Sequence[Report], tolerance: Tolerance 
 
 def _other(baseline: Baseline, now: Mapping[str, Any], key: str) -> bool:
     """Whether something of the run differs; JSON knows no tuples."""
-    return strict(baseline.run.get(key)) != strict(now.get(key))
+    return bool(strict(baseline.run.get(key)) != strict(now.get(key)))
 
 
 def _findings(then: Report, now: Report, tolerance: Tolerance) -> list[Finding]:
@@ -125,7 +124,10 @@ def _findings(then: Report, now: Report, tolerance: Tolerance) -> list[Finding]:
 
 def _exact(row: Row) -> Finding:
     what = {"added": "is new", "removed": "is gone"}.get(row.get("change", ""), row.get("change") or "changed")
-    said = f"{title(row)} {what}" + (f": {row['differs']}" if row.get("differs") else "")
+    more = row.get("differs")
+    if only := row.get("only"):
+        what, more = "is no longer measured" if only == "A" else "is measured now", row.get("reason")
+    said = f"{title(row)} {what}" + (f": {more}" if more else "")
     return Finding(CHECK, "error", row.fqn, said)
 
 
@@ -152,14 +154,14 @@ def _model_text(baseline: Baseline) -> str:
 
 
 def _lean(row: Row) -> dict[str, Any]:
-    """A row without what says nothing: no path, the first call, no zeros, NaN or Inf."""
-    first = ["fqn", "type"]
-    values = {key: value for key, value in row.flat().items() if value not in (None, "", 0) or key == "fqn"}
-    if row.stats:  # a mean of zero is a figure
-        values |= {
-            key: getattr(row.stats, key) for key in STATS_KEYS if getattr(row.stats, key) != getattr(_EMPTY, key)
-        }
-    return {key: values[key] for key in (*first, *sorted(values.keys() - set(first))) if key in values}
+    """A row without what says nothing: no path, the first call, no NaN and no Inf."""
+    values = {key: value for key, value in row.flat().items() if key == "fqn" or not _says_nothing(key, value)}
+    first = [key for key in ("fqn", "type") if key in values]
+    return {key: values[key] for key in (*first, *sorted(values.keys() - set(first)))}
+
+
+def _says_nothing(key: str, value: Any) -> bool:
+    return value is None or value == "" or (value == 0 and key in ("call", "pass", "nan", "inf"))
 
 
 def _json(value: Any) -> str:

@@ -42,7 +42,7 @@ COLUMNS = (
     Column("rel_l2", "Rel l2"),
     Column("cosine", "Cosine"),
     Column("growth", "Growth"),
-    Column("times", "×tol"),
+    Column("times", "Excess"),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place, align
-from hookcli.diff.tolerance import Tolerance, excess, rms
+from hookcli.diff.tolerance import EXACT, Tolerance, excess, rms
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
 from hookcli.present import shape
@@ -33,7 +33,7 @@ COLUMNS = (
     Column("figure", "Figure"),
     Column("a", "A"),
     Column("b", "B"),
-    Column("times", "×tol"),
+    Column("times", "Excess"),
     Column("differs", "Differs"),
 )
 
@@ -59,8 +59,9 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
 
     Shapes, dtypes, counts of parameters and MACs, NaN and Inf are compared exactly, other statistics within the
     tolerance (`hookcli.diff.tolerance.allowance`). A dtype that is its run's own, as asked for, is no difference. A row
-    shows the figure that is furthest off, `differs` names the worst that are beyond tolerance; rows of B alone stand where they
-    stand in B. Raises UsageError where the reports are of different probes, or of one whose rows are no places.
+    shows the figure that is furthest off, and how many times its tolerance that is; `differs` names the worst that are
+    beyond it. Rows of B alone stand where they stand in B. Raises UsageError where the reports are of different probes,
+    or of one whose rows are no places.
     """
     _check(a, b)
     tolerance = tolerance or Tolerance()
@@ -164,9 +165,9 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
     values = {key: row.get(key) for key in ("fqn", "type", *_KEY) if row.get(key) is not None}
     if name is None:
         return Row({**values, "change": "removed" if where == "A" else "added"})
-    reason = next((f": {item.reason}" for item in other.skipped if item.fqn == name), "")
-    differs = f"measured in {where} only{reason}"
-    return Row({**values, "figure": "measured", "times": math.inf, "differs": differs, "beyond": True})
+    reason = next((item.reason for item in other.skipped if item.fqn == name), None)
+    said = {"only": where, "reason": reason, "differs": f"measured in {where} only" + (f": {reason}" if reason else "")}
+    return Row({**values, **said, "figure": "measured", "times": math.inf, "beyond": True})
 
 
 def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[float, float]) -> Row:
@@ -206,12 +207,10 @@ def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float)
             continue
         yield Difference(name, value, other, _apart(value, other, rtol, atol))
     if a.stats and b.stats:
-        same_size = a.stats.numel == b.stats.numel
-        for name in STATS_KEYS if same_size else ("mean", "std", "nan", "inf"):
-            left, right = getattr(a.stats, name), getattr(b.stats, name)
+        for name in STATS_KEYS if a.stats.numel == b.stats.numel else EXACT:
             times = excess(name, a.stats, b.stats, rtol, atol)
             if times:
-                yield Difference(name, left, right, times)
+                yield Difference(name, getattr(a.stats, name), getattr(b.stats, name), times)
 
 
 def _apart(a: Any, b: Any, rtol: float, atol: float) -> float:
