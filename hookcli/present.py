@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hookcli.report import Report, Row
@@ -91,7 +91,19 @@ def microseconds(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
-_WRITTEN: dict[str, Callable[[Any], str]] = {"macs": quantity, "bytes": size, "kept": size, "us": microseconds}
+def figure(value: float | None) -> str:
+    """What a check compared: 0.3125, 52, 25.56 M."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    if value == int(value):
+        return quantity(int(value)) if abs(value) >= 1e5 else f"{int(value):,}"
+    return number(value)
+
+
+_WRITTEN: dict[str, Callable[[Any], str]] = {
+    **{"macs": quantity, "bytes": size, "kept": size, "us": microseconds},
+    **{"value": figure, "threshold": figure},
+}
 
 
 def _times(row: Row) -> str:
@@ -134,7 +146,9 @@ def duration(seconds: float) -> str:
 
 
 def totals_line(report: Report) -> str:
-    """The totals, exactly."""
+    """The totals, exactly; of checks what they found."""
+    if {"errors", "warnings", "checks"} <= report.totals.keys():
+        return _verdict(report.totals)
     named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
     named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
     said = []
@@ -155,6 +169,12 @@ def totals_line(report: Report) -> str:
             text = f"{text} {name.removesuffix('s') if value == 1 else name}"
         said.append(text)
     return " · ".join(said)
+
+
+def _verdict(totals: Mapping[str, Any]) -> str:
+    counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
+    found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
+    return f"{', '.join(found) or 'All well'}: {totals['checks']} checks on {totals['modules']} modules"
 
 
 def run_line(report: Report) -> str:
