@@ -60,7 +60,7 @@ def make_plan(
     expected = [parse_expected(text) for text in given]
     limits = parse_thresholds(thresholds or {})
     asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch}
-    checks = choose(select, ignore, limits, [id for id, wanted in asked.items() if wanted])
+    checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted])
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
@@ -122,7 +122,7 @@ def examine(
     meta: Mapping[str, Any] | None = None,
     shapes: Callable[[], Report] | None = None,
 ) -> Examination:
-    """`check` with a plan. `shapes` gives the report that multiply-accumulates are read from [the model, in eval mode]."""
+    """`check` with a plan. `shapes` gives the report that has the multiply-accumulates [of the model, in eval mode]."""
     started = time.perf_counter()
     run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
     facts = run.facts(shapes or run.shapes)
@@ -164,8 +164,11 @@ class _Run:
         if facts.health:
             facts = replace(facts, dtype=str(facts.health.meta.get("dtype")))
         if self.error:
-            crashed = dict.fromkeys(("again", "companions", "halves", "shapes"), "the run crashed")
-            return replace(facts, crash=str(self.error), missing={**self.missing, **crashed})
+            unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
+            crashed = dict.fromkeys((*unseen, "companions", "halves", "shapes"), "the run crashed")
+            absent: dict[str, Any] = dict.fromkeys(unseen)
+            facts = replace(facts, **absent)
+            return replace(facts, crash=str(self.error), missing={**crashed, **self.missing})
         if self.values:
             facts = replace(facts, **self._compared(needs))
         return replace(facts, shapes=shapes() if "shapes" in needs else None)
@@ -178,7 +181,9 @@ class _Run:
         probes += [GradsProbe()] if self.backward else []
         reports = {report.probe: report for report in self._captured(probes)}
         if bits and not self.error:
-            again = [self._captured([HealthProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)]
+            again = [
+                self._captured([HealthProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)
+            ]
             return reports | {"again": tuple(report for group in again for report in group)}
         return reports
 

@@ -101,8 +101,12 @@ def figure(value: float | None) -> str:
 
 
 _WRITTEN: dict[str, Callable[[Any], str]] = {
-    **{"macs": quantity, "bytes": size, "kept": size, "us": microseconds},
-    **{"value": figure, "threshold": figure},
+    "macs": quantity,
+    "bytes": size,
+    "kept": size,
+    "us": microseconds,
+    "value": figure,
+    "threshold": figure,
 }
 
 

@@ -106,7 +106,7 @@ def _close(a: float, b: float) -> bool:
 def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Comparison | str:
     half = size // 2
     try:
-        parts = [_output(model, tree.replace(inputs, lambda _, x: x[cut])) for cut in (slice(half), slice(half, None))]
+        parts = [_output(model, tree.replace(inputs, partial(_cut, cut))) for cut in (slice(half), slice(half, None))]
     except Exception as error:
         explained = failure.explain(error, model).replace("\n ", "")
         return Comparison(math.nan, failed=f"on half of the batch {explained}")
@@ -117,6 +117,10 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Compa
                 return Comparison(math.nan, failed=f"halves give {_shapes(b, c)} where the whole gives {_shapes(a)}")
             pairs.append((a, torch.cat([b, c])))
     return Comparison(_apart(pairs)) if pairs else "no output has the batch in dimension 0"
+
+
+def _cut(part: slice, path: str, x: Tensor) -> Tensor:
+    return x[part]
 
 
 def _shapes(*tensors: Tensor) -> str:
@@ -134,5 +138,9 @@ def _apart(pairs: list[tuple[Tensor, Tensor]]) -> float:
         same = (a == b) | (a.isnan() & b.isnan())
         difference = float((a - b).abs().masked_fill(same, 0).max()) if a.numel() else 0.0
         scale = float(a.abs().masked_fill(~a.isfinite(), 0).max()) if a.numel() else 0.0
-        worst = max(worst, difference / scale if scale else difference and math.inf) if difference == difference else math.nan
+        worst = (
+            max(worst, difference / scale if scale else difference and math.inf)
+            if difference == difference
+            else math.nan
+        )
     return worst

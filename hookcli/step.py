@@ -127,7 +127,9 @@ def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> No
 
 def _require_something(requires_grad: bool) -> None:
     if not requires_grad:
-        raise NoGradientsError("no gradients: nothing in the output requires grad (a quantized or frozen model has none)")
+        raise NoGradientsError(
+            "no gradients: nothing in the output requires grad (a quantized or frozen model has none)"
+        )
 
 
 def _vector(kind: str, like: Tensor) -> Tensor:

@@ -70,8 +70,8 @@ class Check(ABC):
 
     `means` tells on one line what a finding usually comes from, `advice` what to try. `needs` names the fields of Facts
     without which it can't judge; with `whole` it does not judge a run that crashed, since what is absent there may be
-    absent for that reason; without `values` it judges a run on the meta device too, which has shapes alone. `asked_by` is
-    the option without which it is not run.
+    absent for that reason; without `values` it judges a run on the meta device too, which has shapes alone. `asked_by`
+    is the option without which it is not run.
     """
 
     id: ClassVar[str]
@@ -98,5 +98,6 @@ class Check(ABC):
 
     @classmethod
     def explanation(cls) -> str:
-        """The whole text, without what is for the program's reader alone."""
-        return inspect.cleandoc(cls.__doc__ or "")
+        """The class's docstring, a paragraph a line."""
+        paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
+        return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -26,7 +26,7 @@ class BatchDependence(Check):
     id = "HK020"
     name = "batch-dependence"
     severity = ERROR
-    means = "batch statistics in eval mode (track_running_stats=False, F.batch_norm(training=True)), or a mean over dimension 0"
+    means = "batch statistics in eval mode (track_running_stats=False), or a mean over dimension 0"
     advice = "use running statistics or a normalization per item (GroupNorm, LayerNorm), and look for dim=0"
     needs = ("companions",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)

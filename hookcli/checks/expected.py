@@ -39,7 +39,7 @@ def parse_expected(text: str) -> Expected:
     match = _SPEC.fullmatch(text.replace(" ", ""))
     if not match:
         raise UsageError(
-            f"--expect-output {text!r}: give a shape as in *x1000 (* is any size), with a dtype or a path where needed: "
+            f"--expect-output {text!r}: give a shape as in *x1000 (* is any size), with a dtype or path where needed: "
             "out=*x21x224x224:float32"
         )
     parts = () if match["shape"] == "scalar" else re.split("[x,]", match["shape"])

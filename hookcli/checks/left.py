@@ -19,7 +19,9 @@ class HooksLeft(Check):
     id = "HK019"
     name = "hooks-left"
     means = "a hook that was registered and never removed"
-    advice = "keep the handle and call its remove(), or use it as a context manager; `hookcli hooks` shows the file and line"
+    advice = (
+        "keep the handle and call its remove(), or use it as a context manager; `hookcli hooks` shows the file and line"
+    )
     needs = ("health",)
     values = False
 

@@ -30,8 +30,8 @@ class Float16Overflow(Check):
 
     The run may be in float32: the check tells what --dtype float16 or torch.autocast would meet. The default is a
     quarter of 65504, since other data have other extremes; what overflowed already is infinite, and HK003 finds it.
-    Gradients count as the loss here gives them: with loss scaling they are larger. bfloat16 has the range of float32 and
-    nothing to fear: a run in it is not judged.
+    Gradients count as the loss here gives them: with loss scaling they are larger. bfloat16 has the range of float32,
+    so a run in it is not judged.
     """
 
     id = "HK016"
@@ -47,7 +47,9 @@ class Float16Overflow(Check):
             return
         held = [row for row in facts.health.rows if row["kind"] == "parameter"]
         rows = [*facts.activations.rows, *held, *(facts.grads.rows if facts.grads else ())]
-        sized = [(row, _peak(row.stats)) for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))]
+        sized = [
+            (row, _peak(row.stats)) for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))
+        ]
         found = _worst((row, peak) for row, peak in sized if peak >= (self.limit or 0))
         if found:
             row, peak, others = found
@@ -59,20 +61,21 @@ def _peak(stats: TensorStats) -> float:
 
 
 class Float16Underflow(Check):
-    """The gradient of a parameter is so small that most of it would be zero in float16.
+    """The gradient of a parameter is so small that it would be zero in float16, loss scaling or not.
 
-    The figure is the root mean square of the gradient. Below 6e-8, the smallest number that float16 holds (2^-24), a
-    typical element is flushed to zero, and the parameter stops learning; Micikevicius et al. 2018 (arXiv:1710.03740,
-    section 3.2) found most gradients of a detector there and introduced loss scaling for it. Gradients that are zero
-    altogether are left to HK009. bfloat16 has the range of float32: a run in it is not judged.
+    The figure is the root mean square of the gradient. float16 holds nothing below 6e-8 (2^-24); Micikevicius et al.
+    2018 (arXiv:1710.03740, section 3.2) found most gradients of a detector there and introduced loss scaling, which
+    torch.amp.GradScaler begins with a factor of 2^16. The default, 2^-40, is where even that does not help: a typical
+    element is flushed to zero. For a run in float16 without scaling, give 6e-8. Gradients that are zero altogether are
+    left to HK009. bfloat16 has the range of float32: a run in it is not judged.
     """
 
     id = "HK017"
     name = "float16-underflow"
     means = "gradients below what float16 can hold"
-    advice = "scale the loss (torch.amp.GradScaler), use bfloat16, or see HK012"
+    advice = "use bfloat16 or float32, a larger scale (GradScaler(init_scale=...)), or see HK012"
     needs = ("grads",)
-    threshold = Threshold("root mean square of a gradient; below is too small", 2.0**-24, 0.0, 1.0)
+    threshold = Threshold("root mean square of a gradient; below is too small", 2.0**-40, 0.0, 1.0)
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.grads is not None and self.limit is not None
@@ -88,9 +91,10 @@ class Float16Underflow(Check):
 class Bfloat16Rounding(Check):
     """The values of an activation are so far from zero, beside their spread, that bfloat16 can't tell them apart.
 
-    bfloat16 keeps 8 significant bits, so numbers near m lie |m|/256 to |m|/128 apart. Where the mean is more than 512
-    times the standard deviation, the spread is below half of that step, and most values round to the same number. The
-    check tells of a float32 run what bfloat16 would lose; in a run that is in bfloat16 already it is lost.
+    bfloat16 keeps 8 significant bits, so numbers near m lie |m|/256 to |m|/128 apart. Where the mean is more than 1024
+    times the standard deviation, the spread is below a quarter of that step, and nearly all values round to one number.
+    The check tells of a float32 run what bfloat16 would lose; in a run that is in bfloat16 already it is lost. Freshly
+    initialised torchvision models reach 911.
     """
 
     id = "HK018"
@@ -98,7 +102,7 @@ class Bfloat16Rounding(Check):
     means = "a large constant offset (a bias, a coordinate, a time) carries a small signal"
     advice = "subtract the offset or normalise before, or keep this module in float32"
     needs = ("activations",)
-    threshold = Threshold("magnitude of the mean over the standard deviation", 512.0, 1.0)
+    threshold = Threshold("magnitude of the mean over the standard deviation", 1024.0, 1.0)
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.activations is not None

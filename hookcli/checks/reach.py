@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from hookcli.checks.base import ERROR, Check, Facts
-from hookcli.report import Finding, Report, Row
+from hookcli.report import Finding, Row
 
 # Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
+_RANDOM = ("Drop", "Stochastic")
 
 
 class NeverRan(Check):
@@ -107,25 +108,30 @@ class ZeroGradient(Check):
     A gradient that is zero by chance would differ from zero in some element; a whole tensor of zeros means that a
     factor on the way is zero: a dead ReLU, a mask, a layer after it whose weights are zero, or a loss that this batch
     does not move (detectors have such heads where no object is near). Warns only, since some initialise a last layer
-    to zero on purpose (Goyal et al. 2017, section 5.1).
+    to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic depth or dropout left out whole in
+    this run, which with a batch of two is common, is not meant.
     """
 
     id = "HK009"
     name = "zero-gradient"
     means = "dead units, a mask, or a layer initialised to zero lies between it and the loss"
     advice = "see which of its followers is all zero: `hookcli activations`, HK010"
-    needs = ("grads",)
+    needs = ("grads", "activations")
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.grads is not None
-        zero = [r for r in facts.grads.rows if r.stats and r.stats.numel and r.stats.zeros == r.stats.numel]
-        for owner, rows in _by_owner(_last_passes(zero, facts.grads)).items():
+        assert facts.grads is not None and facts.activations is not None
+        left_out = {row.fqn.rpartition(".")[0] for row in facts.activations.rows if _is_random(row) and _is_zero(row)}
+        zero = [row for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
+        for owner, rows in _by_owner(zero).items():
             yield self.finding(owner, f"the gradient of {_names(rows)} is all zero", len(rows))
 
 
-def _last_passes(rows: Iterable[Row], grads: Report) -> list[Row]:
-    last = max((row["pass"] for row in grads.rows), default=0)
-    return [row for row in rows if row["pass"] == last]
+def _is_zero(row: Row) -> bool:
+    return bool(row.stats and row.stats.numel and row.stats.zeros == row.stats.numel)
+
+
+def _is_random(row: Row) -> bool:
+    return any(word in row["type"] for word in _RANDOM)
 
 
 def _by_owner(rows: Iterable[Row]) -> dict[str, list[Row]]:

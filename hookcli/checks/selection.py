@@ -74,15 +74,15 @@ def parse_thresholds(given: Mapping[str, float | str]) -> dict[str, float]:
     """Thresholds by the ids of their checks. Raises UsageError as `parse_threshold`, and where a check is given two."""
     limits: dict[str, float] = {}
     for word, figure in given.items():
-        id, limit = parse_threshold(word, figure)
-        if id in limits:
-            raise UsageError(f"--threshold {word}={figure}: {id} is given two thresholds")
-        limits[id] = limit
+        check, limit = parse_threshold(word, figure)
+        if check in limits:
+            raise UsageError(f"--threshold {word}={figure}: {check} is given two thresholds")
+        limits[check] = limit
     return limits
 
 
 def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
-    """The id of a check, by id or name, and its threshold. Raises UsageError where it has none or it is out of range."""
+    """A check's id, by id or name, and its threshold. Raises UsageError where it has none or it is out of range."""
     check = find_check(word, "check in --threshold")
     threshold = check.threshold
     if threshold is None:
@@ -91,7 +91,11 @@ def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
     if value is None:
         raise UsageError(f"--threshold {word}={figure}: give a number, {_example(threshold)}")
     if not threshold.low <= value <= threshold.high:
-        span = f"{threshold.low:g} to {threshold.high:g}" if math.isfinite(threshold.high) else f"{threshold.low:g} or more"
+        span = (
+            f"{threshold.low:g} to {threshold.high:g}"
+            if math.isfinite(threshold.high)
+            else f"{threshold.low:g} or more"
+        )
         raise UsageError(f"--threshold {word}={figure}: out of range; {check.id} ({check.name}) takes {span}")
     return check.id, value
 

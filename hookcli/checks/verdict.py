@@ -23,7 +23,9 @@ COLUMNS = (
 )
 
 
-def judge(checks: Iterable[Check], facts: Facts, *, values: bool = True) -> tuple[list[Finding], list[Skipped], list[str]]:
+def judge(
+    checks: Iterable[Check], facts: Facts, *, values: bool = True
+) -> tuple[list[Finding], list[Skipped], list[str]]:
     """What the checks find, what could not be judged and why, and the ids of those that judged."""
     findings: list[Finding] = []
     skipped: list[Skipped] = []

@@ -10,7 +10,7 @@ from hookcli.checks.base import SEVERITIES, Check
 from hookcli.checks.selection import known_checks
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.differentiation import LossName
-from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice, choice, complete_models
+from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice, complete_models
 from hookcli.commands.output import Output
 from hookcli.commands.settings import make_jobs
 from hookcli.errors import UsageError
@@ -22,7 +22,7 @@ EXAMPLES = (
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",
     "hookcli check resnet50 --expect-output '*x1000' --max-params 26M --max-macs 4.2G",
     "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK01 --threshold HK008=3",
-    "hookcli check --format github",
+    "hookcli check --format github --report summary.md --report hookcli.sarif",
 )
 OPTIONS = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -80,6 +80,9 @@ def check(
     config: Annotated[
         str | None, _option(f"Read [tool.hookcli] there [{DEFAULT_FILE}, if it has one].", metavar="FILE")
     ] = None,
+    report: Annotated[
+        list[str], typer.Option(metavar="FILE", rich_help_panel="Output", help="Write there, too; repeatable.")
+    ] = [],  # noqa: B006
     list_checks: Annotated[bool, _option("Show all checks instead.", "--list")] = False,
     loss: LossName = None,
     options: Options,
@@ -112,7 +115,7 @@ def check(
     jobs = make_jobs(models or (), options, own, typed, read_config(config))
     from hookcli.commands.judging import check_models
 
-    return check_models(jobs, options)
+    return check_models(jobs, options, report)
 
 
 def _words(given: list[str]) -> list[str]:

@@ -85,7 +85,9 @@ def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(entry, str):
         return entry, {}
     if not isinstance(entry, Mapping) or not isinstance(entry.get("model"), str):
-        raise UsageError(f"{place} models: {entry!r} is neither a name nor a table with one, as in {{model = 'resnet18'}}")
+        raise UsageError(
+            f"{place} models: {entry!r} is neither a name nor a table with one, as in {{model = 'resnet18'}}"
+        )
     place = f"{place} models {entry['model']!r}"
     for key in _WHOLE:
         if key in entry:

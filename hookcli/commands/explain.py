@@ -37,9 +37,8 @@ def explain(
 
 
 def _text(check: type[Check], width: int) -> str:
-    paragraphs = [" ".join(part.split()) for part in check.explanation().split("\n\n")]
     parts = [f"{check.id} {check.name} ({check.severity})"]
-    parts += [textwrap.fill(part, width, break_on_hyphens=False) for part in paragraphs]
+    parts += [textwrap.fill(part, width, break_on_hyphens=False) for part in check.explanation().split("\n\n")]
     parts.append("\n".join(_entry(title, said, width) for title, said in _entries(check)))
     return "\n\n".join(parts)
 

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from hookcli.sources.base import Recipe
 
 
-def check_models(jobs: Sequence[Job], options: Options) -> int:
-    """Check each model and write what was found; 1 where a finding is as bad as --fail-on says.
+def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = ()) -> int:
+    """Check each model and write what was found, also to `files`; 1 where a finding is as bad as --fail-on says.
 
     A model that can't be built or run costs the others nothing. Its error is raised at the end, so that the exit code
     is 2; where it crashed, it has a report with that finding.
     """
-    output = Output(options)
-    output.check_columns(COLUMNS)
+    outputs = [Output(options), *(Output(replace(options, output=file, format=None)) for file in files)]
+    for output in outputs:
+        output.check_columns(COLUMNS)
     reports: list[Report] = []
     errors: list[tuple[str, HookcliError]] = []
     try:
@@ -52,7 +53,7 @@ def check_models(jobs: Sequence[Job], options: Options) -> int:
                 reports.append(examination.report)
                 errors += [(job.spec, examination.error)] if examination.error else []
     finally:  # also what was seen before Ctrl-C
-        if reports:
+        for output in outputs if reports else ():
             output.write(reports)
     if errors:
         raise _one(errors)

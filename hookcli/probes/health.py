@@ -55,7 +55,9 @@ class HealthProbe(Probe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
-        self._hooks = [h for h in carried(session.model) if h.kind in _FIRING and not h.file.startswith(_TORCHS_OWN)]
+        self._hooks = [
+            h for h in carried(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
+        ]
         for values, tensor in _held(session.model):
             self._taken.append((values, measure(tensor)))
         session.forward_pre(self._enter)
@@ -129,13 +131,16 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for fqn, tensor in named:
             if not is_lazy(tensor):
-                yield {
-                    "kind": kind,
-                    "fqn": fqn,
-                    "shape": tree.shape_of(tensor),
-                    "dtype": tree.dtype_text(tensor),
-                    "trainable": tensor.requires_grad,
-                }, tensor
+                yield (
+                    {
+                        "kind": kind,
+                        "fqn": fqn,
+                        "shape": tree.shape_of(tensor),
+                        "dtype": tree.dtype_text(tensor),
+                        "trainable": tensor.requires_grad,
+                    },
+                    tensor,
+                )
 
 
 def _hook_values(hook: Carried) -> dict[str, Any]:

@@ -93,9 +93,7 @@ def _is_activation(module: nn.Module | None) -> bool:
     return place == f"{_TORCH}activation" or not place.startswith(_TORCH)
 
 
-def _saturated(
-    module: nn.Module | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]
-) -> Tensor | None:
+def _saturated(module: nn.Module | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]) -> Tensor | None:
     """Which channels are at a bound for every input; None where the module has no bounds."""
     if isinstance(module, nn.ReLU6):  # at 0 it is dead; a Hardtanh by inheritance
         return low >= 6 * (1 - _NEAR)
