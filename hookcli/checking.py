@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from hookcli.checks.base import Check, Comparison, Facts
+from hookcli.checks.crash import Crash
 from hookcli.checks.expected import Expected, parse_expected
 from hookcli.checks.selection import choose, parse_thresholds
 from hookcli.checks.verdict import judge, located, verdict
@@ -126,7 +127,10 @@ def examine(
     started = time.perf_counter()
     run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
     facts = run.facts(shapes or run.shapes)
-    found, skipped, judged = judge(plan.checks, facts, values=run.values)
+    checks = plan.checks
+    if run.error and not any(isinstance(check, Crash) for check in checks):
+        checks = [Crash(), *checks]  # whatever was selected: nothing else would tell why it was not judged
+    found, skipped, judged = judge(checks, facts, values=run.values)
     findings = [_located(finding, model) for finding in found]
     described = facts.health.meta if facts.health else describe_run(model, inputs) | run.meta
     modules = sum(1 for _ in model.modules())

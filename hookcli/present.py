@@ -178,7 +178,13 @@ def totals_line(report: Report) -> str:
 def _verdict(totals: Mapping[str, Any]) -> str:
     counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
     found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
-    return f"{', '.join(found) or 'All well'}: {totals['checks']} checks on {totals['modules']} modules"
+    well = "All well" if totals["checks"] else "Nothing judged"
+    return f"{', '.join(found) or well}: {_counted(totals, 'check')} on {_counted(totals, 'module')}"
+
+
+def _counted(totals: Mapping[str, Any], what: str) -> str:
+    number = totals[f"{what}s"]
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def run_line(report: Report) -> str:

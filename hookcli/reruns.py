@@ -113,7 +113,7 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Compa
     pairs = []
     for (_, a), (_, b), (_, c) in zip(*map(tree.leaves, (whole, *parts)), strict=False):
         if a.dim() and a.size(0) == size:
-            if b.shape[1:] != c.shape[1:] or b.dim() != a.dim() or b.size(0) + c.size(0) != size:
+            if not (a.shape[1:] == b.shape[1:] == c.shape[1:] and b.dim() and b.size(0) + c.size(0) == size):
                 return Comparison(math.nan, failed=f"halves give {_shapes(b, c)} where the whole gives {_shapes(a)}")
             pairs.append((a, torch.cat([b, c])))
     return Comparison(_apart(pairs)) if pairs else "no output has the batch in dimension 0"

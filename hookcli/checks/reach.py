@@ -14,7 +14,7 @@ _RANDOM = ("Drop", "Stochastic")
 
 
 class NeverRan(Check):
-    """A module that holds parameters was never called, and its parameters got no gradient either.
+    """A module that holds trainable parameters was never called, and they got no gradient either.
 
     A module whose weights are used without calling it (`nn.MultiheadAttention` does so with its `out_proj`) is not
     meant: its parameters get a gradient. Of nested modules only the outermost is named. Some models have parts for
@@ -25,14 +25,14 @@ class NeverRan(Check):
     name = "never-ran"
     means = "a layer that is built but not used in forward, or a branch that this input does not take"
     advice = "call it, remove it, or give an input that reaches it"
-    needs = ("health",)
+    needs = ("health", "grads")
     whole = True
     values = False
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        reached = {row.fqn for row in facts.grads.rows} if facts.grads else set()
-        silent = [row for row in facts.health.rows if row["kind"] == "silent" and row["params"]]
+        assert facts.health is not None and facts.grads is not None
+        reached = {row.fqn for row in facts.grads.rows}
+        silent = [row for row in facts.health.rows if row["kind"] == "silent" and row["trainable"]]
         used = {row.fqn for row in silent if any(name.startswith(f"{row.fqn}.") for name in reached)}
         names = {row.fqn for row in silent} - used
         for row in silent:
