@@ -25,7 +25,7 @@ _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, "diff", "hooks", "package", *LISTING)
+COMMANDS = (*RUNNING, "check", "explain", "diff", "hooks", "package", *LISTING)
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:

@@ -51,8 +51,8 @@ def fitting_depth(report: Report, lines: int) -> float:
 
 
 def _has_names(report: Report) -> bool:
-    """Whether rows are places in a model; a list of models has nothing to group by."""
-    return any(column.name == "fqn" for column in report.columns)
+    """Whether rows are grouped by their places in a model; a list of models or findings has nothing to group by."""
+    return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
 
 
 def fold(report: Report, depth: float) -> Report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hookcli.report import Report, Row
@@ -96,12 +96,23 @@ def cosine(value: float | None) -> str:
     return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
 
 
+def figure(value: float | None) -> str:
+    """What a check compared: 0.3125, 52, 25.56 M."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    if value == int(value):
+        return quantity(int(value)) if abs(value) >= 1e5 else f"{int(value):,}"
+    return number(value)
+
+
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     "macs": quantity,
     "bytes": size,
     "kept": size,
     "us": microseconds,
     "cosine": cosine,
+    "value": figure,
+    "threshold": figure,
 }
 
 
@@ -149,7 +160,9 @@ def duration(seconds: float) -> str:
 
 
 def totals_line(report: Report) -> str:
-    """The totals, exactly."""
+    """The totals, exactly; of checks what they found."""
+    if {"errors", "warnings", "checks"} <= report.totals.keys():
+        return _verdict(report.totals)
     named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
     named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
     said = []
@@ -171,6 +184,18 @@ def totals_line(report: Report) -> str:
             text = f"{text} {name.removesuffix('s') if value == 1 else name}"
         said.append(text)
     return " · ".join(said)
+
+
+def _verdict(totals: Mapping[str, Any]) -> str:
+    counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
+    found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
+    well = "All well" if totals["checks"] else "Nothing judged"
+    return f"{', '.join(found) or well}: {_counted(totals, 'check')} on {_counted(totals, 'module')}"
+
+
+def _counted(totals: Mapping[str, Any], what: str) -> str:
+    number = totals[f"{what}s"]
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def run_line(report: Report) -> str:

@@ -99,6 +99,7 @@ _SPECIAL = {
     "dot": "draws what `hookcli graph` sees",
     "svg": "draws what `hookcli graph` sees",
     "chrome": "shows what `hookcli trace` sees, event by event",
+    **dict.fromkeys(("junit", "sarif", "github"), "shows what `hookcli check` finds"),
 }
 _SUFFIXES = {
     ".txt": "table",
@@ -109,6 +110,8 @@ _SUFFIXES = {
     ".dot": "dot",
     ".gv": "dot",
     ".svg": "svg",
+    ".xml": "junit",
+    ".sarif": "sarif",
 }
 
 

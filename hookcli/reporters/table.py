@@ -55,7 +55,9 @@ def _print(console: Console, report: Report, view: View) -> None:
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
     kept = columns if view.columns else layout.fitted(columns, widths, view.width)
-    if rich:
+    if not cells and report.totals.get("checks"):
+        kept = columns  # all is well, which the totals say
+    elif rich:
         _print_rich(console, cells, columns, kept, widths, shown)
     else:
         _print_plain(console, cells, columns, widths, shown)

@@ -1,0 +1,147 @@
+"""What the forward never runs, and what backward never reaches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.report import Finding, Row
+
+# Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
+_LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
+_RANDOM = ("Drop", "Stochastic")
+
+
+class NeverRan(Check):
+    """A module that holds trainable parameters was never called, and they got no gradient either.
+
+    A module whose weights are used without calling it (`nn.MultiheadAttention` does so with its `out_proj`) is not
+    meant: its parameters get a gradient. Of nested modules only the outermost is named. Some models have parts for
+    another mode, such as heads for inference: then ignore the check for that model.
+    """
+
+    id = "HK006"
+    name = "never-ran"
+    means = "a layer that is built but not used in forward, or a branch that this input does not take"
+    advice = "call it, remove it, or give an input that reaches it"
+    needs = ("health", "grads")
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None and facts.grads is not None
+        reached = {row.fqn for row in facts.grads.rows}
+        silent = [row for row in facts.health.rows if row["kind"] == "silent" and row["trainable"]]
+        used = {row.fqn for row in silent if any(name.startswith(f"{row.fqn}.") for name in reached)}
+        names = {row.fqn for row in silent} - used
+        for row in silent:
+            if row.fqn in names and not _inside(row.fqn, names):
+                yield self.finding(row.fqn, f"{row['type']} with {row['params']:,} parameters never ran", row["params"])
+
+
+class NotCalled(Check):
+    """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
+
+    Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type in one parent are one
+    finding. Layers inside a module that never ran are left to HK006.
+    """
+
+    id = "HK007"
+    name = "not-called"
+    means = "a layer that is built in __init__ and forgotten in forward"
+    advice = "call it, or remove it"
+    needs = ("health",)
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None
+        silent = {row.fqn: row for row in facts.health.rows if row["kind"] == "silent"}
+        found = [r for r in silent.values() if _is_layer(r) and not _inside(r.fqn, silent.keys())]
+        number = Counter((r.fqn.rpartition(".")[0], r["type"]) for r in found)
+        told = set()
+        for row in found:
+            key = (row.fqn.rpartition(".")[0], row["type"])
+            if key not in told:
+                others = f", nor were {number[key] - 1} more beside it" if number[key] > 1 else ""
+                yield self.finding(row.fqn, f"{row['type']} was never called{others}", number[key])
+            told.add(key)
+
+
+def _is_layer(row: Row) -> bool:
+    return not row["params"] and row["builtin"] and any(word in row["type"] for word in _LAYERS)
+
+
+def _inside(fqn: str, names: Iterable[str]) -> bool:
+    return any(fqn != name and fqn.startswith(f"{name}.") for name in names)
+
+
+class NoGradient(Check):
+    """A parameter that requires a gradient got none: the parameters that DistributedDataParallel complains of.
+
+    DDP waits for the gradient of every such parameter, and raises "Expected to have finished reduction in the prior
+    iteration" unless it is told `find_unused_parameters=True`. Without DDP the parameter silently stays as it was
+    initialised. Frozen parameters (requires_grad=False) are not meant.
+    """
+
+    id = "HK008"
+    name = "no-gradient"
+    severity = ERROR
+    means = "the loss does not depend on it: an unused layer, a detach(), .data, or no_grad() on the way"
+    advice = "use it, freeze it with requires_grad_(False), or look for the detach between it and the loss"
+    needs = ("health", "grads")
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None and facts.grads is not None
+        arrived = {row.fqn for row in facts.grads.rows}
+        lost = [r for r in facts.health.rows if r["kind"] == "parameter" and r["trainable"] and r.fqn not in arrived]
+        for owner, rows in _by_owner(lost).items():
+            yield self.finding(owner, f"no gradient reached {_names(rows)}", len(rows))
+
+
+class ZeroGradient(Check):
+    """The gradient of a parameter is exactly zero everywhere: it reached the parameter and says nothing.
+
+    A gradient that is zero by chance would differ from zero in some element; a whole tensor of zeros means that a
+    factor on the way is zero: a dead ReLU, a mask, a layer after it whose weights are zero, or a loss that this batch
+    does not move (detectors have such heads where no object is near). Warns only, since some initialise a last layer
+    to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic depth or dropout left out whole in
+    this run, which with a batch of two is common, is not meant.
+    """
+
+    id = "HK009"
+    name = "zero-gradient"
+    means = "dead units, a mask, or a layer initialised to zero lies between it and the loss"
+    advice = "see which of its followers is all zero: `hookcli activations`, HK010"
+    needs = ("grads", "activations")
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.grads is not None and facts.activations is not None
+        left_out = {row.fqn.rpartition(".")[0] for row in facts.activations.rows if _is_random(row) and _is_zero(row)}
+        zero = [row for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
+        for owner, rows in _by_owner(zero).items():
+            yield self.finding(owner, f"the gradient of {_names(rows)} is all zero", len(rows))
+
+
+def _is_zero(row: Row) -> bool:
+    return bool(row.stats and row.stats.numel and row.stats.zeros == row.stats.numel)
+
+
+def _is_random(row: Row) -> bool:
+    return any(word in row["type"] for word in _RANDOM)
+
+
+def _by_owner(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Parameters by the module that owns them."""
+    owners: dict[str, list[Row]] = {}
+    for row in rows:
+        owners.setdefault(row.fqn.rpartition(".")[0], []).append(row)
+    return owners
+
+
+def _names(rows: list[Row]) -> str:
+    names = [row.fqn.rpartition(".")[2] for row in rows]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
