@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -86,12 +87,14 @@ def compare(
     A row is what a module of A returned, held against what its counterpart in B returned (`hookcli.diff.align`), with
     `backward` also the gradients of both and of the parameters. Only the tensors under comparison are held at a time.
     `select` narrows by A's modules. Each side draws the same random numbers, from `seed`. Models, buffers and random
-    states are afterwards as they were before.
+    states are afterwards as they were before. Where the models share modules or parameters, B is a copy.
 
     Raises ModelError where a side fails; its `reports` hold what was compared until then, as do those of a
     KeyboardInterrupt.
     """
     started = time.perf_counter()
+    if _shared(a.model, b.model):
+        b = replace(b, model=copy.deepcopy(b.model))
     run = _Run(a, b, Step(backward, loss, backward_vector), select)
     errors = run.execute(seed)
     shown = {**(meta or {}), "seconds": time.perf_counter() - started, "complete": not any(errors)}
@@ -224,6 +227,12 @@ def _raise(errors: Sequence[BaseException | None], sides: Sequence[Side], report
         if error is not None:
             said = failure.explain(error, sides[number].model)
             raise ModelError(f"{'AB'[number]}: {said}", [report]) from error
+
+
+def _shared(a: nn.Module, b: nn.Module) -> bool:
+    """Whether the models have a module or parameter in common: hooks could not tell one's run from the other's."""
+    ours = {id(part) for part in (*a.modules(), *a.parameters())}
+    return any(id(part) in ours for part in (*b.modules(), *b.parameters()))
 
 
 def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:

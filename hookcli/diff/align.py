@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -73,12 +74,28 @@ def _type_and_last_name(place: Place) -> Hashable:
 def _in_order(
     ours: Sequence[Place], theirs: Sequence[Place], paired: dict[Place, Place], likeness: Callable[[Place], Hashable]
 ) -> dict[Place, Place]:
-    """Further pairs of the same likeness, which neither overtake each other nor those that are paired already."""
+    """Further pairs of the same likeness, each between the same paired places of both models, in the same order."""
     if len(paired) in (len(ours), len(theirs)):
         return {}
-    back = {theirs_place: place for place, theirs_place in paired.items()}
-    left = [("paired", place) if place in paired else ("alone", likeness(place)) for place in ours]
-    right = [("paired", back[place]) if place in back else ("alone", likeness(place)) for place in theirs]
-    blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
-    matches = ((ours[i + n], theirs[j + n]) for i, j, size in blocks for n in range(size))
-    return {place: other for place, other in matches if place not in paired}
+    back = {other: place for place, other in paired.items()}
+    left = _between(ours, {place: place for place in paired})
+    right = _between(theirs, back)
+    found: dict[Place, Place] = {}
+    for after in left.keys() & right.keys():
+        here, there = left[after], right[after]
+        matcher = SequenceMatcher(None, list(map(likeness, here)), list(map(likeness, there)), autojunk=False)
+        for i, j, size in matcher.get_matching_blocks():
+            found |= zip(here[i : i + size], there[j : j + size], strict=True)
+    return found
+
+
+def _between(places: Sequence[Place], paired: dict[Place, Place]) -> dict[Place | None, list[Place]]:
+    """The places that are not paired yet, by the last paired one before them, as A calls it."""
+    after: Place | None = None
+    found: dict[Place | None, list[Place]] = defaultdict(list)
+    for place in places:
+        if place in paired:
+            after = paired[place]
+        else:
+            found[after].append(place)
+    return found
