@@ -96,9 +96,10 @@ def against(baseline: Baseline, reports: Sequence[Report], tolerance: Tolerance 
     notes = [f"{key} {baseline.run.get(key)} → {now.get(key)}" for key in _NOTED if _other(baseline, now, key)]
     found = [Finding(CHECK, "note", "", f"the baseline is from elsewhere: {', '.join(notes)}")] if notes else []
     then = {report.probe: report for report in baseline.reports}
+    told: set[str] = set()
     for report in reports:
         if report.probe in then:
-            found += _findings(then[report.probe], report, tolerance or Tolerance())
+            found += _findings(diff(then[report.probe], report, tolerance), report.probe, told)
         else:
             found.append(Finding(CHECK, "note", "", f"the baseline has no {report.probe}: --save it anew"))
     missing = then.keys() - {report.probe for report in reports}
@@ -110,14 +111,15 @@ def _other(baseline: Baseline, now: Mapping[str, Any], key: str) -> bool:
     return bool(strict(baseline.run.get(key)) != strict(now.get(key)))
 
 
-def _findings(then: Report, now: Report, tolerance: Tolerance) -> list[Finding]:
-    compared = diff(then, now, tolerance)
+def _findings(compared: Report, probe: str, told: set[str]) -> list[Finding]:
+    """Those of one probe; of places in `told` another has told already that they changed."""
     exact = [row for row in compared.rows if row.get("change") or (row.get("beyond") and math.isinf(row["times"]))]
-    found = [_exact(row) for row in exact]
+    found = [_exact(row) for row in exact if row.fqn not in told]
+    told.update(row.fqn for row in exact)
     moved = [row for row in compared.rows if row.get("beyond") and not math.isinf(row["times"])]
     if first := first_beyond(moved):
         others = f"; {len(moved) - 1} more moved" if moved[1:] else ""
-        said = f"{now.probe} of {title(first)} moved: {first['differs']}{others}"
+        said = f"{probe} of {title(first)} moved: {first['differs']}{others}"
         found.append(Finding(CHECK, "error", first.fqn, said, first["times"], 1.0))
     return found
 

@@ -87,7 +87,8 @@ def diff(
             output.write(partial)
         raise
     output.write(reports)
-    return _judged(reports, options)
+    readable = output.path is None and output.name in ("table", "markdown")
+    return _judged(reports, options, readable)
 
 
 def _compared(
@@ -101,13 +102,14 @@ def _compared(
     return diff_reports(a, b, tolerance)
 
 
-def _judged(reports: Sequence[Report], options: Options) -> int:
-    """Say what it comes to, and where the runs or the structures differ. 1 where something is beyond tolerance."""
+def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
+    """Say what it comes to where the output does not, and how the runs differ. 1: something is beyond tolerance."""
     for report in reports:
-        for text in filter(None, (unlike(report), report.totals.get("structure"))):
+        for text in filter(None, (unlike(report), None if readable else report.totals.get("structure"))):
             remark(text, options)
-        counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
-        remark(f"{counts}; {report.totals['verdict']}", options)
+        if not readable:
+            counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
+            remark(f"{counts}; {report.totals['verdict']}", options)
     if not any(report.totals["compared"] for report in reports):
         raise UsageError("nothing to compare: the two sides have no module in common")
     return int(beyond(reports))

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, unknown
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
@@ -33,7 +33,13 @@ def within(fqn: str, modules: Iterable[str]) -> bool:
 
 @contextmanager
 def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
-    """Compile the forward of the outermost modules that match. Hooks on these fire as before, none inside them does."""
+    """Compile the forward of the outermost modules that match. Hooks on these fire as before, none inside does.
+
+    Raises UsageError for a backend that there isn't.
+    """
+    known = torch.compiler.list_backends(exclude_tags=())
+    if backend not in known:
+        raise UsageError(unknown("--compile-backend", backend, known))
     with ExitStack() as stack:
         for module in outermost(model, pattern).values():
             own = vars(module).get("forward")

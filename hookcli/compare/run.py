@@ -96,10 +96,14 @@ def compare(
     if _shared(a.model, b.model):
         b = replace(b, model=copy.deepcopy(b.model))
     run = _Run(a, b, Step(backward, loss, backward_vector), select)
-    errors = run.execute(seed)
-    shown = {**(meta or {}), "seconds": time.perf_counter() - started, "complete": not any(errors)}
+    error = _told(run.execute(seed), run.sides)
+    shown = {**(meta or {}), "seconds": time.perf_counter() - started, "complete": error is None}
+    if isinstance(error, HookcliError):
+        shown["error"] = str(error).partition("\n")[0]
     report = run.report(tolerance or Tolerance(), shown)
-    _raise(errors, run.sides, report)
+    if error is not None:
+        error.reports = (report,)  # type: ignore[attr-defined]
+        raise error
     for changes in run.edits:
         check_applied(changes, [report])
     return report
@@ -216,17 +220,18 @@ def _described(side: Side, changes: Sequence[Edit]) -> dict[str, Any]:
     return {**describe_run(side.model, side.inputs), "fastpath": side.fastpath, **edits, **compiles, **side.meta}
 
 
-def _raise(errors: Sequence[BaseException | None], sides: Sequence[Side], report: Report) -> None:
-    """Raise what a side raised, with its letter and the report."""
+def _told(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
+    """What to raise of what the sides raised: a person's interrupt, or an error with the side's letter."""
     for number, error in enumerate(errors):
-        if isinstance(error, KeyboardInterrupt):
-            error.reports = [report]  # type: ignore[attr-defined]
-            raise error
-        if isinstance(error, HookcliError):
-            raise type(error)(f"{'AB'[number]}: {error}", [report]) from error
-        if error is not None:
-            said = failure.explain(error, sides[number].model)
-            raise ModelError(f"{'AB'[number]}: {said}", [report]) from error
+        if error is None or isinstance(error, KeyboardInterrupt):
+            continue
+        label = "AB"[number]
+        ours = isinstance(error, HookcliError)
+        said = str(error) if ours else failure.explain(error, sides[number].model)
+        told = (type(error) if ours else ModelError)(f"{label}: {said}")
+        told.__cause__ = error
+        return told
+    return next((error for error in errors if error is not None), None)
 
 
 def _shared(a: nn.Module, b: nn.Module) -> bool:

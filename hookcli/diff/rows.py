@@ -171,7 +171,8 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
 
 
 def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[float, float]) -> Row:
-    found = sorted(differences(a, b, runs, *limits), key=lambda difference: -difference.times)
+    # Of what is infinitely far off, new NaN and Inf say most.
+    found = sorted(differences(a, b, runs, *limits), key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
     values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
     if changed:
         values["change"] = changed

@@ -273,7 +273,11 @@ class Fails(nn.Module):
 @pytest.mark.parametrize("side", ["A", "B"])
 def test_a_crash_names_its_side_and_leaves_what_was_compared(side: str) -> None:
     models = [Fails(ValueError("lost") if name == side else None) for name in "AB"]
-    with untouched(models[0]), untouched(models[1]), pytest.raises(ModelError, match=rf"^{side}: the model \(Fails\)") as info:
+    with (
+        untouched(models[0]),
+        untouched(models[1]),
+        pytest.raises(ModelError, match=rf"^{side}: the model \(Fails\)") as info,
+    ):
         compare(*(Side(model, torch.ones(1, 4)) for model in models))
     (report,) = info.value.reports
     assert [row.fqn for row in report.rows] == ["first"] and report.meta["complete"] is False

@@ -72,7 +72,9 @@ def test_the_same_order_needs_no_copy() -> None:
     assert [key for key, _, _ in log.met] == list("abcdef") and log.copies == 0 and not log.alone
 
 
-@pytest.mark.parametrize(("a", "b"), [("abxcde", "abcde"), ("abcde", "abxcde"), ("abcde", "abxyzcde"), ("", "ab"), ("ab", "")])
+@pytest.mark.parametrize(
+    ("a", "b"), [("abxcde", "abcde"), ("abcde", "abxcde"), ("abcde", "abxyzcde"), ("", "ab"), ("ab", "")]
+)
 def test_what_one_has_more_is_told_and_the_rest_meets(a: str, b: str) -> None:
     log = run(a, b)
     assert {key for key, _, _ in log.met} == set(a) & set(b)

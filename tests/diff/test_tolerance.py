@@ -55,7 +55,11 @@ def _error(how: str, a: Tensor, generator: torch.Generator) -> Tensor:
         error = torch.zeros_like(a)
         error[0] = 1
         return error
-    return {"random": torch.randn(a.shape, generator=generator, dtype=a.dtype), "shift": torch.ones_like(a), "scale": a}[how]
+    return {
+        "random": torch.randn(a.shape, generator=generator, dtype=a.dtype),
+        "shift": torch.ones_like(a),
+        "scale": a,
+    }[how]
 
 
 def test_a_mean_near_zero_is_held_against_the_spread() -> None:
