@@ -26,12 +26,11 @@ OPTIONS = (
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
 EXAMPLES = (
-    "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 1e-2",
-    "hookcli diff resnet18 'resnet18 --edit layer1:output=scale(1.01)'",
-    "hookcli diff vit_b_16 'vit_b_16 --no-fastpath'",
-    "hookcli diff 'net.py:Net --weights old.pt' 'net.py:Net --weights new.pt' -i 1x3x8x8",
-    "hookcli diff 'net.py:Net --path before' 'net.py:Net --path after' -i 1x3x8x8 --backward",
-    "hookcli diff 'net.py:Net' 'net.py:Net --compile *' -i 1x3x8x8",
+    "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
+    "hookcli diff vit_b_16 'vit_b_16 --no-fastpath' --depth 1",
+    "hookcli diff net.py:Net 'net.py:Net --weights new.pt' -i 1x3x8x8",
+    "hookcli diff 'net.py:Net --path old' 'net.py:Net --path new' -i 1x3x8x8",
+    "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
 )
 _PANEL = "Comparison"
@@ -65,8 +64,10 @@ def diff(
 ) -> int:
     """Where two models, or two saved reports, part ways.
 
-    Models run in step on one input, and what their modules return is compared tensor by tensor. Options outside of the
-    quotes are both sides'. Exit code 1: something is beyond tolerance.
+    Models run in step on one input, and what their modules return is compared tensor by tensor. A model in quotes has
+    options for itself: those under Model and Run, --path DIR to import it from there, --compile GLOB to compile the
+    modules that match, with --compile-backend NAME. Options outside of quotes are both models'. Exit code 1: something
+    is beyond tolerance.
     """
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (loss or backward_vector) and not backward:

@@ -56,11 +56,11 @@ def test_the_input_is_the_same_in_every_dtype(cli: Cli, net: Path) -> None:
 def test_a_weight_changed_by_hand_is_found(cli: Cli, net: Path) -> None:
     state = load_object(NET)().state_dict()
     torch.save(state, net / "a.pt")
-    state["fc.weight"][3, 7] += 0.5
+    state["conv.weight"][2, 1, 1, 1] += 0.5
     torch.save(state, net / "b.pt")
     ran = cli("diff", f"{NET} --weights a.pt", f"{NET} --weights b.pt", *INPUT)
-    assert ran.code == 1 and "first beyond tolerance: fc (Linear): relative l2" in ran.out
-    assert "2 beyond" in ran.out  # it and the model
+    assert ran.code == 1 and "first beyond tolerance: conv (Conv2d): relative l2" in ran.out
+    assert "4 beyond" in ran.out  # it, all that follow, and the model
 
 
 def test_same_weights(cli: Cli, net: Path) -> None:
