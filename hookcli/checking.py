@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -237,11 +238,9 @@ def _located(finding: Finding, model: nn.Module) -> Finding:
 
 
 def _source(kind: type) -> tuple[str, int] | None:
-    try:
-        file = inspect.getsourcefile(kind)
-        if file is None or not Path(file).resolve().is_relative_to(Path.cwd()):
-            return None
-        shown = shown_path(str(Path(file).resolve()))
-        return (shown, inspect.getsourcelines(kind)[1]) if Path(shown).is_file() else None
-    except (OSError, TypeError):  # built in C, or typed into a shell
-        return None
+    """The file of a class and the line of its first method, where that is in the working directory."""
+    functions = [inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType)]
+    codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
+    places = [(shown_path(code.co_filename), code.co_firstlineno) for code in codes]
+    here = [(file, line) for file, line in places if not Path(file).is_absolute() and Path(file).is_file()]
+    return min(here, key=lambda place: place[1], default=None)
