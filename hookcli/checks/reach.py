@@ -44,8 +44,8 @@ class NeverRan(Check):
 class NotCalled(Check):
     """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
 
-    Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and
-    name, as in repeated blocks, are one finding. Layers inside a module that never ran are left to HK006.
+    Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and name, as in
+    repeated blocks, are one finding. Layers inside a module that never ran are left to HK006.
     """
 
     id = "HK007"
@@ -83,8 +83,8 @@ class NoGradient(Check):
 
     DDP waits for the gradient of every such parameter, and raises "Expected to have finished reduction in the prior
     iteration" unless it is told `find_unused_parameters=True`. Without DDP the parameter silently stays as it was
-    initialised. Frozen parameters (requires_grad=False) are not meant. A module none of whose parameters got one is one
-    finding.
+    initialised. Frozen parameters (requires_grad=False) are not meant. A module none of whose parameters got one is
+    one finding.
     """
 
     id = "HK008"
@@ -116,9 +116,9 @@ class ZeroGradient(Check):
     A gradient that is zero by chance would differ from zero in some element; a whole tensor of zeros means that a
     factor on the way is zero: a dead ReLU, a mask, a layer after it whose weights are zero, or a loss that this batch
     does not move (detectors have such heads where no object is near). Such a factor zeroes all that lies before it, so
-    only the module whose gradient arrived first, the one nearest to the loss, is named, and the others are counted. Warns only, since some initialise a last layer
-    to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic depth or dropout left out whole in
-    this run, which with a batch of two is common, is not meant.
+    only the module whose gradient arrived first, the one nearest to the loss, is named, and the others are counted.
+    Warns only, since some initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that
+    stochastic depth or dropout left out whole in this run, which with a batch of two is common, is not meant.
     """
 
     id = "HK009"

@@ -365,13 +365,13 @@ def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
 
     [finding] = check(Counts(), torch.randn(4, 4), select="split-batch").findings
     assert finding.value is not None and finding.value > 0.3
-    [finding] = check(Fn(lambda y: y.expand(2, *y.shape)[0:1].squeeze(0)[: len(y)].repeat(1, len(y))), torch.randn(4, 4),
-                      select="HK026").findings  # fmt: skip
+    model = Fn(lambda y: y.repeat(1, len(y)))
+    [finding] = check(model, torch.randn(4, 4), select="HK026").findings
     assert "halves give 2x8 and 2x8 where the whole gives 4x16" in finding.message
 
 
 def test_one_cause_is_one_finding() -> None:
-    """Of what got no gradient the outermost module, of zeros the one nearest to the loss, of one layer in many blocks one."""
+    """Of what got no gradient the outermost module, of zeros that nearest to the loss, of repeated layers the first."""
     model = nn.Sequential(Fn(), Parts(), nn.Sequential(Parts(), Parts(True)))
     model[2][0].layer.requires_grad_(False)
     found = check(model, torch.randn(16, 4), select=["HK007", "HK008"]).findings

