@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from hookcli.checks.crash import Crash
 from hookcli.checks.expected import Expected, parse_expected
 from hookcli.checks.selection import choose, parse_thresholds
 from hookcli.checks.verdict import judge, located, verdict
+from hookcli.diff.baseline import Baseline
+from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import arguments, capture, describe_run
 from hookcli.errors import ModelError, NoGradientsError, UsageError
 from hookcli.origin import shown_path
@@ -39,11 +42,15 @@ class Plan:
     backward: bool = True
     repeat: int = 1
     expected: Sequence[Expected] = ()
+    baseline: Baseline | None = None
+    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
+    keep: bool = False
 
     @property
     def needs(self) -> set[str]:
-        """The fields of Facts that the checks read."""
-        return {name for check in self.checks for name in check.needs}
+        """The fields of Facts that the checks read, or that a baseline holds."""
+        kept = {"shapes", "activations", *(["grads"] if self.backward else [])}
+        return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.baseline else set())
 
 
 def make_plan(
@@ -55,17 +62,24 @@ def make_plan(
     backward: bool = True,
     repeat: int = 1,
     split_batch: bool = False,
+    against: Baseline | None = None,
+    tolerance: Tolerance | None = None,
+    keep: bool = False,
 ) -> Plan:
-    """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself."""
+    """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself.
+
+    `against` is the model's baseline; with `keep` all is measured that a baseline holds.
+    """
     given = [expect_output] if isinstance(expect_output, str) else expect_output
     expected = [parse_expected(text) for text in given]
     limits = parse_thresholds(thresholds or {})
-    asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch}
+    asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch, "HK027": against is not None}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted])
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
-    return Plan(checks, backward, max(repeat, 2) if again else 1, expected)
+    runs = max(repeat, 2) if again else 1
+    return Plan(checks, backward, runs, expected, against, tolerance or Tolerance(), keep)
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,13 @@ class Examination:
     report: Report
     measured: Sequence[Report] = ()
     error: ModelError | None = None
+
+    @property
+    def kept(self) -> tuple[list[Report], Mapping[str, Any]]:
+        """The reports that a baseline holds, and what describes their run."""
+        by_name = {report.probe: report for report in self.measured}
+        reports = [by_name[probe] for probe in ("shapes", "activations", "grads") if probe in by_name]
+        return reports, by_name["activations"].meta if "activations" in by_name else {}
 
 
 def check(
@@ -127,6 +148,8 @@ def examine(
     started = time.perf_counter()
     run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
     facts = run.facts(shapes or run.shapes)
+    if plan.baseline and facts.activations and not run.error:
+        plan.baseline.require_same_run(facts.activations.meta)
     checks = plan.checks
     if run.error and not any(isinstance(check, Crash) for check in checks):
         checks = [Crash(), *checks]  # whatever was selected: nothing else would tell why it was not judged
@@ -162,7 +185,10 @@ class _Run:
 
     def facts(self, shapes: Callable[[], Report]) -> Facts:
         needs = self.plan.needs
-        facts = Facts(expected=self.plan.expected or None, missing=self.missing)
+        plan = self.plan
+        facts = Facts(
+            expected=plan.expected or None, baseline=plan.baseline, tolerance=plan.tolerance, missing=self.missing
+        )
         if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
             facts = replace(facts, **self._measured())
         if facts.health:
@@ -237,11 +263,9 @@ def _located(finding: Finding, model: nn.Module) -> Finding:
 
 
 def _source(kind: type) -> tuple[str, int] | None:
-    try:
-        file = inspect.getsourcefile(kind)
-        if file is None or not Path(file).resolve().is_relative_to(Path.cwd()):
-            return None
-        shown = shown_path(str(Path(file).resolve()))
-        return (shown, inspect.getsourcelines(kind)[1]) if Path(shown).is_file() else None
-    except (OSError, TypeError):  # built in C, or typed into a shell
-        return None
+    """The file of a class and the line of its first method, where that is in the working directory."""
+    functions = [inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType)]
+    codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
+    places = [(shown_path(code.co_filename), code.co_firstlineno) for code in codes]
+    here = [(file, line) for file, line in places if not Path(file).is_absolute() and Path(file).is_file()]
+    return min(here, key=lambda place: place[1], default=None)

@@ -74,6 +74,7 @@ _BUILT_IN = {
         "HK024": "hookcli.checks.budgets:TooMuchMemory",
         "HK025": "hookcli.checks.determinism:Nondeterminism",
         "HK026": "hookcli.checks.batch:SplitBatch",
+        "HK027": "hookcli.checks.baseline:Changed",
     },
     "edits": {name: f"hookcli.operations:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hookcli.checks.expected import Expected
+from hookcli.diff.baseline import Baseline
+from hookcli.diff.tolerance import Tolerance
 from hookcli.report import Finding, Report, Skipped
 
 ERROR, WARNING = "error", "warning"
@@ -45,6 +47,8 @@ class Facts:
     companions: Comparison | None = None
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None
+    baseline: Baseline | None = None
+    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
     crash: str | None = None
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)

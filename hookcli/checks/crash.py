@@ -14,7 +14,8 @@ class Crash(Check):
     The finding names the module that was running, its type and the shapes of its input, and the innermost lines of the
     model's own code. What was measured before the crash is still judged, except by checks that would take what did not
     happen for a fault (a parameter without gradient, a module that never ran): these are listed as not judged. It is
-    reported whatever is selected or ignored. A crash makes the exit code 2, as a model that cannot run does in every command; further models are still checked.
+    reported whatever is selected or ignored. A crash makes the exit code 2, as a model that cannot run does in every
+    command; further models are still checked.
     """
 
     id = "HK001"

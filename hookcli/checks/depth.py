@@ -78,7 +78,8 @@ class ExplodingGradients(Check):
     """Gradients of the layers nearest to the input are huge beside those nearest to the loss.
 
     The figure is that of HK012, from the other side. Gradients that grow with depth make every step a jump: Pascanu,
-    Mikolov and Bengio 2013 (arXiv:1211.5063) for recurrent networks, Philipp et al. 2017 (arXiv:1712.05577) for others.
+    Mikolov and Bengio 2013 (arXiv:1211.5063) for recurrent networks, Philipp et al. 2017 (arXiv:1712.05577) for
+    others.
     """
 
     id = "HK013"

@@ -71,8 +71,8 @@ class GradientNotFinite(_NotFinite):
     """The gradient of a parameter has NaN or infinite values: the next optimizer step would spoil the model.
 
     The parameter that autograd reached first is named, with the number of those after it: the fault lies near it, or
-    between it and the loss. A finite forward with such a gradient comes from a function whose derivative is not
-    finite where its value is: `sqrt` and `norm` at 0, `where` over a branch that is NaN.
+    between it and the loss. A finite forward with such a gradient comes from a function whose derivative is not finite
+    where its value is: `sqrt` and `norm` at 0, `where` over a branch that is NaN.
     """
 
     id = "HK004"

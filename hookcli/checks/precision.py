@@ -92,9 +92,9 @@ class Bfloat16Rounding(Check):
     """The values of an activation are so far from zero, beside their spread, that bfloat16 can't tell them apart.
 
     bfloat16 keeps 8 significant bits, so numbers near m lie |m|/256 to |m|/128 apart. Where the mean is more than 1024
-    times the standard deviation, the spread is below a quarter of that step, and nearly all values round to one number.
-    The check tells of a float32 run what bfloat16 would lose; in a run that is in bfloat16 already it is lost. Freshly
-    initialised torchvision models reach 911.
+    times the standard deviation, the spread is below a quarter of that step, and nearly all values round to one
+    number. The check tells of a float32 run what bfloat16 would lose; in a run that is in bfloat16 already it is lost.
+    Freshly initialised torchvision models reach 911.
     """
 
     id = "HK018"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hookcli.checks.base import ERROR, Check, Facts
 from hookcli.report import Finding, Row
@@ -11,6 +11,7 @@ from hookcli.report import Finding, Row
 # Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
 _RANDOM = ("Drop", "Stochastic")
+_FEW = 3  # names that a message has room for
 
 
 class NeverRan(Check):
@@ -43,8 +44,8 @@ class NeverRan(Check):
 class NotCalled(Check):
     """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
 
-    Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type in one parent are one
-    finding. Layers inside a module that never ran are left to HK006.
+    Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and name, as in
+    repeated blocks, are one finding. Layers inside a module that never ran are left to HK006.
     """
 
     id = "HK007"
@@ -59,14 +60,14 @@ class NotCalled(Check):
         assert facts.health is not None
         silent = {row.fqn: row for row in facts.health.rows if row["kind"] == "silent"}
         found = [r for r in silent.values() if _is_layer(r) and not _inside(r.fqn, silent.keys())]
-        number = Counter((r.fqn.rpartition(".")[0], r["type"]) for r in found)
-        told = set()
-        for row in found:
-            key = (row.fqn.rpartition(".")[0], row["type"])
-            if key not in told:
-                others = f", nor were {number[key] - 1} more beside it" if number[key] > 1 else ""
-                yield self.finding(row.fqn, f"{row['type']} was never called{others}", number[key])
-            told.add(key)
+        number = Counter(map(_kind, found))
+        for key, row in {_kind(row): row for row in reversed(found)}.items():
+            others = f", nor were {number[key] - 1} more of that name" if number[key] > 1 else ""
+            yield self.finding(row.fqn, f"{row['type']} was never called{others}", number[key])
+
+
+def _kind(row: Row) -> tuple[str, str]:
+    return row["type"], row.fqn.rpartition(".")[2]
 
 
 def _is_layer(row: Row) -> bool:
@@ -82,7 +83,8 @@ class NoGradient(Check):
 
     DDP waits for the gradient of every such parameter, and raises "Expected to have finished reduction in the prior
     iteration" unless it is told `find_unused_parameters=True`. Without DDP the parameter silently stays as it was
-    initialised. Frozen parameters (requires_grad=False) are not meant.
+    initialised. Frozen parameters (requires_grad=False) are not meant. A module none of whose parameters got one is
+    one finding.
     """
 
     id = "HK008"
@@ -97,9 +99,15 @@ class NoGradient(Check):
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.health is not None and facts.grads is not None
         arrived = {row.fqn for row in facts.grads.rows}
-        lost = [r for r in facts.health.rows if r["kind"] == "parameter" and r["trainable"] and r.fqn not in arrived]
-        for owner, rows in _by_owner(lost).items():
-            yield self.finding(owner, f"no gradient reached {_names(rows)}", len(rows))
+        trainable = [r.fqn for r in facts.health.rows if r["kind"] == "parameter" and r["trainable"]]
+        lost = [name for name in trainable if name not in arrived]
+        kept = {owner for name in trainable if name in arrived for owner in _owners(name)}
+        places: dict[str, list[str]] = {}
+        for name in lost:
+            whole = [owner for owner in _owners(name) if owner not in kept]
+            places.setdefault(whole[-1] if whole else name.rpartition(".")[0], []).append(name)
+        for owner, names in places.items():
+            yield self.finding(owner, f"no gradient reached {_listed(owner, names)}", len(names))
 
 
 class ZeroGradient(Check):
@@ -107,9 +115,10 @@ class ZeroGradient(Check):
 
     A gradient that is zero by chance would differ from zero in some element; a whole tensor of zeros means that a
     factor on the way is zero: a dead ReLU, a mask, a layer after it whose weights are zero, or a loss that this batch
-    does not move (detectors have such heads where no object is near). Warns only, since some initialise a last layer
-    to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic depth or dropout left out whole in
-    this run, which with a batch of two is common, is not meant.
+    does not move (detectors have such heads where no object is near). Such a factor zeroes all that lies before it, so
+    only the module whose gradient arrived first, the one nearest to the loss, is named, and the others are counted.
+    Warns only, since some initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that
+    stochastic depth or dropout left out whole in this run, which with a batch of two is common, is not meant.
     """
 
     id = "HK009"
@@ -121,9 +130,12 @@ class ZeroGradient(Check):
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.grads is not None and facts.activations is not None
         left_out = {row.fqn.rpartition(".")[0] for row in facts.activations.rows if _is_random(row) and _is_zero(row)}
-        zero = [row for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
-        for owner, rows in _by_owner(zero).items():
-            yield self.finding(owner, f"the gradient of {_names(rows)} is all zero", len(rows))
+        zero = [row.fqn for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
+        if zero:
+            owner = zero[0].rpartition(".")[0]
+            own = [name for name in zero if name.rpartition(".")[0] == owner]
+            more = f", and that of {len(zero) - len(own)} parameters elsewhere" if len(zero) > len(own) else ""
+            yield self.finding(owner, f"the gradient of {_listed(owner, own)} is all zero{more}", len(zero))
 
 
 def _is_zero(row: Row) -> bool:
@@ -134,14 +146,13 @@ def _is_random(row: Row) -> bool:
     return any(word in row["type"] for word in _RANDOM)
 
 
-def _by_owner(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Parameters by the module that owns them."""
-    owners: dict[str, list[Row]] = {}
-    for row in rows:
-        owners.setdefault(row.fqn.rpartition(".")[0], []).append(row)
-    return owners
+def _owners(name: str) -> list[str]:
+    """The modules around a parameter, the innermost first and the model itself last."""
+    parts = name.split(".")[:-1]
+    return [".".join(parts[:n]) for n in range(len(parts), -1, -1)]
 
 
-def _names(rows: list[Row]) -> str:
-    names = [row.fqn.rpartition(".")[2] for row in rows]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+def _listed(owner: str, names: Sequence[str]) -> str:
+    """The names of parameters within their owner; how many, where there are many."""
+    short = [name.removeprefix(f"{owner}.") for name in names]
+    return ", ".join(short) if len(short) <= _FEW else f"any of {len(short)} parameters"

@@ -119,7 +119,8 @@ def parse_figure(figure: str | float, unit: str = "") -> float | None:
 
 
 def _example(threshold: Threshold) -> str:
-    return {"count": "such as 25M", "bytes": "such as 512MiB"}.get(threshold.unit, f"such as {threshold.default:g}")
+    examples = {"count": "25M", "bytes": "512MiB"}
+    return f"such as {examples.get(threshold.unit, threshold.default)}"
 
 
 def _matching(word: str, option: str) -> list[type[Check]]:

@@ -19,8 +19,8 @@ class DeadUnits(Check):
     activations, and where a module returns what none of its parts did (an activation called as a function). Channels
     are the second dimension, or the last after a Linear, an Embedding or a LayerNorm. A channel must have at least 8
     values (batch times positions), since a healthy one may be zero a few times by chance: for fully connected layers
-    give a --batch-size of 8 or more. In torchvision's models, as they are
-    initialised, it is 0.5 at most (the squeezing layers of SqueezeNet), and 0 in most.
+    give a --batch-size of 8 or more. In torchvision's models, as they are initialised, it is 0.5 at most (the
+    squeezing layers of SqueezeNet), and 0 in most.
     """
 
     id = "HK010"
@@ -41,8 +41,8 @@ class SaturatedUnits(Check):
 
     Of Sigmoid, Tanh, Softsign, Hardsigmoid and Hardtanh both bounds count, of ReLU6 the upper one. A unit counts where
     it is always within 1 % of the range from a bound: there the derivative of a sigmoid is below 0.01, a 25th of its
-    greatest, and that of the hard ones is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a channel must
-    have at least 8 values.
+    greatest, and that of the hard ones is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a channel
+    must have at least 8 values.
     """
 
     id = "HK011"

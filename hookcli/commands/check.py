@@ -22,6 +22,8 @@ EXAMPLES = (
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",
     "hookcli check resnet50 --expect-output '*x1000' --max-params 26M --max-macs 4.2G",
     "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK01 --threshold HK008=3",
+    "hookcli check resnet18 --save baseline.json",
+    "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
 )
 OPTIONS = (
@@ -76,6 +78,12 @@ def check(
     repeat: Annotated[int, _option("Run it so often, for bit-identical results.", metavar="N", min=1)] = 1,
     split_batch: Annotated[bool, _option("Compare with the batch in two halves.", "--split-batch")] = False,
     backward: Annotated[bool, _option("Whether to run backward, too.", "--backward/--no-backward")] = True,
+    save: Annotated[str | None, _option("Write a baseline of the models there.", metavar="FILE")] = None,
+    against: Annotated[str | None, _option("Compare with the baseline in FILE.", metavar="FILE")] = None,
+    rtol: Annotated[
+        float | None, _option("Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0)
+    ] = None,
+    atol: Annotated[float | None, _option("Absolute tolerance of statistics [0].", metavar="X", min=0)] = None,
     meta: Annotated[bool, _option("Only what needs no compute: on the meta device.", "--meta")] = False,
     config: Annotated[
         str | None, _option(f"Read [tool.hookcli] there [{DEFAULT_FILE}, if it has one].", metavar="FILE")
@@ -108,6 +116,10 @@ def check(
         "repeat": repeat,
         "split_batch": split_batch,
         "backward": backward,
+        "save": save,
+        "against": against,
+        "rtol": rtol,
+        "atol": atol,
         "meta": meta,
         "loss": loss,
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookcli.checks.base import Facts
@@ -14,10 +15,12 @@ from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
 from hookcli.commands.common import inspected, setting_of, use_threads, versions
 from hookcli.commands.differentiation import chosen_loss
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.output import Output, check_writable, remark, short_warnings
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
 from hookcli.commands.settings import Job
+from hookcli.diff.baseline import Baseline, add_baselines, find_baseline, read_baselines
+from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.registry import load
 from hookcli.report import Report
@@ -39,6 +42,10 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         output.check_columns(COLUMNS)
     reports: list[Report] = []
     errors: list[tuple[str, HookcliError]] = []
+    baselines: list[Baseline] = []
+    save = jobs[0].settings["save"]
+    if save:
+        check_writable(Path(save), "--save")
     try:
         with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
             progress.stage("importing torch")
@@ -51,10 +58,14 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                     reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
                     continue
                 reports.append(examination.report)
+                baselines += _kept(job, examination)
                 errors += [(job.spec, examination.error)] if examination.error else []
     finally:  # also what was seen before Ctrl-C
         for output in outputs if reports else ():
             output.write(reports)
+    if baselines:
+        add_baselines(save, baselines)
+        remark(f"saved the baseline of {', '.join(one.model for one in baselines)} in {save}", options)
     if errors:
         raise _one(errors)
     return int(fails(reports, jobs[0].settings["fail_on"]))
@@ -68,6 +79,13 @@ def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
     return ModelError("\n".join([f"{len(errors)} models could not be checked to the end", *lines]))
 
 
+def _kept(job: Job, examination: Examination) -> list[Baseline]:
+    """What --save keeps of a model that ran to its end."""
+    if not job.settings["save"] or examination.error:
+        return []
+    return [Baseline.of(*examination.kept)]
+
+
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not even be built."""
     findings, _, judged = judge([Crash()], Facts(crash=str(error)))
@@ -79,9 +97,9 @@ def _examined(job: Job, progress: Progress) -> Examination:
     from hookcli.prepare import prepare, runs_only_for_real
 
     options, settings = job.options, job.settings
-    plan = _plan(settings)
     loss = chosen_loss(settings["loss"], None)
     recipe = find_recipe(job.spec, options)
+    plan = _plan(settings, recipe.name)
     setting = _setting(options, bool(settings["meta"]))
     progress.stage(f"building {recipe.name} on {setting.device}")
     try:
@@ -102,16 +120,23 @@ def _examined(job: Job, progress: Progress) -> Examination:
         raise
     if settings["meta"] and examination.error and runs_only_for_real(examination.error):
         raise _needs_values(recipe.name, examination.error) from examination.error
-    if prepared.remark:
-        remark(prepared.remark, options)
+    said = plan.baseline.notes(*examination.kept) if plan.baseline and not examination.error else []
+    for text in filter(None, [prepared.remark, *said]):
+        remark(text, options)
     return examination
 
 
-def _plan(settings: dict[str, Any] | Any) -> Plan:
+def _plan(settings: Mapping[str, Any], model: str) -> Plan:
     from hookcli.checking import make_plan
 
     names = ("select", "ignore", "thresholds", "expect_output", "backward", "repeat", "split_batch")
-    return make_plan(**{name: settings[name] for name in names})
+    file = settings["against"]
+    return make_plan(
+        **{name: settings[name] for name in names},
+        against=find_baseline(file, model, read_baselines(file)) if file else None,
+        tolerance=Tolerance(settings["rtol"], settings["atol"]),
+        keep=bool(settings["save"]),
+    )
 
 
 def _setting(options: Options, meta: bool) -> Setting:

@@ -16,10 +16,13 @@ from hookcli.errors import UsageError
 BUDGETS = ("max_params", "max_macs", "max_activation_memory")
 T = TypeVar("T")
 _DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
+_DEFAULTS |= {"save": None, "against": None}
 # Two settings that can't both be: those that make something, and those that it would need.
 _CONTRADICTIONS = (
     ("meta", "repeat", "without values there is nothing to compare"),
     ("meta", "split_batch", "without values there is nothing to compare"),
+    ("meta", "save", "a baseline holds values, and there are none"),
+    ("meta", "against", "a baseline holds values, and there are none"),
     ("backward", "loss", "nothing is differentiated without a backward pass"),
     ("backward", "max_activation_memory", "it is what is kept for the backward pass"),
 )

@@ -293,7 +293,9 @@ def test_a_crash_in_backward() -> None:
 
 def test_an_output_that_leads_nowhere_is_no_crash() -> None:
     report = check(Fn(lambda y: y.detach()), torch.randn(8, 4))
-    assert [(f.check, f.fqn) for f in report.findings] == [("HK008", "layer"), ("HK006", "layer")][:1]
+    assert [(f.check, f.fqn, f.message) for f in report.findings] == [
+        ("HK008", "", "no gradient reached layer.weight, layer.bias")
+    ]
 
 
 def test_a_frozen_model_is_judged_without_gradients() -> None:
@@ -363,6 +365,23 @@ def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
 
     [finding] = check(Counts(), torch.randn(4, 4), select="split-batch").findings
     assert finding.value is not None and finding.value > 0.3
-    [finding] = check(Fn(lambda y: y.expand(2, *y.shape)[0:1].squeeze(0)[: len(y)].repeat(1, len(y))), torch.randn(4, 4),
-                      select="HK026").findings  # fmt: skip
+    model = Fn(lambda y: y.repeat(1, len(y)))
+    [finding] = check(model, torch.randn(4, 4), select="HK026").findings
     assert "halves give 2x8 and 2x8 where the whole gives 4x16" in finding.message
+
+
+def test_one_cause_is_one_finding() -> None:
+    """Of what got no gradient the outermost module, of zeros that nearest to the loss, of repeated layers the first."""
+    model = nn.Sequential(Fn(), Parts(), nn.Sequential(Parts(), Parts(True)))
+    model[2][0].layer.requires_grad_(False)
+    found = check(model, torch.randn(16, 4), select=["HK007", "HK008"]).findings
+    assert [(f.check, f.fqn, f.message, f.value) for f in found] == [
+        ("HK008", "1.extra", "no gradient reached weight, bias", 2),
+        ("HK008", "2.0", "no gradient reached extra.weight, extra.bias", 2),
+        ("HK007", "1.drop", "Dropout was never called, nor were 2 more of that name", 3),
+    ]
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    nn.init.zeros_(model[2].weight)
+    [zero] = check(model, torch.randn(16, 4), select="HK009").findings
+    assert (zero.fqn, zero.value) == ("1", 4)
+    assert zero.message.endswith(" is all zero, and that of 2 parameters elsewhere")

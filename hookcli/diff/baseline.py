@@ -11,17 +11,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import first_beyond, title
 from hookcli.errors import UsageError, unknown
-from hookcli.report import STATS_KEYS, Column, Finding, Report, Row, TensorStats, relaxed, strict
+from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
 from hookcli.saved import read_json
 
 SCHEMA = 1
-CHECK = "baseline"
 _WHAT = "a baseline of hookcli"
 # What a run must share with its baseline, and what may differ with a note.
 _SAME = ("input", "fill", "seed", "mode", "dtype", "loss", "backward_vector", "edits")
@@ -29,6 +28,14 @@ _NOTED = ("torch", "torchvision", "device")
 # What tells of the order and not of the model, or can be told from the rest.
 _LEFT_OUT = {"index", "depth", "order"}
 _DIGITS = 6
+
+
+class Change(NamedTuple):
+    """What is not as it was, where; of statistics how many times the tolerance."""
+
+    fqn: str
+    message: str
+    excess: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,43 @@ class Baseline:
     reports: Sequence[Report]
 
     @classmethod
-    def of(cls, reports: Sequence[Report]) -> Baseline:
-        """What to keep of the reports of one run."""
-        first = reports[0]
-        run = {key: first.meta[key] for key in sorted((*_SAME, *_NOTED)) if first.meta.get(key) is not None}
-        return cls(first.model, run, [_kept(report) for report in reports])
+    def of(cls, reports: Sequence[Report], meta: Mapping[str, Any]) -> Baseline:
+        """What to keep of the reports of one run, which `meta` describes."""
+        run = {key: meta[key] for key in sorted((*_SAME, *_NOTED)) if meta.get(key) is not None}
+        return cls(reports[0].model, run, [_kept(report) for report in reports])
+
+    def changes(
+        self, reports: Sequence[Report], meta: Mapping[str, Any], tolerance: Tolerance | None = None
+    ) -> list[Change]:
+        """What a run shows to be no longer as it was.
+
+        Each layer whose shape, type, dtype, parameters or MACs changed, that is new, gone or renamed, and each gradient
+        that is lost is named. Of statistics, which move from the first layer that changed on, the first beyond
+        tolerance is named and the others are counted. Raises UsageError where the run was another (of another input,
+        seed, mode, dtype ...).
+        """
+        self.require_same_run(meta)
+        then = {report.probe: report for report in self.reports}
+        found: list[Change] = []
+        told: set[str] = set()
+        for report in reports:
+            if report.probe in then:
+                found += _changes(diff(then[report.probe], report, tolerance), report.probe, told)
+        return found
+
+    def require_same_run(self, meta: Mapping[str, Any]) -> None:
+        """Raises UsageError where the run that `meta` describes can't be compared."""
+        if other := _other(self.run, meta, _SAME):
+            said = f"the baseline of {self.model} is of another run: {', '.join(other)}"
+            raise UsageError(f"{said}; run it as then, or --save a new one")
+
+    def notes(self, reports: Sequence[Report], meta: Mapping[str, Any]) -> list[str]:
+        """What to know of a comparison: another version or device, and what only one of the two has."""
+        elsewhere = _other(self.run, meta, _NOTED)
+        notes = [f"the baseline is from elsewhere: {', '.join(elsewhere)}"] if elsewhere else []
+        ours, theirs = ({report.probe for report in side} for side in (reports, self.reports))
+        notes += [f"the baseline has no {probe}" for probe in sorted(ours - theirs)]
+        return notes + [f"{probe} of the baseline were not measured now" for probe in sorted(theirs - ours)]
 
 
 def text_of(baselines: Iterable[Baseline]) -> str:
@@ -60,6 +99,12 @@ def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
         Path(file).write_text(text_of(baselines), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: can't be written ({error.strerror})") from error
+
+
+def add_baselines(file: str, baselines: Sequence[Baseline]) -> None:
+    """Write them over those of the same models in the file, if there is one; the others stay."""
+    there = read_baselines(file) if Path(file).exists() else {}
+    write_baselines(file, (there | {baseline.model: baseline for baseline in baselines}).values())
 
 
 def read_baselines(file: str) -> dict[str, Baseline]:
@@ -82,36 +127,12 @@ def find_baseline(file: str, model: str, baselines: Mapping[str, Baseline]) -> B
     return baselines[model]
 
 
-def against(baseline: Baseline, reports: Sequence[Report], tolerance: Tolerance | None = None) -> list[Finding]:
-    """What changed since the baseline, as errors; and as notes what differs between the runs.
-
-    Each layer whose shape, type, dtype, parameters or MACs changed, that is new, gone or renamed, and each gradient
-    that is lost is named. Of statistics, which move from the first layer that changed on, the first beyond tolerance is
-    named and the others are counted. Raises UsageError where the run was another (input, seed, mode, dtype ...).
-    """
-    now = reports[0].meta
-    changed = [f"{key} {baseline.run.get(key)}, not {now.get(key)}" for key in _SAME if _other(baseline, now, key)]
-    if changed:
-        raise UsageError(f"the baseline of {baseline.model} is of another run: {'; '.join(changed)}")
-    notes = [f"{key} {baseline.run.get(key)} → {now.get(key)}" for key in _NOTED if _other(baseline, now, key)]
-    found = [Finding(CHECK, "note", "", f"the baseline is from elsewhere: {', '.join(notes)}")] if notes else []
-    then = {report.probe: report for report in baseline.reports}
-    told: set[str] = set()
-    for report in reports:
-        if report.probe in then:
-            found += _findings(diff(then[report.probe], report, tolerance), report.probe, told)
-        else:
-            found.append(Finding(CHECK, "note", "", f"the baseline has no {report.probe}: --save it anew"))
-    missing = then.keys() - {report.probe for report in reports}
-    return found + [Finding(CHECK, "note", "", f"{probe} of the baseline were not run") for probe in sorted(missing)]
+def _other(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    """Where two runs differ, in words; JSON knows no tuples."""
+    return [f"{key} {then.get(key)} → {now.get(key)}" for key in keys if strict(then.get(key)) != strict(now.get(key))]
 
 
-def _other(baseline: Baseline, now: Mapping[str, Any], key: str) -> bool:
-    """Whether something of the run differs; JSON knows no tuples."""
-    return bool(strict(baseline.run.get(key)) != strict(now.get(key)))
-
-
-def _findings(compared: Report, probe: str, told: set[str]) -> list[Finding]:
+def _changes(compared: Report, probe: str, told: set[str]) -> list[Change]:
     """Those of one probe; of places in `told` another has told already that they changed."""
     exact = [row for row in compared.rows if row.get("change") or (row.get("beyond") and math.isinf(row["times"]))]
     found = [_exact(row) for row in exact if row.fqn not in told]
@@ -120,17 +141,16 @@ def _findings(compared: Report, probe: str, told: set[str]) -> list[Finding]:
     if first := first_beyond(moved):
         others = f"; {len(moved) - 1} more moved" if moved[1:] else ""
         said = f"{probe} of {title(first)} moved: {first['differs']}{others}"
-        found.append(Finding(CHECK, "error", first.fqn, said, first["times"], 1.0))
+        found.append(Change(first.fqn, said, first["times"]))
     return found
 
 
-def _exact(row: Row) -> Finding:
+def _exact(row: Row) -> Change:
     what = {"added": "is new", "removed": "is gone"}.get(row.get("change", ""), row.get("change") or "changed")
     more = row.get("differs")
     if only := row.get("only"):
         what, more = "is no longer measured" if only == "A" else "is measured now", row.get("reason")
-    said = f"{title(row)} {what}" + (f": {more}" if more else "")
-    return Finding(CHECK, "error", row.fqn, said)
+    return Change(row.fqn, f"{title(row)} {what}" + (f": {more}" if more else ""))
 
 
 def _kept(report: Report) -> Report:

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.baseline import Baseline, against, find_baseline, read_baselines, text_of, write_baselines
+from hookcli.diff.baseline import Baseline, find_baseline, read_baselines, text_of, write_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.report import Finding, Report
+from hookcli.report import Report
 
 PROBES = ("shapes", "activations", "grads")
 
@@ -40,17 +40,21 @@ def run(model: nn.Module, **meta: Any) -> list[Report]:
     return hookcli.capture(model, x, PROBES, meta={"seed": 0, **meta})
 
 
+def kept(reports: list[Report]) -> Baseline:
+    return Baseline.of(reports, reports[0].meta)
+
+
 def through_a_file(reports: list[Report], folder: Path) -> Baseline:
-    write_baselines(str(folder / "base.json"), [Baseline.of(reports)])
+    write_baselines(str(folder / "base.json"), [kept(reports)])
     return read_baselines(str(folder / "base.json"))["Net"]
 
 
-def errors(found: list[Finding]) -> list[str]:
-    return [finding.message for finding in found if finding.severity == "error"]
+def changes(baseline: Baseline, reports: list[Report], tolerance: Tolerance | None = None) -> list[str]:
+    return [change.message for change in baseline.changes(reports, reports[0].meta, tolerance)]
 
 
 def test_a_run_equals_its_baseline(tmp_path: Path) -> None:
-    assert against(through_a_file(run(Net()), tmp_path), run(Net())) == []
+    assert changes(through_a_file(run(Net()), tmp_path), run(Net())) == []
 
 
 def test_a_baseline_keeps_what_it_compares(tmp_path: Path) -> None:
@@ -66,7 +70,7 @@ def test_a_baseline_keeps_what_it_compares(tmp_path: Path) -> None:
 
 
 def test_the_text_is_stable_and_a_line_a_row(tmp_path: Path) -> None:
-    first, again = (text_of([Baseline.of(run(Net()))]) for _ in range(2))
+    first, again = (text_of([kept(run(Net()))]) for _ in range(2))
     assert first == again
     lines = first.splitlines()
     assert sum('"fqn"' in line for line in lines) == 4 + 4 + 4 and max(map(len, lines)) < 250
@@ -77,7 +81,7 @@ def test_the_text_is_stable_and_a_line_a_row(tmp_path: Path) -> None:
     assert json.loads(first)["schema"] == 1
     changed = Net()
     changed.fc = nn.Linear(4, 2, bias=False)
-    before, after = set(lines), set(text_of([Baseline.of(run(changed))]).splitlines())
+    before, after = set(lines), set(text_of([kept(run(changed))]).splitlines())
     assert all('"fc' in line or '"fqn": ""' in line or "conv." in line for line in before ^ after), "only what changed"
 
 
@@ -106,7 +110,7 @@ CHANGES: dict[str, tuple[Callable[[Net], Any], list[str]]] = {
 def test_what_changed_is_named(tmp_path: Path, what: str) -> None:
     baseline, changed = through_a_file(run(Net()), tmp_path), Net()
     CHANGES[what][0](changed)
-    found = errors(against(baseline, run(changed)))
+    found = changes(baseline, run(changed))
     for text in CHANGES[what][1]:
         assert any(line.startswith(text) for line in found), (text, found)
     assert len(found) == len(set(found)) <= 6, found
@@ -116,27 +120,29 @@ def test_tolerances_are_the_callers(tmp_path: Path) -> None:
     baseline, moved = through_a_file(run(Net()), tmp_path), Net()
     with torch.no_grad():
         moved.conv.weight.mul_(1.01)
-    assert errors(against(baseline, run(moved))) and not errors(against(baseline, run(moved), Tolerance(rtol=0.1)))
+    assert changes(baseline, run(moved)) and not changes(baseline, run(moved), Tolerance(rtol=0.1))
 
 
 def test_another_version_is_a_note_and_another_run_an_error(tmp_path: Path) -> None:
     baseline = through_a_file(run(Net()), tmp_path)
-    (note,) = against(baseline, run(Net(), torch="2.99"))
-    assert note.severity == "note" and f"torch {torch.__version__} → 2.99" in note.message
+    newer = run(Net(), torch="2.99")
+    assert baseline.notes(newer, newer[0].meta) == [f"the baseline is from elsewhere: torch {torch.__version__} → 2.99"]
+    assert changes(baseline, newer) == []
     for other in ({"seed": 1}, {"input": "1x3x8x8"}, {"mode": "eval"}, {"edits": ["a"]}):
         with pytest.raises(UsageError, match=f"the baseline of Net is of another run: {next(iter(other))} "):
-            against(baseline, run(Net(), **other))
+            changes(baseline, run(Net(), **other))
 
 
 def test_probes_that_only_one_has_are_noted(tmp_path: Path) -> None:
     reports = run(Net())
     baseline = through_a_file(reports[:2], tmp_path)
-    assert [f.message for f in against(baseline, reports)] == ["the baseline has no grads: --save it anew"]
-    assert [f.message for f in against(baseline, reports[:1])] == ["activations of the baseline were not run"]
+    assert baseline.notes(reports, reports[0].meta) == ["the baseline has no grads"]
+    assert baseline.notes(reports[:1], reports[0].meta) == ["activations of the baseline were not measured now"]
+    assert changes(baseline, reports[:1]) == changes(baseline, reports) == []
 
 
 def test_several_models_share_a_file(tmp_path: Path) -> None:
-    one, two = Baseline.of(run(Net())), replace(Baseline.of(run(copy.deepcopy(Net()))), model="Another")
+    one, two = kept(run(Net())), replace(kept(run(copy.deepcopy(Net()))), model="Another")
     write_baselines(str(tmp_path / "b.json"), [one, two])
     found = read_baselines(str(tmp_path / "b.json"))
     assert list(found) == ["Another", "Net"] and find_baseline("b.json", "Net", found).model == "Net"
