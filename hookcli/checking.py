@@ -18,7 +18,7 @@ from hookcli.checks.crash import Crash
 from hookcli.checks.expected import Expected, parse_expected
 from hookcli.checks.selection import choose, parse_thresholds
 from hookcli.checks.verdict import judge, located, verdict
-from hookcli.diff.baseline import Baseline
+from hookcli.diff.baseline import Baseline, find_baseline, read_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import arguments, capture, describe_run
 from hookcli.errors import ModelError, NoGradientsError, UsageError
@@ -110,15 +110,18 @@ def check(
     loss: str | Loss | None = None,
     repeat: int = 1,
     split_batch: bool = False,
+    against: str | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
     name: str | None = None,
 ) -> Report:
     """Run the model once on `inputs`, in the mode that it is in, and judge the run as `hookcli check` does.
 
     `inputs` and `loss` are as for `capture`; without a loss, gradients are those of a random projection of the outputs.
     `select` and `ignore` take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets
-    ("max-params") among them. Returns a report whose `findings` tell what is wrong; a model that crashes is such a
-    finding. Parameters, gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for
-    what there isn't.
+    ("max-params") among them; `against` is a file of baselines with one of this `name`, held against within `rtol` and
+    `atol`. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding. Parameters,
+    gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there isn't.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
@@ -130,6 +133,8 @@ def check(
         backward=backward,
         repeat=repeat,
         split_batch=split_batch,
+        against=find_baseline(against, name or type(model).__name__, read_baselines(against)) if against else None,
+        tolerance=Tolerance(rtol, atol),
     )
     return examine(model, inputs, plan, loss=loss, name=name).report
 

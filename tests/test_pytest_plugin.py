@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 TESTS = """
 import sys
@@ -70,3 +72,29 @@ def test_it_is_found_and_loads_nothing_heavy(tmp_path: Path) -> None:
         "import sys\ndef test_light(hookcli):\n    assert not {'torch', 'rich', 'typer'} & sys.modules.keys()\n"
     )
     assert "1 passed" in run(tmp_path, "-q")
+
+
+SNAPSHOTS = """
+import os
+import torch
+from torch import nn
+
+def test_same(hookcli):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, int(os.environ["WIDTH"])), nn.Dropout())
+    hookcli.assert_unchanged(model, torch.randn(8, 4))
+"""
+
+
+def test_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_model.py").write_text(SNAPSHOTS)
+    monkeypatch.setenv("WIDTH", "3")
+    assert "test_same.json: `pytest --hookcli-update` writes it" in run(tmp_path, "-q")
+    assert "1 passed" in run(tmp_path, "-q", "--hookcli-update")
+    assert (tmp_path / "hookcli_baselines" / "test_model" / "test_same.json").is_file()
+    assert "1 passed" in run(tmp_path, "-q")
+    monkeypatch.setenv("WIDTH", "5")
+    said = run(tmp_path, "-q")
+    assert (
+        "Failed: Sequential is not as " in said and "0 (Linear) changed: macs 96 → 160" in said and "1 failed" in said
+    )

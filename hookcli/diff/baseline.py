@@ -23,7 +23,8 @@ from hookcli.saved import read_json
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"
 # What a run must share with its baseline, and what may differ with a note.
-_SAME = ("input", "fill", "seed", "mode", "dtype", "loss", "backward_vector", "edits")
+_SAME = ("input", "fill", "seed", "mode", "dtype", "edits")
+_OF_GRADIENTS = ("loss", "backward_vector")
 _NOTED = ("torch", "torchvision", "device")
 # What tells of the order and not of the model, or can be told from the rest.
 _LEFT_OUT = {"index", "depth", "order"}
@@ -49,7 +50,7 @@ class Baseline:
     @classmethod
     def of(cls, reports: Sequence[Report], meta: Mapping[str, Any]) -> Baseline:
         """What to keep of the reports of one run, which `meta` describes."""
-        run = {key: meta[key] for key in sorted((*_SAME, *_NOTED)) if meta.get(key) is not None}
+        run = {key: meta[key] for key in sorted((*_SAME, *_OF_GRADIENTS, *_NOTED)) if meta.get(key) is not None}
         return cls(reports[0].model, run, [_kept(report) for report in reports])
 
     def changes(
@@ -73,7 +74,8 @@ class Baseline:
 
     def require_same_run(self, meta: Mapping[str, Any]) -> None:
         """Raises UsageError where the run that `meta` describes can't be compared."""
-        if other := _other(self.run, meta, _SAME):
+        differentiated = all(any(run.get(key) for key in _OF_GRADIENTS) for run in (self.run, meta))
+        if other := _other(self.run, meta, (*_SAME, *(_OF_GRADIENTS if differentiated else ()))):
             said = f"the baseline of {self.model} is of another run: {', '.join(other)}"
             raise UsageError(f"{said}; run it as then, or --save a new one")
 

@@ -197,7 +197,8 @@ def found(case: Case, near: bool) -> Any:
 
 
 def test_each_check_has_a_case() -> None:
-    assert [case.id for case in BROKEN] == [kind.id for kind in known_checks()]
+    """HK027, which needs a file, has its own beside this one."""
+    assert [*(case.id for case in BROKEN), "HK027"] == [kind.id for kind in known_checks()]
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.id)
