@@ -287,7 +287,7 @@ def test_every_check_is_listed_and_explained(cli: Cli) -> None:
         assert ran.code == 0 and ran.out.startswith(f"{kind.id} {kind.name} ({kind.severity})\n\n")
         assert "Usually means  " in ran.out and "Try            " in ran.out and f"--ignore {kind.id}" in ran.out
         assert max(map(len, ran.out.splitlines())) <= 100 and len(kind.explanation()) > len(kind.means)
-    assert rows["HK012"]["run"] == "always" and rows["HK026"]["run"] == "--split-batch"
+    assert rows["HK012"]["asked_by"] is None and rows["HK026"]["asked_by"] == "--split-batch"
 
 
 def test_explain_by_name_and_the_nearest(cli: Cli) -> None:
