@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.checks.base import Check, Comparison, Facts
+from hookcli.checks.base import Comparison, Facts
 from hookcli.checks.crash import Crash
-from hookcli.checks.expected import Expected, parse_expected
-from hookcli.checks.selection import choose, parse_thresholds
+from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
 from hookcli.engine import arguments, capture, describe_run
 from hookcli.errors import ModelError, NoGradientsError, UsageError
@@ -30,43 +29,6 @@ from hookcli.reruns import compare_batches, in_eval
 from hookcli.step import Loss
 
 _RUNS = ("health", "activations", "grads", "again")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is judged, and by which runs."""
-
-    checks: Sequence[Check]
-    backward: bool = True
-    repeat: int = 1
-    expected: Sequence[Expected] = ()
-
-    @property
-    def needs(self) -> set[str]:
-        """The fields of Facts that the checks read."""
-        return {name for check in self.checks for name in check.needs}
-
-
-def make_plan(
-    *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    thresholds: Mapping[str, float | str] | None = None,
-    expect_output: str | Sequence[str] = (),
-    backward: bool = True,
-    repeat: int = 1,
-    split_batch: bool = False,
-) -> Plan:
-    """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself."""
-    given = [expect_output] if isinstance(expect_output, str) else expect_output
-    expected = [parse_expected(text) for text in given]
-    limits = parse_thresholds(thresholds or {})
-    asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch}
-    checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted])
-    again = any("again" in check.needs for check in checks)
-    if not backward and "max-activation-memory" in {check.name for check in checks}:
-        raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
-    return Plan(checks, backward, max(repeat, 2) if again else 1, expected)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hookcli.registry import load
 from hookcli.report import Report
 
 if TYPE_CHECKING:
-    from hookcli.checking import Examination, Plan
+    from hookcli.checking import Examination
     from hookcli.prepare import Prepared, Setting
     from hookcli.sources.base import Recipe
 
@@ -79,7 +79,6 @@ def _examined(job: Job, progress: Progress) -> Examination:
     from hookcli.prepare import prepare, runs_only_for_real
 
     options, settings = job.options, job.settings
-    plan = _plan(settings)
     loss = chosen_loss(settings["loss"], None)
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
@@ -90,7 +89,7 @@ def _examined(job: Job, progress: Progress) -> Examination:
         examination = examine(
             prepared.model,
             prepared.inputs,
-            plan,
+            job.plan,
             loss=loss or recipe.loss,
             name=recipe.name,
             meta=_meta(prepared, setting, recipe, job, bool(loss)),
@@ -105,13 +104,6 @@ def _examined(job: Job, progress: Progress) -> Examination:
     if prepared.remark:
         remark(prepared.remark, options)
     return examination
-
-
-def _plan(settings: dict[str, Any] | Any) -> Plan:
-    from hookcli.checking import make_plan
-
-    names = ("select", "ignore", "thresholds", "expect_output", "backward", "repeat", "split_batch")
-    return make_plan(**{name: settings[name] for name in names})
 
 
 def _setting(options: Options, meta: bool) -> Setting:

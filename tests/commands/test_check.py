@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -294,3 +296,18 @@ def test_explain_by_name_and_the_nearest(cli: Cli) -> None:
     assert "HK010 dead-units" in cli("explain", "dead-units", "HK011").out
     ran = cli("explain", "HK31")
     assert ran.code == 2 and "unknown check 'HK31': did you mean" in ran.err
+
+
+def test_as_a_process_and_mistakes_need_no_torch() -> None:
+    command = [sys.executable, "-m", "hookcli", "check", "parts.py:Unused", *IN]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (
+        ran.returncode == 1 and ran.stderr == "" and ran.stdout.startswith("Check  Severity  Layer  Figure  What was")
+    )
+    code = (
+        "import sys; from hookcli.cli import main\n"
+        "main(['explain', 'HK012']); main(['check', '--list'])\n"
+        "assert main(['check', '--select', 'HK99']) == main(['check', '--max-params', 'x']) == 2\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
