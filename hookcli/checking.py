@@ -25,7 +25,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
 from hookcli.report import Finding, Report
-from hookcli.reruns import compare_batches, in_eval
+from hookcli.reruns import compare_batches, copied, in_eval
 from hookcli.step import Loss
 
 _RUNS = ("health", "activations", "grads", "again")
@@ -162,7 +162,7 @@ class _Run:
         try:
             return capture(
                 self.model,
-                self.inputs,
+                copied(self.inputs),
                 probes,
                 loss=self.loss,
                 backward_vector=vector,
@@ -183,7 +183,7 @@ class _Run:
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():
-            return capture(self.model, self.inputs, ["shapes"], name=self.name)[0]
+            return capture(self.model, copied(self.inputs), ["shapes"], name=self.name)[0]
 
 
 def _located(finding: Finding, model: nn.Module) -> Finding:
