@@ -13,13 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.checks.base import Check, Comparison, Facts
+from hookcli.checks.base import Comparison, Facts
 from hookcli.checks.crash import Crash
-from hookcli.checks.expected import Expected, parse_expected
-from hookcli.checks.selection import choose, parse_thresholds
+from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
-from hookcli.diff.baseline import Baseline, find_baseline, read_baselines
-from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import arguments, capture, describe_run
 from hookcli.errors import ModelError, NoGradientsError, UsageError
 from hookcli.origin import shown_path
@@ -28,58 +25,10 @@ from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
 from hookcli.report import Finding, Report
-from hookcli.reruns import compare_batches, in_eval
+from hookcli.reruns import compare_batches, copied, in_eval
 from hookcli.step import Loss
 
 _RUNS = ("health", "activations", "grads", "again")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is judged, and by which runs."""
-
-    checks: Sequence[Check]
-    backward: bool = True
-    repeat: int = 1
-    expected: Sequence[Expected] = ()
-    baseline: Baseline | None = None
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
-    keep: bool = False
-
-    @property
-    def needs(self) -> set[str]:
-        """The fields of Facts that the checks read, or that a baseline holds."""
-        kept = {"shapes", "activations", *(["grads"] if self.backward else [])}
-        return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.baseline else set())
-
-
-def make_plan(
-    *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    thresholds: Mapping[str, float | str] | None = None,
-    expect_output: str | Sequence[str] = (),
-    backward: bool = True,
-    repeat: int = 1,
-    split_batch: bool = False,
-    against: Baseline | None = None,
-    tolerance: Tolerance | None = None,
-    keep: bool = False,
-) -> Plan:
-    """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself.
-
-    `against` is the model's baseline; with `keep` all is measured that a baseline holds.
-    """
-    given = [expect_output] if isinstance(expect_output, str) else expect_output
-    expected = [parse_expected(text) for text in given]
-    limits = parse_thresholds(thresholds or {})
-    asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch, "HK027": against is not None}
-    checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted])
-    again = any("again" in check.needs for check in checks)
-    if not backward and "max-activation-memory" in {check.name for check in checks}:
-        raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
-    runs = max(repeat, 2) if again else 1
-    return Plan(checks, backward, runs, expected, against, tolerance or Tolerance(), keep)
 
 
 @dataclass(frozen=True)
@@ -133,8 +82,9 @@ def check(
         backward=backward,
         repeat=repeat,
         split_batch=split_batch,
-        against=find_baseline(against, name or type(model).__name__, read_baselines(against)) if against else None,
-        tolerance=Tolerance(rtol, atol),
+        against=against,
+        rtol=rtol,
+        atol=atol,
     )
     return examine(model, inputs, plan, loss=loss, name=name).report
 
@@ -153,8 +103,8 @@ def examine(
     started = time.perf_counter()
     run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
     facts = run.facts(shapes or run.shapes)
-    if plan.baseline and facts.activations and not run.error:
-        plan.baseline.require_same_run(facts.activations.meta)
+    if facts.baseline and facts.activations and not run.error:
+        facts.baseline.require_same_run(facts.activations.meta)
     checks = plan.checks
     if run.error and not any(isinstance(check, Crash) for check in checks):
         checks = [Crash(), *checks]  # whatever was selected: nothing else would tell why it was not judged
@@ -182,6 +132,7 @@ class _Run:
     missing: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.baseline = self.plan.against.of(self.name) if self.plan.against else None
         self.values = not any(x.is_meta for x in (*self.model.parameters(), *self.model.buffers()))
         trained = any(p.requires_grad for p in self.model.parameters())
         self.backward = self.plan.backward and trained and bool({"grads", "again"} & self.plan.needs)
@@ -192,7 +143,7 @@ class _Run:
         needs = self.plan.needs
         plan = self.plan
         facts = Facts(
-            expected=plan.expected or None, baseline=plan.baseline, tolerance=plan.tolerance, missing=self.missing
+            expected=plan.expected or None, baseline=self.baseline, tolerance=plan.tolerance, missing=self.missing
         )
         if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
             facts = replace(facts, **self._measured())
@@ -230,7 +181,7 @@ class _Run:
         try:
             return capture(
                 self.model,
-                self.inputs,
+                copied(self.inputs),
                 probes,
                 loss=self.loss,
                 backward_vector=vector,
@@ -251,7 +202,7 @@ class _Run:
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():
-            return capture(self.model, self.inputs, ["shapes"], name=self.name)[0]
+            return capture(self.model, copied(self.inputs), ["shapes"], name=self.name)[0]
 
 
 def _located(finding: Finding, model: nn.Module) -> Finding:

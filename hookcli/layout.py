@@ -20,8 +20,8 @@ _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
     *("index", "trainable", "dtype", "numel", "input_shape", "l2", "call", "order", "flags", "type", "shape", "zeros"),
-    *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us", "threshold", "value"),
-    *("mean_abs", "times", "cosine", "growth"),
+    *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
+    *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
 )
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),

@@ -82,7 +82,8 @@ class ModelChecks:
 
 def _saved(model: nn.Module, inputs: Any, file: Path, name: str, settings: dict[str, Any]) -> Report:
     """Write the baseline of a model that runs to its end."""
-    from hookcli.checking import examine, make_plan
+    from hookcli.checking import examine
+    from hookcli.checks.plan import make_plan
     from hookcli.diff.baseline import Baseline, write_baselines
 
     loss = settings.pop("loss", None)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from hookcli.preserve import preserved
 from hookcli.probes.first import FirstItemProbe
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+T = TypeVar("T")
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"
 _SPREAD = 1e-6  # relative: beyond it statistics of the same values by the same kernels do not differ
 
@@ -48,6 +49,12 @@ def compare_batches(model: nn.Module, inputs: Arguments, wanted: Collection[str]
     return {name: ways[name](model, inputs, size, whole) for name in wanted}
 
 
+def copied(inputs: T) -> T:
+    """The inputs anew: a model may write into what it gets, and runs are compared on the same."""
+    copies: T = tree.replace(inputs, lambda _, x: x.detach().clone().requires_grad_(x.requires_grad))
+    return copies
+
+
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 that all tensors among the arguments share; None where there is none above 1."""
     values = [*inputs[0], *inputs[1].values()]
@@ -59,7 +66,7 @@ def batch_size(inputs: Arguments) -> int | None:
 
 def _output(model: nn.Module, inputs: Arguments) -> Any:
     """What the model returns in eval mode, from the state that it is in; it is in the same state afterwards."""
-    args, kwargs = inputs
+    args, kwargs = copied(inputs)
     with preserved(model, inputs, backward=False), in_eval(model), torch.no_grad():
         return model(*args, **kwargs)
 
@@ -95,7 +102,7 @@ def _where(model: nn.Module, inputs: Arguments, others: Arguments, size: int) ->
 
 
 def _looked(model: nn.Module, size: int, inputs: Arguments) -> Any:
-    args, kwargs = inputs
+    args, kwargs = copied(inputs)
     return capture(model, kwargs if kwargs and not args else args, [FirstItemProbe(size)])[0].rows
 
 

@@ -12,12 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
-import sys
 import torch
 from torch import nn
-
-def test_light():
-    assert "torch" in sys.modules  # from this file: see the other test
 
 def test_healthy(hookcli):
     report = hookcli.assert_healthy(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(16, 4))
@@ -53,11 +49,9 @@ def run(folder: Path, *argv: str) -> str:
 
 def test_it_fails_tests_with_the_table_of_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "test_model.py").write_text(TESTS)
-    said = run(tmp_path, "--fixtures", "-v")
-    assert "hookcli -- " in said and "hookcli.assert_healthy(model, inputs)" in said
     said = run(tmp_path, "-q")
     failed = [line.split("::")[1].split(" ")[0] for line in said.splitlines() if line.startswith("FAILED")]
-    assert failed == ["test_ailing", "test_warnings", "test_mistake"] and "4 passed" in said
+    assert failed == ["test_ailing", "test_warnings", "test_mistake"] and "3 passed" in said
     ailing = said.partition("_ test_ailing _")[2].partition("_ test_warnings _")[0]
     assert "Failed: Sequential is not healthy" in ailing and "HK008  error     0.extra " in ailing
     assert "no gradient reached weight, bias" in ailing and "HK008: the loss does not depend on it" in ailing

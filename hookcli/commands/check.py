@@ -20,8 +20,8 @@ from hookcli.report import Column, Report, Row
 EXAMPLES = (
     "hookcli check",
     "hookcli check resnet18 net.py:Net --input 8x3x64x64 --fail-on warning",
-    "hookcli check resnet50 --expect-output '*x1000' --max-params 26M --max-macs 4.2G",
-    "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK01 --threshold HK008=3",
+    "hookcli check resnet50 --expect-output '*x1000' --max-params 26M",
+    "hookcli check net.py:Net --repeat 2 --split-batch --ignore HK007,HK01",
     "hookcli check resnet18 --save baseline.json",
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
@@ -35,7 +35,7 @@ _LIST_COLUMNS = (
     Column("name", "Name"),
     Column("severity", "Severity"),
     Column("threshold", "Threshold"),
-    Column("run", "Run"),
+    Column("asked_by", "Asked by"),
     Column("means", "Usually means"),
 )
 _CHECKS = "Checks"
@@ -156,7 +156,7 @@ def _row(kind: type[Check]) -> Row:
             "name": kind.name,
             "severity": kind.severity,
             "threshold": limit,
-            "run": kind.asked_by or "always",
+            "asked_by": kind.asked_by,
             "means": kind.means,
         }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +19,13 @@ from hookcli.commands.output import Output, check_writable, remark, short_warnin
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
 from hookcli.commands.settings import Job
-from hookcli.diff.baseline import Baseline, add_baselines, find_baseline, read_baselines
-from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.registry import load
 from hookcli.report import Report
 
 if TYPE_CHECKING:
-    from hookcli.checking import Examination, Plan
+    from hookcli.checking import Examination
     from hookcli.prepare import Prepared, Setting
     from hookcli.sources.base import Recipe
 
@@ -99,7 +98,6 @@ def _examined(job: Job, progress: Progress) -> Examination:
     options, settings = job.options, job.settings
     loss = chosen_loss(settings["loss"], None)
     recipe = find_recipe(job.spec, options)
-    plan = _plan(settings, recipe.name)
     setting = _setting(options, bool(settings["meta"]))
     progress.stage(f"building {recipe.name} on {setting.device}")
     try:
@@ -108,7 +106,7 @@ def _examined(job: Job, progress: Progress) -> Examination:
         examination = examine(
             prepared.model,
             prepared.inputs,
-            plan,
+            job.plan,
             loss=loss or recipe.loss,
             name=recipe.name,
             meta=_meta(prepared, setting, recipe, job, bool(loss)),
@@ -120,23 +118,11 @@ def _examined(job: Job, progress: Progress) -> Examination:
         raise
     if settings["meta"] and examination.error and runs_only_for_real(examination.error):
         raise _needs_values(recipe.name, examination.error) from examination.error
-    said = plan.baseline.notes(*examination.kept) if plan.baseline and not examination.error else []
-    for text in filter(None, [prepared.remark, *said]):
+    held = job.plan.against if not examination.error else None
+    notes = held.of(recipe.name).notes(*examination.kept) if held else []
+    for text in filter(None, [prepared.remark, *notes]):
         remark(text, options)
     return examination
-
-
-def _plan(settings: Mapping[str, Any], model: str) -> Plan:
-    from hookcli.checking import make_plan
-
-    names = ("select", "ignore", "thresholds", "expect_output", "backward", "repeat", "split_batch")
-    file = settings["against"]
-    return make_plan(
-        **{name: settings[name] for name in names},
-        against=find_baseline(file, model, read_baselines(file)) if file else None,
-        tolerance=Tolerance(settings["rtol"], settings["atol"]),
-        keep=bool(settings["save"]),
-    )
 
 
 def _setting(options: Options, meta: bool) -> Setting:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from hookcli.checks.base import SEVERITIES
 from hookcli.checks.expected import parse_expected
+from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.selection import choose, parse_thresholds
 from hookcli.commands.config import Config
 from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
@@ -17,6 +18,18 @@ BUDGETS = ("max_params", "max_macs", "max_activation_memory")
 T = TypeVar("T")
 _DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
 _DEFAULTS |= {"save": None, "against": None}
+_OF_PLAN = (
+    "select",
+    "ignore",
+    "thresholds",
+    "expect_output",
+    "backward",
+    "repeat",
+    "split_batch",
+    "against",
+    "rtol",
+    "atol",
+)
 # Two settings that can't both be: those that make something, and those that it would need.
 _CONTRADICTIONS = (
     ("meta", "repeat", "without values there is nothing to compare"),
@@ -35,6 +48,7 @@ class Job:
     spec: str
     options: Options
     settings: Mapping[str, Any]
+    plan: Plan
 
 
 def make_jobs(
@@ -63,7 +77,8 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
         del limits["HK024"]
     shared = {f.name for f in fields(Options)}
     changed = {k: v for k, v in written.items() if k in shared and k not in typed}
-    return Job(spec, replace(options, **changed), settings)
+    plan = make_plan(**{name: settings[name] for name in _OF_PLAN}, keep=bool(settings["save"]))
+    return Job(spec, replace(options, **changed), settings, plan)
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:

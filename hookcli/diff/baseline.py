@@ -105,28 +105,36 @@ def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
 
 def add_baselines(file: str, baselines: Sequence[Baseline]) -> None:
     """Write them over those of the same models in the file, if there is one; the others stay."""
-    there = read_baselines(file) if Path(file).exists() else {}
-    write_baselines(file, (there | {baseline.model: baseline for baseline in baselines}).values())
+    there = read_baselines(file).models if Path(file).exists() else {}
+    write_baselines(file, ({**there} | {baseline.model: baseline for baseline in baselines}).values())
 
 
-def read_baselines(file: str) -> dict[str, Baseline]:
-    """The baselines of a file, by model. Raises UsageError where it is missing, damaged, newer or something else."""
+@dataclass(frozen=True)
+class Baselines:
+    """Those of a file, by model."""
+
+    file: str
+    models: Mapping[str, Baseline]
+
+    def of(self, model: str) -> Baseline:
+        """The baseline of a model. Raises UsageError where the file has none."""
+        if model not in self.models:
+            has = f"it has {', '.join(sorted(self.models)) or 'none'}"
+            said = unknown("model", model, self.models, see=has)
+            raise UsageError(f"{self.file}: no baseline of this model: {said}; --save adds one")
+        return self.models[model]
+
+
+def read_baselines(file: str) -> Baselines:
+    """Read a file of baselines. Raises UsageError where it is missing, damaged, newer or something else."""
     data = relaxed(read_json(file, _WHAT, SCHEMA))
     if data.get("kind") != "baseline":
         what = "a saved report: `hookcli diff` compares these" if "reports" in data else "something else"
         raise UsageError(f"{file}: not {_WHAT} but {what}")
     try:
-        return {model: _read(model, saved) for model, saved in data["models"].items()}
+        return Baselines(file, {model: _read(model, saved) for model, saved in data["models"].items()})
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(f"{file}: damaged: {type(error).__name__}: {error}; save it anew") from error
-
-
-def find_baseline(file: str, model: str, baselines: Mapping[str, Baseline]) -> Baseline:
-    """The baseline of a model. Raises UsageError where the file has none of it."""
-    if model not in baselines:
-        said = unknown("model", model, baselines, see=f"it has {', '.join(sorted(baselines)) or 'none'}")
-        raise UsageError(f"{file}: no baseline of this model: {said}; --save adds one")
-    return baselines[model]
 
 
 def _other(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> list[str]:

@@ -386,3 +386,11 @@ def test_one_cause_is_one_finding() -> None:
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
     assert (zero.fqn, zero.value) == ("1", 4)
     assert zero.message.endswith(" is all zero, and that of 2 parameters elsewhere")
+
+
+def test_a_model_that_writes_into_its_input_is_judged_on_the_same_each_time() -> None:
+    x = torch.randn(16, 4)
+    before = x.clone()
+    model = Fn(before=lambda given: given.mul_(3).add_(1))
+    assert check(model, x, repeat=3, split_batch=True).findings == []
+    assert torch.equal(x, before)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,10 +289,25 @@ def test_every_check_is_listed_and_explained(cli: Cli) -> None:
         assert ran.code == 0 and ran.out.startswith(f"{kind.id} {kind.name} ({kind.severity})\n\n")
         assert "Usually means  " in ran.out and "Try            " in ran.out and f"--ignore {kind.id}" in ran.out
         assert max(map(len, ran.out.splitlines())) <= 100 and len(kind.explanation()) > len(kind.means)
-    assert rows["HK012"]["run"] == "always" and rows["HK026"]["run"] == "--split-batch"
+    assert rows["HK012"]["asked_by"] is None and rows["HK026"]["asked_by"] == "--split-batch"
 
 
 def test_explain_by_name_and_the_nearest(cli: Cli) -> None:
     assert "HK010 dead-units" in cli("explain", "dead-units", "HK011").out
     ran = cli("explain", "HK31")
     assert ran.code == 2 and "unknown check 'HK31': did you mean" in ran.err
+
+
+def test_as_a_process_and_mistakes_need_no_torch() -> None:
+    command = [sys.executable, "-m", "hookcli", "check", "parts.py:Unused", *IN]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (
+        ran.returncode == 1 and ran.stderr == "" and ran.stdout.startswith("Check  Severity  Layer  Figure  What was")
+    )
+    code = (
+        "import sys; from hookcli.cli import main\n"
+        "main(['explain', 'HK012']); main(['check', '--list'])\n"
+        "assert main(['check', '--select', 'HK99']) == main(['check', '--max-params', 'x']) == 2\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

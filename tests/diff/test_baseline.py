@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.diff.baseline import Baseline, find_baseline, read_baselines, text_of, write_baselines
+from hookcli.diff.baseline import Baseline, read_baselines, text_of, write_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
 from hookcli.report import Report
@@ -46,7 +46,7 @@ def kept(reports: list[Report]) -> Baseline:
 
 def through_a_file(reports: list[Report], folder: Path) -> Baseline:
     write_baselines(str(folder / "base.json"), [kept(reports)])
-    return read_baselines(str(folder / "base.json"))["Net"]
+    return read_baselines(str(folder / "base.json")).of("Net")
 
 
 def changes(baseline: Baseline, reports: list[Report], tolerance: Tolerance | None = None) -> list[str]:
@@ -145,9 +145,9 @@ def test_several_models_share_a_file(tmp_path: Path) -> None:
     one, two = kept(run(Net())), replace(kept(run(copy.deepcopy(Net()))), model="Another")
     write_baselines(str(tmp_path / "b.json"), [one, two])
     found = read_baselines(str(tmp_path / "b.json"))
-    assert list(found) == ["Another", "Net"] and find_baseline("b.json", "Net", found).model == "Net"
+    assert list(found.models) == ["Another", "Net"] and found.of("Net").model == "Net"
     with pytest.raises(UsageError, match=r"b.json: no baseline of this model: unknown model 'Nets': did you mean Net"):
-        find_baseline("b.json", "Nets", found)
+        found.of("Nets")
 
 
 WRONG = {
