@@ -15,7 +15,8 @@ from hookcli.commands.options import GRADIENTS, Options, complete_models
 from hookcli.commands.output import Output, remark, short_warnings
 from hookcli.commands.progress import Progress
 from hookcli.commands.sides import Spec, parse_side
-from hookcli.diff.rows import beyond, diff_reports, unlike
+from hookcli.diff.judgement import TENSORS
+from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report
@@ -77,6 +78,7 @@ def diff(
         raise UsageError(f"{given}: both sides must be models, not saved reports")
     tolerance = Tolerance(rtol, atol)
     output = Output(options)
+    output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
     try:
         with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
             saved = [read_reports(side.file) if side.file else None for side in sides]

@@ -20,6 +20,7 @@ from hookcli.compare.rendezvous import A, B, Rendezvous
 from hookcli.compare.worlds import ModelWorld, SourceTree
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place, align
+from hookcli.diff.judgement import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.edits import Edit, check_applied
 from hookcli.engine import arguments, describe_run, parse_edits
@@ -27,24 +28,8 @@ from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks import HookEvent, HookSession, Select
 from hookcli.preserve import preserved
 from hookcli.probes.base import never_called
-from hookcli.report import Column, Report, Skipped
+from hookcli.report import Report, Skipped
 from hookcli.step import Loss, Step
-
-COLUMNS = (
-    Column("fqn", "Layer"),
-    Column("type", "Type"),
-    Column("kind", "Kind"),
-    Column("call", "Call"),
-    Column("path", "Path"),
-    Column("shape", "Shape"),
-    Column("dtype", "Dtype"),
-    Column("max_abs", "Max abs"),
-    Column("mean_abs", "Mean abs"),
-    Column("rel_l2", "Rel l2"),
-    Column("cosine", "Cosine"),
-    Column("growth", "Growth"),
-    Column("times", "Excess"),
-)
 
 
 @dataclass
@@ -146,7 +131,7 @@ class _Run:
         return Report(
             probe="diff",
             model=" → ".join(names),
-            columns=[c for c in COLUMNS if c.name != "kind" or self.step.backward],
+            columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
             rows=rows,
             meta=verdict.both(*self.metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
             totals=verdict.totals(rows, self.alignment, first["differs"] if first else ""),

@@ -10,7 +10,23 @@ from typing import Any
 from hookcli.diff.discrepancy import Discrepancy
 from hookcli.diff.tolerance import Tolerance
 from hookcli.present import number
-from hookcli.report import Row
+from hookcli.report import Column, Row
+
+TENSORS = (
+    Column("fqn", "Layer"),
+    Column("type", "Type"),
+    Column("kind", "Kind"),
+    Column("call", "Call"),
+    Column("path", "Path"),
+    Column("shape", "Shape"),
+    Column("dtype", "Dtype"),
+    Column("max_abs", "Max abs"),
+    Column("mean_abs", "Mean abs"),
+    Column("rel_l2", "Rel l2"),
+    Column("cosine", "Cosine"),
+    Column("growth", "Growth"),
+    Column("times", "Excess"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", *_KEY}
 
 _NAMED = 2  # figures that a row tells of in words
 
-COLUMNS = (
+STATISTICS = (
     Column("fqn", "Layer"),
     Column("type", "Type"),
     Column("kind", "Kind"),
@@ -71,7 +71,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     return Report(
         probe="diff",
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
-        columns=[c for c in COLUMNS if c.name not in _KEY or any(row.get(c.name) not in (None, "") for row in rows)],
+        columns=[c for c in STATISTICS if c.name not in _KEY or any(row.get(c.name) not in (None, "") for row in rows)],
         rows=rows,
         meta=verdict.both(a.meta, b.meta) | {"of": a.probe, "rtol": tolerance.rtol, "atol": tolerance.atol},
         totals=verdict.totals(rows, alignment, first["differs"] if first else ""),

@@ -22,7 +22,8 @@ def first_beyond(rows: Iterable[Row]) -> Row | None:
     first = beyond[0] if beyond else None
     for row in beyond[1:]:
         assert first is not None
-        if row.fqn != first.fqn and (not first.fqn or row.fqn.startswith(f"{first.fqn}.")):
+        inside = row.fqn != first.fqn and (not first.fqn or row.fqn.startswith(f"{first.fqn}."))
+        if inside and row.get("kind") == first.get("kind"):
             first = row
     return first
 
@@ -40,14 +41,15 @@ def totals(rows: Sequence[Row], alignment: Alignment, said: str) -> dict[str, An
     return {"compared": compared, "beyond": beyond, **counts, "verdict": verdict if compared else "nothing compared"}
 
 
-def findings(rows: Iterable[Row], alignment: Alignment) -> list[Finding]:
-    """An error for each row beyond tolerance, and a note on the structure where it differs."""
-    errors = [
-        Finding(CHECK, "error", row.fqn, f"{title(row)}: {row['differs']}", row.get("times"), 1.0)
-        for row in rows
-        if row.get("beyond")
-    ]
-    return [*errors, *(Finding(CHECK, "note", fqn, text) for fqn, text in structure(alignment))]
+def findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
+    """An error where it begins, which counts the rows that are beyond tolerance; and notes on the structure."""
+    notes = [Finding(CHECK, "note", fqn, text) for fqn, text in structure(alignment)]
+    first = first_beyond(rows)
+    if first is None:
+        return notes
+    others = sum(bool(row.get("beyond")) for row in rows) - 1
+    said = f"{title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
+    return [Finding(CHECK, "error", first.fqn, said, first.get("times"), 1.0), *notes]
 
 
 def structure(alignment: Alignment) -> list[tuple[str, str]]:
