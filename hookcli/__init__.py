@@ -1,7 +1,7 @@
 """hookcli: see what happens inside a PyTorch model.
 
-`capture` runs a model under probes and returns reports; `watch` looks at a model while your own code runs it. Both are
-imported on first use, so that `import hookcli` costs nothing.
+`capture` runs a model under probes and returns reports; `watch` looks at a model while your own code runs it; `check`
+judges a model. They are imported on first use, so that `import hookcli` costs nothing.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookcli.checking import check
     from hookcli.engine import Watch, capture, watch
 
-__all__ = ["Watch", "capture", "watch"]
+__all__ = ["Watch", "capture", "check", "watch"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from hookcli import engine
+        from importlib import import_module
 
-        return getattr(engine, name)
+        return getattr(import_module("hookcli.checking" if name == "check" else "hookcli.engine"), name)
     raise AttributeError(f"module 'hookcli' has no attribute {name!r}")

@@ -29,7 +29,7 @@ _INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, "comm", "hooks", "package", *LISTING)
+COMMANDS = (*RUNNING, "comm", "check", "explain", "diff", "hooks", "package", *LISTING)
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -103,8 +103,8 @@ def _wanted(arguments: Sequence[str]) -> Sequence[str]:
 
 def _in_ranks(arguments: Sequence[str]) -> bool:
     """Whether the command runs a model, which the processes that torchrun starts do together."""
-    alone = (*LISTING, "hooks", "package", "--help", "-h", "--version")
-    return bool(arguments) and not any(word in alone for word in arguments[:1])
+    alone = {*COMMANDS, "--help", "-h", "--version"} - {*RUNNING, "comm"}
+    return bool(arguments) and arguments[0] not in alone
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -58,7 +58,7 @@ def capture(
         raise UsageError(f"capture needs an nn.Module, not {type(model).__name__}")
     chosen = _probes(probes)
     share = share or Share()
-    args, kwargs = _arguments(inputs)
+    args, kwargs = arguments(inputs)
     step = Step(any(p.needs_backward for p in chosen), loss, backward_vector, call, optimizer, state_dict, share)
     changes = parse_edits(edits, model, step.backward)
     described = {**describe_run(model, inputs), **(meta or {})}
@@ -187,7 +187,8 @@ def _blaming(probe: Probe) -> Iterator[None]:
         raise PluginError(f"probe {probe.name!r} failed: {type(error).__name__}: {error}") from error
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How a model is called on these inputs: positional and keyword arguments."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}

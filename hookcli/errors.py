@@ -32,6 +32,10 @@ class RefusedError(UsageError):
     """PyTorch takes no hooks of a kind where they were asked for."""
 
 
+class NoGradientsError(UsageError):
+    """Nothing that the model returned leads back to a parameter, so there is nothing to differentiate."""
+
+
 class PluginError(HookcliError):
     """A plugin that is unknown, ambiguous, or fails to load. The message names its distribution."""
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hookcli.diff.discrepancy import Discrepancy
 from hookcli.errors import UsageError, unknown
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats
 
@@ -52,8 +53,8 @@ def fitting_depth(report: Report, lines: int) -> float:
 
 
 def _has_names(report: Report) -> bool:
-    """Whether rows are places in a model; a list of models has nothing to group by."""
-    return any(column.name == "fqn" for column in report.columns)
+    """Whether rows are grouped by their places in a model; a list of models or findings has nothing to group by."""
+    return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
 
 
 def fold(report: Report, depth: float) -> Report:
@@ -143,10 +144,20 @@ def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
         values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
         if "macs" in values:
             values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
+        if "times" in values:
+            values |= _worst(rows)
     if note := _note(below, fqn):
         values["note"] = note
     stats = [row.stats for row in rows if row.stats]
     return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
+
+
+def _worst(rows: Sequence[Row]) -> dict[str, Any]:
+    """Of compared rows: the figures of all, and what is said of the one that is furthest off."""
+    worst = max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0))
+    said = {key: worst.get(key) for key in ("figure", "a", "b", "times", "differs", "beyond")}
+    parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
+    return said | (Discrepancy.merge(parts).figures() if parts else {})
 
 
 def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
@@ -163,6 +174,10 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
         return f"edited: {changed[0].removeprefix(fqn + '.')}" + (
             f" and {len(changed) - 1} more" if changed[1:] else ""
         )
+    beyond = [row.fqn for row in below if row.get("beyond")]
+    if beyond:
+        more = f" and {len(beyond) - 1} more" if beyond[1:] else ""
+        return f"beyond in {beyond[0].removeprefix(fqn + '.')}{more}"
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None

@@ -22,14 +22,15 @@ _DISPENSABLE = (
     *("index", "trainable", "dtype", "numel", "input_shape", "before_l2", "l2", "call", "order", "flags", "type"),
     *("shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
-    *("error_max", "params", "elements", "fqns", "cosine"),
+    *("error_max", "params", "elements", "fqns"),
+    *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
 )
 _ON_REQUEST = (
-    *("index", "depth", "trainable", "line", "id", "next"),
+    *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
-# A column of notes is too wide for a table: they stand below it.
-_BELOW = "note"
+# A column of sentences is too wide for a table: they stand below it.
+_BELOW = ("note", "hint")
 _MARK = Column("mark", "")
 
 
@@ -49,7 +50,7 @@ def visible(report: Report, view: View) -> list[Column]:
     """The columns that say something: those asked for, else all but the ones that are on request or say nothing new."""
     if view.columns:
         return list(report.columns)
-    chosen = [c for c in report.columns if c.name not in (*_ON_REQUEST, _BELOW) and _speaks(report, c.name)]
+    chosen = [c for c in report.columns if c.name not in (*_ON_REQUEST, *_BELOW) and _speaks(report, c.name)]
     marked = not _has_notes(report) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen
 
@@ -64,7 +65,9 @@ def _speaks(report: Report, name: str) -> bool:
         return False  # the mark says it, with the count
     if name == "order" and values == [row.get("bucket") for row in report.rows]:
         return False
-    if name in ("path", "call", "pass", "dtype", "order", "flags") or any(isinstance(value, bool) for value in values):
+    if name == "dtype":  # the run's own stands below the table
+        return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
+    if name in ("path", "call", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
         return any(value not in (None, "", 0, "float32") for value in values)
     if name == "step":
         return len(set(values)) > 1
@@ -92,11 +95,16 @@ def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None)
 
 
 def notes(report: Report, columns: Sequence[Column]) -> list[str]:
-    """The notes of a report that has a column of them, grouped as above; none where the column is shown."""
-    if not _has_notes(report) or any(column.name == _BELOW for column in columns):
-        return []
-    return by_reason((row["note"], row.fqn or "(model)") for row in report.rows if row.get("note"))
+    """What a report says in sentences, grouped as above; none where their column is shown."""
+    shown = {column.name for column in columns}
+    below = [column.name for column in report.columns if column.name in _BELOW and column.name not in shown]
+    return [text for name in below for text in by_reason((r[name], _of(r, name)) for r in report.rows if r.get(name))]
+
+
+def _of(row: Row, name: str) -> str:
+    """Whose sentence it is: a place's, or a check's."""
+    return str(row["check"]) if name == "hint" else row.fqn or "(model)"
 
 
 def _has_notes(report: Report) -> bool:
-    return any(column.name == _BELOW for column in report.columns)
+    return any(column.name in _BELOW for column in report.columns)

@@ -82,7 +82,7 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
         if setting.shard:
             setting.shard(model)
         model.to(setting.device)
-        inputs, described = _inputs(recipe, model, setting)
+        inputs, described = inputs_for(recipe, model, setting)
     except (RuntimeError, MemoryError, TypeError, OverflowError, ValueError) as error:
         raise ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(error)}") from error
     return Prepared(model, inputs, described, remark)
@@ -134,7 +134,8 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
         raise ModelError(f"building {name} failed: {failure.describe(error)}") from error
 
 
-def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
+def inputs_for(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
+    """What the model is called with, and that in words; nothing where nobody knows and the setting does not need it."""
     specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch * setting.parts)
     if specs is None:
         example = recipe.example(model) if recipe.example else None
@@ -145,8 +146,8 @@ def _inputs(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[A
         shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
         if setting.batch:
             raise UsageError(f"--batch-size: {recipe.name} brings its own example input; give --input instead")
-        example = tree.replace(example, lambda path, x: _part(_cast(x, setting), setting))
-        return example, f"{', '.join(shapes)} (its example)"
+        example = cast_to(example, setting.device, setting.dtype)
+        return tree.replace(example, lambda path, x: _part(x, setting)), f"{', '.join(shapes)} (its example)"
     tensors = [
         make_tensor(spec, setting.fill, setting.dtype, setting.device, setting.seed + number)
         for number, spec in enumerate(specs)
@@ -179,8 +180,9 @@ def _share(batch: int, setting: Setting) -> int:
     return batch // setting.parts
 
 
-def _cast(x: torch.Tensor, setting: Setting) -> torch.Tensor:
-    return x.to(setting.device, setting.dtype if x.is_floating_point() else None)
+def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """The inputs on a device, those of a floating-point dtype cast."""
+    return tree.replace(inputs, lambda path, x: x.to(device, dtype if x.is_floating_point() else None))
 
 
 def _guess(model: nn.Module) -> str:

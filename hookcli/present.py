@@ -102,12 +102,29 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else duration(value)
 
 
+def cosine(value: float | None) -> str:
+    """0.999986: what is told of it is how far it is from 1."""
+    return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
+
+
+def figure(value: float | None) -> str:
+    """What a check compared: 0.3125, 52, 25.56 M."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    if value == int(value):
+        return quantity(int(value)) if abs(value) >= 1e5 else f"{int(value):,}"
+    return number(value)
+
+
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     "macs": quantity,
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after"), size),
     "us": microseconds,
     "seconds": seconds,
     "fqns": ends,
+    "cosine": cosine,
+    "value": figure,
+    "threshold": figure,
 }
 
 
@@ -133,7 +150,11 @@ def share(row: Row, name: str) -> str:
 def mark(row: Row) -> str:
     """What is wrong with a row, in words, so that it reads without colour."""
     said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
-    said += [str(row.get("note"))] if row.get("note") else []
+    said += [str(row["change"])] if row.get("change") else []
+    if row.get("beyond"):  # what is beyond tolerance without a figure is told
+        said.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
+    note = str(row.get("note") or "")
+    said += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
     if row.stats:
         total = row.stats.numel
         said += [f"{row.stats.nan:,} NaN"] if row.stats.nan else []
@@ -151,7 +172,9 @@ def duration(seconds: float) -> str:
 
 
 def totals_line(report: Report) -> str:
-    """The totals, exactly."""
+    """The totals, exactly; of checks what they found."""
+    if {"errors", "warnings", "checks"} <= report.totals.keys():
+        return _verdict(report.totals)
     named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
     named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
     said = []
@@ -159,8 +182,9 @@ def totals_line(report: Report) -> str:
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
         if key == "macs":
             text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
-        elif key == "order":
-            text = str(value)
+        elif key in ("order", "verdict", "structure"):
+            said.append(str(value))
+            continue
         elif key == "hooks" and isinstance(value, dict):
             several = [(hook, figures) for hook, figures in value.items() if figures["buckets"] > 1]
             text = "\n".join(f"{hook}, all buckets: {_whole_step(figures)}" for hook, figures in several)
@@ -182,6 +206,18 @@ def _whole_step(figures: Mapping[str, Any]) -> str:
     sent = "uncounted" if figures["bytes_after"] is None else size(figures["bytes_after"])
     error = f"error {number(figures['relative_l2'])}, cosine {number(figures['cosine'])}"
     return f"{size(figures['bytes_before'])} to {sent}, {error}"
+
+
+def _verdict(totals: Mapping[str, Any]) -> str:
+    counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
+    found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
+    well = "All well" if totals["checks"] else "Nothing judged"
+    return f"{', '.join(found) or well}: {_counted(totals, 'check')} on {_counted(totals, 'module')}"
+
+
+def _counted(totals: Mapping[str, Any], what: str) -> str:
+    number = totals[f"{what}s"]
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def run_line(report: Report) -> str:

@@ -146,7 +146,11 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: its id, how bad it is, where, the figure and the threshold it crossed."""
+    """What a check found: its id, how bad it is, where, the figure and the threshold it crossed.
+
+    `hint` tells what it usually means and what to try; `file` and `line` where the model's own code for this place
+    begins, as far as that is known.
+    """
 
     check: str
     severity: str
@@ -154,6 +158,9 @@ class Finding:
     message: str
     value: float | None = None
     threshold: float | None = None
+    hint: str = ""
+    file: str | None = None
+    line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +177,8 @@ class Report:
     findings: Sequence[Finding] = ()
     grouping: str = "nested"
     """What a row of a container stands for: "nested", its parts too; "disjoint", itself alone; "events": rows are not
-    places but what happened there, in order; "steps": what became of the same things, step after step."""
+    places but what happened there, in order; "steps": what became of the same things, step after step; "list": each is
+    shown, whatever the depth."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as the JSON contract has it (design, section 3); floats stay floats."""

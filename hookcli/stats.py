@@ -155,7 +155,7 @@ def blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
     """
     if tensor.numel() == 0:
         return
-    if _is_dense(tensor):
+    if is_dense(tensor):
         flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
         yield from flat.split(size)
     elif tensor.numel() <= size:
@@ -167,7 +167,7 @@ def blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
             yield from blocks(piece, size)
 
 
-def _is_dense(tensor: Tensor) -> bool:
+def is_dense(tensor: Tensor) -> bool:
     """Whether the elements fill one stretch of memory, each place once (PyTorch's non-overlapping and dense)."""
     if tensor.is_contiguous():
         return True

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli import losses
 from hookcli.choices import CALLS, OPTIMIZERS, VECTORS
-from hookcli.errors import StateDictError, UsageError, unknown
+from hookcli.errors import NoGradientsError, StateDictError, UsageError, unknown
 from hookcli.hooks import HookKind, HookSession
 from hookcli.kinds import STATE_DICTS
 
@@ -152,7 +152,9 @@ def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> No
 
 def _require_something(requires_grad: bool) -> None:
     if not requires_grad:
-        raise UsageError("no gradients: nothing in the output requires grad (a quantized or frozen model has none)")
+        raise NoGradientsError(
+            "no gradients: nothing in the output requires grad (a quantized or frozen model has none)"
+        )
 
 
 def _vector(kind: str, like: Tensor, share: Share) -> Tensor:

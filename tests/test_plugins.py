@@ -96,6 +96,18 @@ def test_an_edit_of_another_distribution(scratch: Path) -> None:
     assert edits["keep"] == "hookcli-demo 1.2.3" and edits["scale"] == "hookcli"
 
 
+def test_a_check_of_another_distribution(scratch: Path) -> None:
+    ran = run(scratch, "check", "demo:8", "--format", "json")
+    [report] = json.loads(ran.stdout)["reports"]
+    [found] = [finding for finding in report["findings"] if finding["check"] == "DEMO1"]
+    assert (found["fqn"], found["value"], found["threshold"]) == ("2", 1, 4) and ran.returncode == 0, ran.stderr
+    assert found["hint"] == "a width that was mistyped; make it wider"
+    ran = run(scratch, "check", "demo:8", "--select", "DEMO", "--threshold", "narrow-layer=1", "--fail-on", "warning")
+    assert ran.returncode == 0 and ran.stdout.startswith("All well: 1 check on 4 modules")
+    assert run(scratch, "explain", "DEMO1").stdout.startswith("DEMO1 narrow-layer (warning)\n\nA layer returns")
+    assert "DEMO1" in run(scratch, "check", "--list").stdout
+
+
 def test_two_of_one_name_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Plugin("probes", "shapes", "other:Shapes", "other 1.0")
     monkeypatch.setattr(registry, "_external", lambda: (other,))

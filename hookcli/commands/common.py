@@ -52,10 +52,7 @@ def inspect_model(
         # stdout is the report's alone: what the model prints goes to stderr.
         with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
             progress.stage("importing torch")
-            import torch
-
-            if options.threads:
-                torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
+            use_threads(options)
             from hookcli.edits import parse_edit
 
             run |= {"edits": [parse_edit(text, options.seed) for text in options.edit]}
@@ -75,6 +72,19 @@ def inspect_model(
         raise
     output.write(reports)
     return 0
+
+
+def use_threads(options: Options) -> None:
+    """Import torch, with as many threads as were asked for."""
+    import torch
+
+    if options.threads:
+        torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
+
+
+def inspected(recipe: Recipe, make_probe: Callable[[], Probe], options: Options, progress: Progress) -> Report:
+    """The report of a probe on a model of its own, in eval mode unless --train says otherwise; nothing is written."""
+    return _Inspection(recipe, options, progress, {}, Processes(options)).reports(make_probe, bool(options.train))[0]
 
 
 @dataclass(frozen=True)

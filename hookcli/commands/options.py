@@ -7,12 +7,14 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from hookcli.choices import BACKENDS, PARALLEL
 from hookcli.errors import UsageError, unknown
+
+T = TypeVar("T")
 
 DEFAULT_MODEL = "resnet50"
 
@@ -176,7 +178,7 @@ SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
 BUILDING = ("arg", "weights", "strict", "seed", "match", "type", *SHOWING)
 
 
-def takes_options(function: Callable[..., int], names: Iterable[str] | None = None) -> Callable[..., int]:
+def takes_options(function: Callable[..., T], names: Iterable[str] | None = None) -> Callable[..., T]:
     """The command with the shared options (or those named) among its parameters, handed to it as `options`."""
     hints = get_type_hints(Options, include_extras=True)
     shared = [f for f in fields(Options) if names is None or f.name in names]
@@ -197,7 +199,7 @@ def takes_options(function: Callable[..., int], names: Iterable[str] | None = No
     positional = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
 
     @functools.wraps(function)
-    def command(**values: Any) -> int:
+    def command(**values: Any) -> T:
         options = Options(**{f.name: values.pop(f.name) for f in shared})
         return function(options=options, **values)
 

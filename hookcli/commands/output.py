@@ -103,6 +103,7 @@ _SPECIAL = {
     "dot": "draws what `hookcli graph` sees",
     "svg": "draws what `hookcli graph` sees",
     "chrome": "shows what `hookcli trace` sees, event by event",
+    **dict.fromkeys(("junit", "sarif", "github"), "shows what `hookcli check` finds"),
 }
 _SUFFIXES = {
     ".txt": "table",
@@ -113,6 +114,8 @@ _SUFFIXES = {
     ".dot": "dot",
     ".gv": "dot",
     ".svg": "svg",
+    ".xml": "junit",
+    ".sarif": "sarif",
 }
 
 
@@ -134,7 +137,7 @@ def _by_suffix(path: Path) -> str:
     raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + " (or name the --format)")
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--output") -> None:
     """Raises UsageError where the file can't be written.
 
     By doing it: permissions say little to an administrator, and nothing on a read-only file system.
@@ -143,13 +146,13 @@ def check_writable(path: Path) -> None:
 
     try:
         if path.is_dir():
-            raise UsageError(f"--output {path}: is a folder; give a file in it")
+            raise UsageError(f"{option} {path}: is a folder; give a file in it")
         if path.exists() and not path.is_file():
             return  # a device or a named pipe
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise UsageError(f"--output {path}: can't write to {path.parent}/ ({error.strerror})") from error
+        raise UsageError(f"{option} {path}: can't write to {path.parent}/ ({error.strerror})") from error
 
 
 def _replace(path: Path, text: str) -> None:

@@ -55,7 +55,9 @@ def _print(console: Console, report: Report, view: View) -> None:
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
     kept = columns if view.columns else layout.fitted(columns, widths, view.width)
-    if rich:
+    if not cells and report.totals.get("checks"):
+        kept = columns  # all is well, which the totals say
+    elif rich:
         _print_rich(console, cells, columns, kept, widths, shown)
     else:
         _print_plain(console, cells, columns, widths, shown)
@@ -144,8 +146,10 @@ def _warning(row: Row) -> str:
 
 
 def _style(row: Row, name: str, text: str) -> str:
-    """Dim what is small or absent."""
+    """Dim what is small or absent, and colour how bad a finding is."""
     value = row.get(name)
+    if name == "severity":
+        return {"error": "bold red", "warning": "yellow"}.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
     small = name in present.FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6

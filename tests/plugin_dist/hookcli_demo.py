@@ -1,8 +1,9 @@
-"""A distribution of its own: a source, a probe, an edit and a reporter for hookcli."""
+"""A distribution of its own: a source, a probe, a check, an edit and a reporter for hookcli."""
 
 import torch
 from torch import nn
 
+from hookcli.checks.base import Check, Threshold
 from hookcli.errors import UsageError
 from hookcli.probes.base import Probe
 from hookcli.report import Column, Row
@@ -40,6 +41,22 @@ class DeadProbe(Probe):
 
     def rows(self):
         return [Row({"fqn": fqn, "units": units, "dead": int(dead)}) for fqn, units, dead in self.found]
+
+
+class Narrow(Check):
+    """A layer returns fewer features than one wants."""
+
+    id = "DEMO1"
+    name = "narrow-layer"
+    means = "a width that was mistyped"
+    advice = "make it wider"
+    needs = ("activations",)
+    threshold = Threshold("features", 4, 1)
+
+    def judge(self, facts):
+        for row in facts.activations.rows:
+            if row["type"] == "Linear" and row["shape"][-1] < self.limit:
+                yield self.finding(row.fqn, f"returns {row['shape'][-1]} features", row["shape"][-1])
 
 
 def keep(x, units, *, value=0.0):

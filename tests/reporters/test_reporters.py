@@ -94,7 +94,7 @@ def test_every_reporter_takes_none_one_and_several(name: str) -> None:
     report = FIRINGS if getattr(reporter, "needs", ()) else REPORT
     for reports in ([], [report], [report, report]):
         assert isinstance(reporter.render(reports, View()), str)
-    assert reporter.suffixes or name == "chrome"
+    assert reporter.suffixes or name in ("chrome", "github")
 
 
 def test_machine_formats_hold_every_row_unrounded() -> None:

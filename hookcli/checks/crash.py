@@ -1,0 +1,40 @@
+"""A model that does not get through its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.report import Finding
+
+
+class Crash(Check):
+    """The forward or backward pass raised an exception.
+
+    The finding names the module that was running, its type and the shapes of its input, and the innermost lines of the
+    model's own code. What was measured before the crash is still judged, except by checks that would take what did not
+    happen for a fault (a parameter without gradient, a module that never ran): these are listed as not judged. It is
+    reported whatever is selected or ignored. A crash makes the exit code 2, as a model that cannot run does in every
+    command; further models are still checked.
+    """
+
+    id = "HK001"
+    name = "crash"
+    severity = ERROR
+    means = "the model does not run on this input"
+    advice = "compare the shapes at the module named here with what it takes; --debug shows the traceback"
+    needs = ()
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        if facts.crash:
+            place, said = _place(facts.crash)
+            yield self.finding(place, said)
+
+
+def _place(crash: str) -> tuple[str, str]:
+    """The module's name, where the message begins with one (hookcli/failure.py), and the message on one line."""
+    head, failed, _ = crash.partition(" failed")
+    name = head.partition(" (")[0]
+    known = failed and " (" in head and not name.startswith(("a backward hook", "the model"))
+    return (name if known else ""), " ".join(line.strip() for line in crash.splitlines())

@@ -1,0 +1,168 @@
+"""Figures that grow or shrink from layer to layer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hookcli.checks.base import Check, Facts, Threshold
+from hookcli.present import number
+from hookcli.report import Finding, Report, Row
+
+# Fewer layers have no depth along which anything could vanish.
+_LEAST_LAYERS = 4
+_ENOUGH_BLOCKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Slope:
+    """How gradients of weights change from the quarter nearest to the loss to the quarter nearest to the input."""
+
+    ratio: float
+    smallest: str
+    largest: str
+
+
+def _slope(facts: Facts) -> _Slope | None:
+    """Of each weight, the norm of its gradient relative to its own, in the order of arrival: the last layer first.
+
+    Relative norms do not depend on the scale of a layer; they are what layer-wise learning rates correct (You, Gitman
+    and Ginsburg 2017, arXiv:1708.03888, equation 6). Biases and normalization weights, which are small vectors, and
+    gradients that are all zero (HK009) are left out.
+    """
+    assert facts.grads is not None and facts.health is not None
+    norms = {r.fqn: r.stats.l2 for r in facts.health.rows if r["kind"] == "parameter" and r.stats}
+    relative = {
+        r.fqn: r.stats.l2 / norms[r.fqn]
+        for r in facts.grads.rows
+        if r.stats and r.stats.l2 > 0 and len(r["shape"]) >= 2 and norms.get(r.fqn)
+    }
+    if len(relative) < _LEAST_LAYERS:
+        return None
+    names = list(relative)
+    quarter = len(names) // 4
+    late, early = names[:quarter], names[-quarter:]
+    ratio = median(relative[name] for name in early) / median(relative[name] for name in late)
+    return _Slope(ratio, min(early, key=relative.__getitem__), max(early, key=relative.__getitem__))
+
+
+class VanishingGradients(Check):
+    """Gradients of the layers nearest to the input are tiny beside those nearest to the loss.
+
+    The figure is the median of |gradient| / |weight| over the quarter of the weights whose gradients arrive last,
+    divided by that over the quarter whose gradients arrive first. Layers differ by nature: the ratio of the two norms
+    spans three orders of magnitude within a healthy AlexNet (You et al. 2017, section 4). All torchvision models, as
+    they are initialised, lie between 0.02 and 210; six sigmoid layers lie at 5e-6, ten at 1e-8 (Glorot and Bengio 2010
+    show why).
+    """
+
+    id = "HK012"
+    name = "vanishing-gradients"
+    means = "saturating activations, or an initialisation that is too small, in a deep stack without shortcuts"
+    advice = "use ReLU or GELU with Kaiming initialisation, normalization layers, or residual connections"
+    needs = ("health", "grads")
+    threshold = Threshold(
+        "relative gradient near the input over that near the loss; below is too small", 1e-4, 0.0, 1.0
+    )
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        slope, limit = _slope(facts), self.limit
+        if slope and limit is not None and slope.ratio < limit:
+            said = f"gradients near the input are {number(slope.ratio)} of those near the loss; the smallest is here"
+            yield self.finding(slope.smallest, said, slope.ratio)
+
+
+class ExplodingGradients(Check):
+    """Gradients of the layers nearest to the input are huge beside those nearest to the loss.
+
+    The figure is that of HK012, from the other side. Gradients that grow with depth make every step a jump: Pascanu,
+    Mikolov and Bengio 2013 (arXiv:1211.5063) for recurrent networks, Philipp et al. 2017 (arXiv:1712.05577) for
+    others.
+    """
+
+    id = "HK013"
+    name = "exploding-gradients"
+    means = "weights that are too large, or a recurrence that multiplies at every step"
+    advice = "scale the initialisation down, normalise, or clip (torch.nn.utils.clip_grad_norm_)"
+    needs = ("health", "grads")
+    threshold = Threshold("relative gradient near the input over that near the loss; above is too large", 1e4, 1.0)
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        slope, limit = _slope(facts), self.limit
+        if slope and limit is not None and slope.ratio > limit:
+            said = f"gradients near the input are {number(slope.ratio)} times those near the loss; the largest is here"
+            yield self.finding(slope.largest, said, slope.ratio)
+
+
+def _blocks(report: Report) -> list[Row]:
+    """The outputs of the model's blocks, in the order in which they are entered, as far as they have a spread.
+
+    Blocks are the modules down to the first depth at which there are eight, so that a model in a wrapper has them, too.
+    """
+    rows = [r for r in report.rows if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0]
+    count = Counter(r.fqn.count(".") for r in {row.fqn: row for row in rows}.values())
+    deep, there = 0, count[0]
+    while there < _ENOUGH_BLOCKS and deep < max(count, default=0):
+        deep += 1
+        there += count[deep]
+    return [row for row in rows if row.fqn.count(".") <= deep]
+
+
+def _first_beyond(blocks: Sequence[Row], limit: float, above: bool) -> tuple[Row, float] | None:
+    """The first block whose standard deviation is beyond `limit` times the first block's, and the utmost ratio."""
+    ratios = [(row, row["std"] / blocks[0]["std"]) for row in blocks[1:]]
+    beyond = [(row, ratio) for row, ratio in ratios if (ratio > limit if above else ratio < limit)]
+    if not beyond:
+        return None
+    return beyond[0][0], (max if above else min)(ratio for _, ratio in beyond)
+
+
+class VanishingActivations(Check):
+    """The standard deviation of what blocks return shrinks along the depth, until inputs can't be told apart.
+
+    The figure is the smallest one over that of the first block. Blocks are the modules of the outermost levels that
+    together are at least eight. Freshly initialised torchvision models stay above 5e-5 (the heads of detectors), most
+    above 0.01.
+    """
+
+    id = "HK014"
+    name = "vanishing-activations"
+    means = "an initialisation that is too small for the depth, without normalization"
+    advice = "initialise to keep the variance (nn.init.kaiming_normal_, xavier_normal_), or normalise"
+    needs = ("activations",)
+    threshold = Threshold(
+        "standard deviation of a block's output over the first block's; below is too small", 1e-6, 0.0, 1.0
+    )
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.activations is not None and self.limit is not None
+        found = _first_beyond(_blocks(facts.activations), self.limit, above=False)
+        if found:
+            said = f"the spread of outputs shrinks from here on, to {number(found[1])} of the first block's"
+            yield self.finding(found[0].fqn, said, found[1])
+
+
+class ExplodingActivations(Check):
+    """The standard deviation of what blocks return grows along the depth.
+
+    The figure is the largest one over that of the first block; see HK014 for what blocks are. He et al. 2015
+    (arXiv:1502.01852, section 2.2) derive the growth per layer from the initialisation, and residual branches add up
+    without normalization (Zhang, Dauphin and Ma 2019, arXiv:1901.09321). Freshly initialised torchvision models in
+    training mode stay below 10.
+    """
+
+    id = "HK015"
+    name = "exploding-activations"
+    means = "an initialisation that is too large for the depth, or residual branches without normalization"
+    advice = "initialise to keep the variance, normalise, or scale the residual branches down"
+    needs = ("activations",)
+    threshold = Threshold("standard deviation of a block's output over the first block's; above is too large", 1e4, 1.0)
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.activations is not None and self.limit is not None
+        found = _first_beyond(_blocks(facts.activations), self.limit, above=True)
+        if found:
+            said = f"the spread of outputs grows from here on, to {number(found[1])} times the first block's"
+            yield self.finding(found[0].fqn, said, found[1])

@@ -1,0 +1,44 @@
+"""Whether a run with one seed is one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.report import Finding, Report
+
+
+class Nondeterminism(Check):
+    """The same input, weights and seed gave other bits when the run was repeated.
+
+    With --repeat 2 the pass is run again from the same state of PyTorch's generators, and a checksum of the bits of
+    every module's output and every parameter's gradient is compared. The finding names the first one that differs, and
+    how many do. On an accelerator some kernels add in any order; on a CPU the cause is nearly always a random number
+    that torch.manual_seed does not govern (random, numpy) or state that passes from call to call.
+    """
+
+    id = "HK025"
+    name = "nondeterminism"
+    severity = ERROR
+    means = "a random source that torch.manual_seed does not govern, state kept from call to call, or atomic additions"
+    advice = "seed random and numpy, or torch.use_deterministic_algorithms(True) to find the operation"
+    needs = ("health", "again")
+    asked_by = "--repeat 2"
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None and facts.again is not None
+        first = _bits(facts.health)
+        for number, report in enumerate(facts.again, 2):
+            other = _bits(report)
+            differing = [key for key in {**first, **other} if first.get(key) != other.get(key)]
+            if differing:
+                fqn, of, *_ = differing[0]
+                said = f"{of} differs in run {number}, first here; {len(differing)} of {len(first)} tensors do"
+                yield self.finding(fqn, said, len(differing))
+                return
+
+
+def _bits(report: Report) -> dict[tuple[str, str, int, str, int], int]:
+    """Checksums in the order in which modules return and gradients arrive."""
+    rows = [row for row in report.rows if row["kind"] == "bits"]
+    return {(r.fqn, r["of"], r["call"], r["path"], n): r["sum"] for n, r in enumerate(rows)}

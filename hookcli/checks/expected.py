@@ -1,0 +1,46 @@
+"""What the model is expected to return, as `--expect-output` says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hookcli.errors import UsageError
+
+_SPEC = re.compile(r"(?:(?P<path>[^=]+)=)?(?P<shape>scalar|(?:\d+|\*)(?:[x,](?:\d+|\*))*)(?::(?P<dtype>\w+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One tensor of the output: its sizes (None: any), its dtype and its path where they were given."""
+
+    sizes: tuple[int | None, ...]
+    dtype: str | None = None
+    path: str | None = None
+
+    def __str__(self) -> str:
+        sizes = "x".join("*" if size is None else str(size) for size in self.sizes) or "scalar"
+        return (f"{self.path}=" if self.path else "") + sizes + (f":{self.dtype}" if self.dtype else "")
+
+    def takes(self, shape: Sequence[int], dtype: str) -> bool:
+        """Whether a tensor is as expected."""
+        fits = len(shape) == len(self.sizes) and all(
+            size in (None, given) for size, given in zip(self.sizes, shape, strict=True)
+        )
+        return fits and self.dtype in (None, dtype)
+
+
+def parse_expected(text: str) -> Expected:
+    """`2x1000`, `*x1000:float32`, or with a path in a nested output `out=*x21x224x224`.
+
+    Raises UsageError for anything else.
+    """
+    match = _SPEC.fullmatch(text.replace(" ", ""))
+    if not match:
+        raise UsageError(
+            f"--expect-output {text!r}: give a shape as in *x1000 (* is any size), with a dtype or path where needed: "
+            "out=*x21x224x224:float32"
+        )
+    parts = () if match["shape"] == "scalar" else re.split("[x,]", match["shape"])
+    return Expected(tuple(None if part == "*" else int(part) for part in parts), match["dtype"], match["path"])

@@ -1,0 +1,111 @@
+"""NaN and infinities: in what goes in, what comes out, what flows back, and what the model holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.report import Finding, Row
+
+
+class _NotFinite(Check):
+    """Shared by the four: one finding per place, with the number of values that are not finite."""
+
+    severity = ERROR
+
+    def found(self, rows: Iterable[Row], what: str, most: int | None = None) -> Iterator[Finding]:
+        bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
+        rest = len({row.fqn for row in bad[most:]}) if most else 0
+        for row in bad[:most]:
+            assert row.stats is not None
+            number = row.stats.nan + row.stats.inf
+            kinds = " and ".join(k for k, n in (("NaN", row.stats.nan), ("infinite", row.stats.inf)) if n)
+            after = f", and in {rest} module{'s' * (rest > 1)} after it" if rest else ""
+            yield self.finding(row.fqn, f"{number:,} of {row.stats.numel:,} {what} are {kinds}{after}", number)
+
+
+class InputNotFinite(_NotFinite):
+    """The model was given NaN or infinite values, so that nothing after it means anything.
+
+    With hookcli's own input (`--fill`) this can't happen; it is for the example input of a model of your own, and for
+    `hookcli.check(model, inputs)` on a real batch.
+    """
+
+    id = "HK002"
+    name = "input-not-finite"
+    means = "the data has missing values, or a division by zero in the preprocessing"
+    advice = "look at the loader: torch.isfinite(batch).all()"
+    needs = ("health",)
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None
+        yield from self.found((row for row in facts.health.rows if row["kind"] == "input"), "input values")
+
+
+class ActivationNotFinite(_NotFinite):
+    """A module returned NaN or infinite values.
+
+    Only the first module (in the order in which modules return) is named, with the number of those after it: what is
+    not finite spreads to everything downstream, but begins in one place.
+    """
+
+    id = "HK003"
+    name = "activation-not-finite"
+    means = "an overflow, a division by zero, or the logarithm or root of a negative number begins in this module"
+    advice = "run it in float32 or --dtype float64, and clamp or add an epsilon there"
+    needs = ("activations",)
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.activations is not None
+        yield from self.found(_innermost(facts.activations.rows), "values of its output", most=1)
+
+
+def _innermost(rows: Sequence[Row]) -> list[Row]:
+    """The rows that are not finite, without containers that hand on what a part of theirs made."""
+    bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
+    names = {row.fqn for row in bad}
+    return [r for r in bad if not any(n != r.fqn and n.startswith(f"{r.fqn}." if r.fqn else "") for n in names)]
+
+
+class GradientNotFinite(_NotFinite):
+    """The gradient of a parameter has NaN or infinite values: the next optimizer step would spoil the model.
+
+    The parameter that autograd reached first is named, with the number of those after it: the fault lies near it, or
+    between it and the loss. A finite forward with such a gradient comes from a function whose derivative is not finite
+    where its value is: `sqrt` and `norm` at 0, `where` over a branch that is NaN.
+    """
+
+    id = "HK004"
+    name = "gradient-not-finite"
+    means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
+    advice = "`hookcli grads --of outputs` shows where it begins; add an epsilon under the root"
+    needs = ("grads",)
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.grads is not None
+        yield from self.found(facts.grads.rows, "values of its gradient", most=1)
+
+
+class ParameterNotFinite(_NotFinite):
+    """A parameter or buffer holds NaN or infinite values, before any training step.
+
+    Running statistics of a normalization count too. Masks that hold -inf on purpose (attention) do not: a buffer of
+    nothing but zeros and -inf is left out.
+    """
+
+    id = "HK005"
+    name = "parameter-not-finite"
+    means = "a checkpoint of a run that diverged, an initialisation that divides by zero, or torch.empty never filled"
+    advice = "look at the checkpoint, and at what the constructor does with this tensor"
+    needs = ("health",)
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None
+        rows = [row for row in facts.health.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
+        yield from self.found(rows, "values")
+
+
+def _is_mask(row: Row) -> bool:
+    """Zeros and infinities alone: what is added to attention scores."""
+    stats = row.stats
+    return bool(stats and row["kind"] == "buffer" and not stats.nan and stats.inf and stats.zeros == stats.finite)

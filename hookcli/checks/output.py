@@ -1,0 +1,69 @@
+"""What the model returns, against what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hookcli import present
+from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.expected import Expected
+from hookcli.report import Finding, Row
+
+
+class UnexpectedOutput(Check):
+    """What the model returned is not what --expect-output says: shapes, dtypes, or their number.
+
+    `*x1000` is any batch of 1000 figures, `*x1000:float32` also gives the dtype. Expectations are for the tensors of a
+    nested output in their order; with a path, as in `out=*x21x224x224`, for the one of that name. Judged is the output
+    of the run: in training mode some models return more than in eval mode (give --eval to judge that one).
+    """
+
+    id = "HK021"
+    name = "unexpected-output"
+    severity = ERROR
+    means = "a head, a stride or a cast that was changed"
+    advice = "compare with `hookcli shapes`, which shows where the shape comes from"
+    needs = ("health", "expected")
+    asked_by = "--expect-output"
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None and facts.expected is not None
+        rows = [row for row in facts.health.rows if row["kind"] == "output"]
+        unnamed = [expected for expected in facts.expected if expected.path is None]
+        if unnamed and len(unnamed) != len(rows):
+            given = ", ".join(map(_described, rows)) or "no tensor"
+            yield self.finding("", f"returned {given} where {_listed(unnamed)} was expected", len(rows))
+            return
+        yield from (found for pair in zip(unnamed, rows, strict=False) for found in self._compared(*pair))
+        for expected in facts.expected:
+            if expected.path is not None:
+                yield from self._named(expected, rows)
+
+    def _named(self, expected: Expected, rows: list[Row]) -> Iterator[Finding]:
+        by_path = {_plain(row["path"]): row for row in rows}
+        row = by_path.get(_plain(str(expected.path)))
+        if row is None:
+            known = ", ".join(by_path) or "none that have a path"
+            yield self.finding("", f"returned no tensor {expected.path!r}; there are {known}")
+        else:
+            yield from self._compared(expected, row)
+
+    def _compared(self, expected: Expected, row: Row) -> Iterator[Finding]:
+        if not expected.takes(row["shape"], row["dtype"]):
+            yield self.finding("", f"returned {_described(row)} where {expected} was expected")
+
+
+def _plain(path: str) -> str:
+    """`["out"]`, `.out` and `out` are the same."""
+    return path.replace('["', ".").replace('"]', "").replace("[", ".").replace("]", "").strip(".")
+
+
+def _described(row: Row) -> str:
+    path = _plain(row["path"])
+    return (f"{path}=" if path else "") + f"{present.shape(row['shape'])}:{row['dtype']}"
+
+
+def _listed(expected: list[Expected]) -> str:
+    return ", ".join(map(str, expected))

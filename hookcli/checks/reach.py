@@ -1,0 +1,158 @@
+"""What the forward never runs, and what backward never reaches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.report import Finding, Row
+
+# Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
+_LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
+_RANDOM = ("Drop", "Stochastic")
+_FEW = 3  # names that a message has room for
+
+
+class NeverRan(Check):
+    """A module that holds trainable parameters was never called, and they got no gradient either.
+
+    A module whose weights are used without calling it (`nn.MultiheadAttention` does so with its `out_proj`) is not
+    meant: its parameters get a gradient. Of nested modules only the outermost is named. Some models have parts for
+    another mode, such as heads for inference: then ignore the check for that model.
+    """
+
+    id = "HK006"
+    name = "never-ran"
+    means = "a layer that is built but not used in forward, or a branch that this input does not take"
+    advice = "call it, remove it, or give an input that reaches it"
+    needs = ("health", "grads")
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None and facts.grads is not None
+        reached = {row.fqn for row in facts.grads.rows}
+        silent = [row for row in facts.health.rows if row["kind"] == "silent" and row["trainable"]]
+        used = {row.fqn for row in silent if any(name.startswith(f"{row.fqn}.") for name in reached)}
+        names = {row.fqn for row in silent} - used
+        for row in silent:
+            if row.fqn in names and not _inside(row.fqn, names):
+                yield self.finding(row.fqn, f"{row['type']} with {row['params']:,} parameters never ran", row["params"])
+
+
+class NotCalled(Check):
+    """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
+
+    Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and name, as in
+    repeated blocks, are one finding. Layers inside a module that never ran are left to HK006.
+    """
+
+    id = "HK007"
+    name = "not-called"
+    means = "a layer that is built in __init__ and forgotten in forward"
+    advice = "call it, or remove it"
+    needs = ("health",)
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None
+        silent = {row.fqn: row for row in facts.health.rows if row["kind"] == "silent"}
+        found = [r for r in silent.values() if _is_layer(r) and not _inside(r.fqn, silent.keys())]
+        number = Counter(map(_kind, found))
+        for key, row in {_kind(row): row for row in reversed(found)}.items():
+            others = f", nor were {number[key] - 1} more of that name" if number[key] > 1 else ""
+            yield self.finding(row.fqn, f"{row['type']} was never called{others}", number[key])
+
+
+def _kind(row: Row) -> tuple[str, str]:
+    return row["type"], row.fqn.rpartition(".")[2]
+
+
+def _is_layer(row: Row) -> bool:
+    return not row["params"] and row["builtin"] and any(word in row["type"] for word in _LAYERS)
+
+
+def _inside(fqn: str, names: Iterable[str]) -> bool:
+    return any(fqn != name and fqn.startswith(f"{name}.") for name in names)
+
+
+class NoGradient(Check):
+    """A parameter that requires a gradient got none: the parameters that DistributedDataParallel complains of.
+
+    DDP waits for the gradient of every such parameter, and raises "Expected to have finished reduction in the prior
+    iteration" unless it is told `find_unused_parameters=True`. Without DDP the parameter silently stays as it was
+    initialised. Frozen parameters (requires_grad=False) are not meant. A module none of whose parameters got one is
+    one finding.
+    """
+
+    id = "HK008"
+    name = "no-gradient"
+    severity = ERROR
+    means = "the loss does not depend on it: an unused layer, a detach(), .data, or no_grad() on the way"
+    advice = "use it, freeze it with requires_grad_(False), or look for the detach between it and the loss"
+    needs = ("health", "grads")
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None and facts.grads is not None
+        arrived = {row.fqn for row in facts.grads.rows}
+        trainable = [r.fqn for r in facts.health.rows if r["kind"] == "parameter" and r["trainable"]]
+        lost = [name for name in trainable if name not in arrived]
+        kept = {owner for name in trainable if name in arrived for owner in _owners(name)}
+        places: dict[str, list[str]] = {}
+        for name in lost:
+            whole = [owner for owner in _owners(name) if owner not in kept]
+            places.setdefault(whole[-1] if whole else name.rpartition(".")[0], []).append(name)
+        for owner, names in places.items():
+            yield self.finding(owner, f"no gradient reached {_listed(owner, names)}", len(names))
+
+
+class ZeroGradient(Check):
+    """The gradient of a parameter is exactly zero everywhere: it reached the parameter and says nothing.
+
+    A gradient that is zero by chance would differ from zero in some element; a whole tensor of zeros means that a
+    factor on the way is zero: a dead ReLU, a mask, a layer after it whose weights are zero, or a loss that this batch
+    does not move (detectors have such heads where no object is near). Such a factor zeroes all that lies before it, so
+    only the module whose gradient arrived first, the one nearest to the loss, is named, and the others are counted.
+    Warns only, since some initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that
+    stochastic depth or dropout left out whole in this run, which with a batch of two is common, is not meant.
+    """
+
+    id = "HK009"
+    name = "zero-gradient"
+    means = "dead units, a mask, or a layer initialised to zero lies between it and the loss"
+    advice = "see which of its followers is all zero: `hookcli activations`, HK010"
+    needs = ("grads", "activations")
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.grads is not None and facts.activations is not None
+        left_out = {row.fqn.rpartition(".")[0] for row in facts.activations.rows if _is_random(row) and _is_zero(row)}
+        zero = [row.fqn for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
+        if zero:
+            owner = zero[0].rpartition(".")[0]
+            own = [name for name in zero if name.rpartition(".")[0] == owner]
+            more = f", and that of {len(zero) - len(own)} parameters elsewhere" if len(zero) > len(own) else ""
+            yield self.finding(owner, f"the gradient of {_listed(owner, own)} is all zero{more}", len(zero))
+
+
+def _is_zero(row: Row) -> bool:
+    return bool(row.stats and row.stats.numel and row.stats.zeros == row.stats.numel)
+
+
+def _is_random(row: Row) -> bool:
+    return any(word in row["type"] for word in _RANDOM)
+
+
+def _owners(name: str) -> list[str]:
+    """The modules around a parameter, the innermost first and the model itself last."""
+    parts = name.split(".")[:-1]
+    return [".".join(parts[:n]) for n in range(len(parts), -1, -1)]
+
+
+def _listed(owner: str, names: Sequence[str]) -> str:
+    """The names of parameters within their owner; how many, where there are many."""
+    short = [name.removeprefix(f"{owner}.") for name in names]
+    return ", ".join(short) if len(short) <= _FEW else f"any of {len(short)} parameters"

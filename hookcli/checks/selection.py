@@ -1,0 +1,141 @@
+"""Which checks are run, and with which thresholds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from hookcli import registry
+from hookcli.checks.base import Check, Threshold
+from hookcli.errors import PluginError, UsageError, unknown
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_FIGURE = re.compile(r"([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def known_checks() -> list[type[Check]]:
+    """Every check, those of other distributions too, by id. Raises PluginError for one that is not called by its id."""
+    checks: list[type[Check]] = []
+    for name in registry.names("checks"):
+        check = registry.load("checks", name)
+        if check.id != name:
+            raise PluginError(f"check {name!r} says that its id is {check.id!r}: the entry point must bear the id")
+        checks.append(check)
+    return sorted(checks, key=lambda check: check.id)
+
+
+def find_check(word: str, option: str = "check") -> type[Check]:
+    """The check of an id or a name. Raises UsageError with the nearest."""
+    checks = known_checks()
+    for check in checks:
+        if word.upper() == check.id.upper() or word.lower() == check.name:
+            return check
+    raise UsageError(unknown(option, word, [w for c in checks for w in (c.id, c.name)], see=_SEE))
+
+
+def choose(
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    thresholds: Mapping[str, float] | None = None,
+    asked: Iterable[str] = (),
+) -> list[Check]:
+    """The checks to run, ready to judge.
+
+    `select` and `ignore` hold ids, names or beginnings of ids (`HK01`); nothing selected means all that need no asking.
+    One that does (`Check.asked_by`) is run where its id is in `asked` or has a threshold, or is selected as a whole.
+    Raises UsageError for what there isn't, and for an id that is both selected and ignored.
+    """
+    limits = dict(thresholds or {})
+    selected = {word: _matching(word, "--select") for word in select}
+    ignored = {check.id for word in ignore for check in _matching(word, "--ignore")}
+    by_name = {found[0].id for word, found in selected.items() if _is_whole(word, found)}
+    _check_contradiction(by_name, [word for word in ignore if _is_whole(word, _matching(word, "--ignore"))])
+    asked = {*asked, *by_name, *limits}
+    chosen = {check.id for found in selected.values() for check in found} if select else None
+    made = []
+    for check in known_checks():
+        wanted = check.id in asked if check.asked_by else chosen is None or check.id in chosen
+        if wanted and check.id not in ignored:
+            made.append(_made(check, limits))
+    if not made:
+        raise UsageError("no check is left to run: --ignore leaves none of what --select names")
+    return made
+
+
+def _made(check: type[Check], limits: Mapping[str, float]) -> Check:
+    if check.threshold and check.threshold.default is None and check.id not in limits:
+        raise UsageError(f"{check.id} ({check.name}) has no default: give {check.asked_by}")
+    return check(limits.get(check.id))
+
+
+def parse_thresholds(given: Mapping[str, float | str]) -> dict[str, float]:
+    """Thresholds by the ids of their checks. Raises UsageError as `parse_threshold`, and where a check is given two."""
+    limits: dict[str, float] = {}
+    for word, figure in given.items():
+        check, limit = parse_threshold(word, figure)
+        if check in limits:
+            raise UsageError(f"--threshold {word}={figure}: {check} is given two thresholds")
+        limits[check] = limit
+    return limits
+
+
+def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
+    """A check's id, by id or name, and its threshold. Raises UsageError where it has none or it is out of range."""
+    check = find_check(word, "check in --threshold")
+    threshold = check.threshold
+    if threshold is None:
+        raise UsageError(f"--threshold {word}={figure}: {check.id} ({check.name}) has no threshold")
+    value = parse_figure(figure, threshold.unit)
+    if value is None:
+        raise UsageError(f"--threshold {word}={figure}: give a number, {_example(threshold)}")
+    if not threshold.low <= value <= threshold.high:
+        span = (
+            f"{threshold.low:g} to {threshold.high:g}"
+            if math.isfinite(threshold.high)
+            else f"{threshold.low:g} or more"
+        )
+        raise UsageError(f"--threshold {word}={figure}: out of range; {check.id} ({check.name}) takes {span}")
+    return check.id, value
+
+
+def parse_figure(figure: str | float, unit: str = "") -> float | None:
+    """1e-3, and where the unit is one of counts or bytes 25M or 512MiB; None for anything else."""
+    if isinstance(figure, bool):
+        return None
+    if isinstance(figure, (int, float)):
+        return None if math.isnan(figure) else float(figure)
+    match = _FIGURE.fullmatch(figure.strip())
+    if not match:
+        return None
+    prefixes = _UNITS if unit else {"": 1}
+    if unit == "bytes":
+        prefixes = {**{f"{name}B": size for name, size in _UNITS.items()}, **_BINARY, "": 1}
+    try:
+        return float(match[1]) * prefixes[match[2].upper()]
+    except (KeyError, ValueError):
+        return None
+
+
+def _example(threshold: Threshold) -> str:
+    examples = {"count": "25M", "bytes": "512MiB"}
+    return f"such as {examples.get(threshold.unit, threshold.default)}"
+
+
+def _matching(word: str, option: str) -> list[type[Check]]:
+    prefixed = [check for check in known_checks() if check.id.upper().startswith(word.upper())]
+    return prefixed if prefixed and word else [find_check(word, option)]
+
+
+def _is_whole(word: str, found: Sequence[type[Check]]) -> bool:
+    return len(found) == 1 and word.lower() in (found[0].id.lower(), found[0].name)
+
+
+def _check_contradiction(selected: set[str], ignore: Sequence[str]) -> None:
+    both = [word for word in ignore if find_check(word).id in selected]
+    if both:
+        raise UsageError(f"{both[0]} is both selected and ignored: leave one out")
+
+
+_SEE = "`hookcli check --list` lists them"

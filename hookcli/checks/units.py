@@ -1,0 +1,73 @@
+"""Channels that say the same whatever comes in: dead ones, and saturated ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hookcli.checks.base import Check, Facts, Threshold
+from hookcli.report import Finding, Row, Skipped
+
+# A unit that is negative half of the time is so 8 times in a row by chance in one of 256 cases.
+_LEAST = 8
+
+
+class DeadUnits(Check):
+    """Channels of an activation are exactly zero for every input, at every position.
+
+    A ReLU whose input is never positive passes no gradient, so what feeds it stops learning: "dying ReLU" (Lu et al.
+    2019, arXiv:1903.06733). The figure is the fraction of such channels in one call of a module. It is taken at
+    activations, and where a module returns what none of its parts did (an activation called as a function). Channels
+    are the second dimension, or the last after a Linear, an Embedding or a LayerNorm. A channel must have at least 8
+    values (batch times positions), since a healthy one may be zero a few times by chance: for fully connected layers
+    give a --batch-size of 8 or more. In torchvision's models, as they are initialised, it is 0.5 at most (the
+    squeezing layers of SqueezeNet), and 0 in most.
+    """
+
+    id = "HK010"
+    name = "dead-units"
+    means = (
+        "a learning rate that was too high, a bias far below zero, or an initialisation that leaves the input negative"
+    )
+    advice = "lower the learning rate, use LeakyReLU or GELU, or normalise before the activation"
+    needs = ("health",)
+    threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
+
+    def judge(self, facts: Facts) -> Iterator[Finding | Skipped]:
+        yield from _judged(self, facts, "dead", "zero for every input")
+
+
+class SaturatedUnits(Check):
+    """Channels of a bounded activation stay at its bounds for every input, at every position.
+
+    Of Sigmoid, Tanh, Softsign, Hardsigmoid and Hardtanh both bounds count, of ReLU6 the upper one. A unit counts where
+    it is always within 1 % of the range from a bound: there the derivative of a sigmoid is below 0.01, a 25th of its
+    greatest, and that of the hard ones is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a channel
+    must have at least 8 values.
+    """
+
+    id = "HK011"
+    name = "saturated-units"
+    means = "inputs or weights that are too large for this activation"
+    advice = "normalise its input, scale the initialisation down, or use an activation without an upper bound"
+    needs = ("health",)
+    threshold = Threshold("fraction of channels that stay at a bound", 0.75, 0.0, 1.0)
+
+    def judge(self, facts: Facts) -> Iterator[Finding | Skipped]:
+        yield from _judged(self, facts, "saturated", "at a bound for every input")
+
+
+def _judged(check: Check, facts: Facts, what: str, said: str) -> Iterator[Finding | Skipped]:
+    assert facts.health is not None and check.limit is not None
+    for row in facts.health.rows:
+        if row["kind"] != "units" or row[what] is None or not row["channels"]:
+            continue
+        if row["positions"] < _LEAST:
+            yield Skipped(row.fqn, f"{check.name}: fewer than {_LEAST} values per channel; a larger --batch-size tells")
+            continue
+        share = row[what] / row["channels"]
+        if row[what] and share >= check.limit:
+            yield check.finding(row.fqn, f"{row[what]:,} of {row['channels']:,} channels {said}{_call(row)}", share)
+
+
+def _call(row: Row) -> str:
+    return f" (call {row['call']})" if row["call"] else ""

@@ -1,0 +1,92 @@
+"""From what was measured to the report of a check: its findings, and what could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.checks.base import ERROR, SEVERITIES, WARNING, Check, Facts
+from hookcli.errors import PluginError
+from hookcli.report import Column, Finding, Report, Row, Skipped
+
+PROBE = "check"
+COLUMNS = (
+    Column("check", "Check"),
+    Column("severity", "Severity"),
+    Column("fqn", "Layer"),
+    Column("value", "Figure"),
+    Column("threshold", "Threshold"),
+    Column("message", "What was found"),
+    Column("hint", "Hint"),
+    Column("source", "Source"),
+)
+
+
+def judge(
+    checks: Iterable[Check], facts: Facts, *, values: bool = True
+) -> tuple[list[Finding], list[Skipped], list[str]]:
+    """What the checks find, what could not be judged and why, and the ids of those that judged."""
+    findings: list[Finding] = []
+    skipped: list[Skipped] = []
+    judged: list[str] = []
+    for check in checks:
+        reason = _why_not(check, facts, values)
+        if reason:
+            skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}"))
+            continue
+        judged.append(check.id)
+        for found in _judged(check, facts):
+            (findings if isinstance(found, Finding) else skipped).append(found)  # type: ignore[arg-type]
+    rank = {severity: number for number, severity in enumerate(SEVERITIES)}
+    findings.sort(key=lambda finding: rank.get(finding.severity, len(rank)))
+    return findings, list(dict.fromkeys(skipped)), judged
+
+
+def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
+    try:
+        return list(check.judge(facts))
+    except Exception as error:
+        raise PluginError(f"check {check.id} failed: {type(error).__name__}: {error}") from error
+
+
+def _why_not(check: Check, facts: Facts, values: bool) -> str | None:
+    if check.values and not values:
+        return "needs values, and the meta device has none"
+    if check.whole and facts.crash:
+        return "the run crashed"
+    lacking = [name for name in check.needs if getattr(facts, name) is None]
+    return facts.missing.get(lacking[0], f"no {lacking[0]} were measured") if lacking else None
+
+
+def verdict(
+    model: str, findings: Sequence[Finding], skipped: Sequence[Skipped], judged: Sequence[str], meta: Mapping[str, Any]
+) -> Report:
+    """The report: a row per finding, and in `totals` how many checks were made on how many modules."""
+    modules = meta.get("modules", 0)
+    totals = {
+        "errors": sum(finding.severity == ERROR for finding in findings),
+        "warnings": sum(finding.severity == WARNING for finding in findings),
+        "checks": len(judged),
+        "modules": modules,
+    }
+    meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(judged)}
+    rows = [_row(finding) for finding in findings]
+    return Report(PROBE, model, COLUMNS, rows, meta, totals, skipped, findings, grouping="list")
+
+
+def _row(finding: Finding) -> Row:
+    keys = ("check", "severity", "fqn", "value", "threshold", "message", "hint")
+    source = f"{finding.file}:{finding.line}" if finding.file else None
+    return Row({key: getattr(finding, key) for key in keys} | {"source": source})
+
+
+def located(finding: Finding, file: str | None, line: int | None) -> Finding:
+    """The finding with the place of the code that it is about."""
+    return replace(finding, file=file, line=line)
+
+
+def fails(reports: Iterable[Report], severity: str) -> bool:
+    """Whether a finding is at least as bad."""
+    bad = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return any(finding.severity in bad for report in reports for finding in report.findings)

@@ -1,0 +1,118 @@
+"""hookcli diff"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from typing import Annotated, Any
+
+import typer
+
+from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
+from hookcli.commands.live import Live
+from hookcli.commands.options import GRADIENTS, Options, complete_models
+from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.progress import Progress
+from hookcli.commands.sides import Spec, parse_side
+from hookcli.diff.judgement import TENSORS
+from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import HookcliError, UsageError
+from hookcli.report import Report
+from hookcli.saved import read_reports
+
+OPTIONS = (
+    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
+)
+EXAMPLES = (
+    "hookcli diff resnet18 'resnet18 --dtype bfloat16' --rtol 2e-2",
+    "hookcli diff vit_b_16 'vit_b_16 --no-fastpath' --depth 1",
+    "hookcli diff net.py:Net 'net.py:Net --weights new.pt' -i 1x3x8x8",
+    "hookcli diff 'net.py:Net --path old' 'net.py:Net --path new' -i 1x3x8x8",
+    "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
+    "hookcli diff before.json after.json",
+)
+_PANEL = "Comparison"
+
+
+def _tolerance(text: str) -> Any:
+    return typer.Option(metavar="X", min=0, help=text, rich_help_panel=_PANEL, show_default=False)
+
+
+def _side(name: str, text: str) -> Any:
+    return typer.Argument(metavar=name, help=text, show_default=False, autocompletion=complete_models)
+
+
+def diff(
+    a: Annotated[str, _side("A", "A model, or a report saved with --output FILE.json.")],
+    b: Annotated[str, _side("B", "Another; a model may have options of its own: 'resnet50 --dtype bfloat16'.")],
+    rtol: Annotated[
+        float | None, _tolerance("Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].")
+    ] = None,
+    atol: Annotated[float | None, _tolerance("Absolute tolerance, of the root mean square [0].")] = None,
+    same_weights: Annotated[
+        bool, typer.Option("--same-weights", help="Copy A's weights into B.", rich_help_panel=_PANEL)
+    ] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="Compare gradients, too.", rich_help_panel=GRADIENTS)
+    ] = False,
+    loss: LossName = None,
+    backward_vector: BackwardVector = None,
+    *,
+    options: Options,
+) -> int:
+    """Where two models, or two saved reports, part ways.
+
+    Models run in step on one input, and what their modules return is compared tensor by tensor. A model in quotes has
+    options for itself: those under Model and Run, --path DIR to import it from there, --compile GLOB to compile the
+    modules that match, with --compile-backend NAME. Options outside of quotes are both models'. Exit code 1: something
+    is beyond tolerance.
+    """
+    sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
+    if (loss or backward_vector) and not backward:
+        raise UsageError(f"{'--loss' if loss else '--backward-vector'}: without --backward nothing is differentiated")
+    if (same_weights or backward) and any(side.file for side in sides):
+        given = "--same-weights" if same_weights else "--backward"
+        raise UsageError(f"{given}: both sides must be models, not saved reports")
+    tolerance = Tolerance(rtol, atol)
+    output = Output(options)
+    output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
+    try:
+        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+            saved = [read_reports(side.file) if side.file else None for side in sides]
+            live = Live(options, progress, backward, chosen_loss(loss, backward_vector), backward_vector)
+            reports = _compared(sides, saved, tolerance, live, same_weights)
+    except (HookcliError, KeyboardInterrupt) as error:
+        partial: Sequence[Report] = getattr(error, "reports", ())
+        if any(report.rows for report in partial):
+            output.write(partial)
+        raise
+    output.write(reports)
+    readable = output.path is None and output.name in ("table", "markdown")
+    return _judged(reports, options, readable)
+
+
+def _compared(
+    sides: Sequence[Spec], saved: Sequence[list[Report] | None], tolerance: Tolerance, live: Live, same_weights: bool
+) -> list[Report]:
+    a, b = saved
+    if a is None and b is None:
+        return [live.compare(sides[0], sides[1], tolerance, same_weights)]
+    a = a if a is not None else live.like(b or [], sides[0])
+    b = b if b is not None else live.like(a, sides[1])
+    return diff_reports(a, b, tolerance)
+
+
+def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
+    """Say what it comes to where the output does not, and how the runs differ. 1: something is beyond tolerance."""
+    for report in reports:
+        for text in filter(None, (unlike(report), None if readable else report.totals.get("structure"))):
+            remark(text, options)
+        if not readable:
+            counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
+            remark(f"{counts}; {report.totals['verdict']}", options)
+    if not any(report.totals["compared"] for report in reports):
+        raise UsageError("nothing to compare: the two sides have no module in common")
+    return int(beyond(reports))

@@ -1,0 +1,57 @@
+"""hookcli explain"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from typing import Annotated
+
+import typer
+
+from hookcli.checks.base import Check
+from hookcli.checks.selection import find_check, known_checks
+from hookcli.commands.check import threshold_text
+
+OPTIONS = ()
+EXAMPLES = ("hookcli explain HK012", "hookcli explain dead-units HK011")
+_WIDEST = 100
+
+
+def complete_checks(incomplete: str) -> list[str]:
+    """The ids that begin as typed."""
+    return [check.id for check in known_checks() if check.id.startswith(incomplete.upper())]
+
+
+def explain(
+    checks: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids or names of checks.", autocompletion=complete_checks)
+    ],
+    *,
+    options: object,
+) -> int:
+    """What a check looks for, what a finding usually means, and what to try."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
+    print("\n\n".join(_text(find_check(word), width) for word in checks))
+    return 0
+
+
+def _text(check: type[Check], width: int) -> str:
+    parts = [f"{check.id} {check.name} ({check.severity})"]
+    parts += [textwrap.fill(part, width, break_on_hyphens=False) for part in check.explanation().split("\n\n")]
+    parts.append("\n".join(_entry(title, said, width) for title, said in _entries(check)))
+    return "\n\n".join(parts)
+
+
+def _entries(check: type[Check]) -> list[tuple[str, str]]:
+    entries = [("Usually means", check.means), ("Try", check.advice)]
+    threshold = check.threshold
+    if threshold:
+        entries.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
+        option = f"--{check.name} FIGURE" if threshold.default is None else f"--threshold {check.id}=FIGURE"
+        entries.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
+    return [*entries, ("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]")]
+
+
+def _entry(title: str, said: str, width: int) -> str:
+    return textwrap.fill(f"{title:15}{said}", width, subsequent_indent=" " * 15, break_on_hyphens=False)

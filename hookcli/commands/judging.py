@@ -1,0 +1,148 @@
+"""Check models one after the other, and write one report of all: what `hookcli check` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookcli.checks.base import Facts
+from hookcli.checks.crash import Crash
+from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
+from hookcli.commands.common import inspected, setting_of, use_threads, versions
+from hookcli.commands.differentiation import chosen_loss
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output, check_writable, remark, short_warnings
+from hookcli.commands.progress import Progress
+from hookcli.commands.recipe import find_recipe
+from hookcli.commands.settings import Job
+from hookcli.diff.baseline import Baseline, add_baselines
+from hookcli.errors import HookcliError, ModelError, UsageError
+from hookcli.registry import load
+from hookcli.report import Report
+
+if TYPE_CHECKING:
+    from hookcli.checking import Examination
+    from hookcli.prepare import Prepared, Setting
+    from hookcli.sources.base import Recipe
+
+
+def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = ()) -> int:
+    """Check each model and write what was found, also to `files`; 1 where a finding is as bad as --fail-on says.
+
+    A model that can't be built or run costs the others nothing. Its error is raised at the end, so that the exit code
+    is 2; where it crashed, it has a report with that finding.
+    """
+    outputs = [Output(options), *(Output(replace(options, output=file, format=None)) for file in files)]
+    for output in outputs:
+        output.check_columns(COLUMNS)
+    reports: list[Report] = []
+    errors: list[tuple[str, HookcliError]] = []
+    baselines: list[Baseline] = []
+    save = jobs[0].settings["save"]
+    if save:
+        check_writable(Path(save), "--save")
+    try:
+        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+            progress.stage("importing torch")
+            use_threads(jobs[0].options)
+            for job in jobs:
+                try:
+                    examination = _examined(job, progress)
+                except HookcliError as error:
+                    errors.append((job.spec, error))
+                    reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
+                    continue
+                reports.append(examination.report)
+                baselines += _kept(job, examination)
+                errors += [(job.spec, examination.error)] if examination.error else []
+    finally:  # also what was seen before Ctrl-C
+        for output in outputs if reports else ():
+            output.write(reports)
+    if baselines:
+        add_baselines(save, baselines)
+        remark(f"saved the baseline of {', '.join(one.model for one in baselines)} in {save}", options)
+    if errors:
+        raise _one(errors)
+    return int(fails(reports, jobs[0].settings["fail_on"]))
+
+
+def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
+    """The only error, or one that tells of all."""
+    if len(errors) == 1:
+        return errors[0][1]
+    lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
+    return ModelError("\n".join([f"{len(errors)} models could not be checked to the end", *lines]))
+
+
+def _kept(job: Job, examination: Examination) -> list[Baseline]:
+    """What --save keeps of a model that ran to its end."""
+    if not job.settings["save"] or examination.error:
+        return []
+    return [Baseline.of(*examination.kept)]
+
+
+def _crashed(job: Job, error: ModelError) -> Report:
+    """The report of a model that could not even be built."""
+    findings, _, judged = judge([Crash()], Facts(crash=str(error)))
+    return verdict(job.spec, findings, (), judged, {"complete": False, "error": str(error).partition("\n")[0]})
+
+
+def _examined(job: Job, progress: Progress) -> Examination:
+    from hookcli.checking import examine
+    from hookcli.prepare import prepare, runs_only_for_real
+
+    options, settings = job.options, job.settings
+    loss = chosen_loss(settings["loss"], None)
+    recipe = find_recipe(job.spec, options)
+    setting = _setting(options, bool(settings["meta"]))
+    progress.stage(f"building {recipe.name} on {setting.device}")
+    try:
+        prepared = prepare(recipe, setting)
+        progress.stage(f"checking {recipe.name} on {setting.device}")
+        examination = examine(
+            prepared.model,
+            prepared.inputs,
+            job.plan,
+            loss=loss or recipe.loss,
+            name=recipe.name,
+            meta=_meta(prepared, setting, recipe, job, bool(loss)),
+            shapes=lambda: inspected(recipe, load("probes", "shapes"), options, progress),
+        )
+    except ModelError as error:
+        if settings["meta"] and runs_only_for_real(error):
+            raise _needs_values(recipe.name, error) from error
+        raise
+    if settings["meta"] and examination.error and runs_only_for_real(examination.error):
+        raise _needs_values(recipe.name, examination.error) from examination.error
+    held = job.plan.against if not examination.error else None
+    notes = held.of(recipe.name).notes(*examination.kept) if held else []
+    for text in filter(None, [prepared.remark, *notes]):
+        remark(text, options)
+    return examination
+
+
+def _setting(options: Options, meta: bool) -> Setting:
+    """Training mode unless --eval says otherwise, and two items, which a batch needs."""
+    from hookcli.prepare import META
+
+    train = options.train is not False
+    setting = replace(setting_of(options, train, targets=True), natural_batch=2)
+    if setting.device == META and not meta:
+        raise UsageError("--device meta: there are no values to judge; --meta checks what needs none")
+    return replace(setting, device=META) if meta else setting
+
+
+def _meta(prepared: Prepared, setting: Setting, recipe: Recipe, job: Job, own_loss: bool) -> dict[str, Any]:
+    meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
+    if recipe.loss and not own_loss:
+        meta["loss"] = recipe.loss_name
+    return meta | {"fail_on": job.settings["fail_on"]} | dict(recipe.meta) | versions()
+
+
+def _needs_values(name: str, error: ModelError) -> UsageError:
+    reason = str(error.__cause__ or error).partition("\n")[0]
+    return UsageError(f"--meta: {name} reads values while it runs ({reason}): leave --meta out")

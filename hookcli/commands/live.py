@@ -1,0 +1,137 @@
+"""Two models from the command line, run for a comparison."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookcli.commands.common import selector, versions
+from hookcli.commands.options import Options
+from hookcli.commands.output import remark
+from hookcli.commands.progress import Progress
+from hookcli.commands.sides import Built, Spec, build, common_input
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import HookcliError, UsageError
+from hookcli.registry import load
+from hookcli.report import Report
+
+if TYPE_CHECKING:
+    from hookcli.compare import Side
+    from hookcli.edits import Edit
+    from hookcli.probes.base import Probe
+
+
+@dataclass(frozen=True)
+class Live:
+    """How the models of a comparison are to run."""
+
+    options: Options
+    progress: Progress
+    backward: bool = False
+    loss: str | Callable[..., Any] | None = None
+    backward_vector: str | None = None
+
+    def compare(self, a: Spec, b: Spec, tolerance: Tolerance, same_weights: bool) -> Report:
+        """Both models, module by module in step."""
+        self._import()
+        from hookcli.compare import compare
+        from hookcli.compare.run import alignment_of
+        from hookcli.compare.weights import copy_weights
+
+        left, right = (self._built(spec, self.backward) for spec in (a, b))
+        inputs, described = common_input(left, right, self.options, self.backward)
+        models = left.prepared.model, right.prepared.model
+        if same_weights and (said := copy_weights(*models, alignment_of(*models))):
+            remark(said, self.options)
+        sides = [self._side(built, own) for built, own in zip((left, right), inputs, strict=True)]
+        self.progress.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
+        return compare(
+            *sides,
+            tolerance=tolerance,
+            backward=self.backward,
+            **self._differentiation(left),
+            select=selector(models[0], self.options),
+            seed=self.options.seed,
+            meta=self._meta(described) | {"same_weights": same_weights},
+        )
+
+    def like(self, saved: Sequence[Report], spec: Spec) -> list[Report]:
+        """What the probes of saved reports see of a model."""
+        self._import()
+        from hookcli.engine import capture
+
+        reports = []
+        for report in saved:
+            probe = _probe_of(report)
+            built = self._built(spec, probe.needs_backward)
+            (inputs, _), described = common_input(built, built, self.options, probe.needs_backward)
+            side = self._side(built, inputs)
+            self.progress.stage(f"running {built.recipe.name}")
+            with built.tree() if built.tree else nullcontext():
+                reports += capture(
+                    side.model,
+                    inputs,
+                    [probe],
+                    **self._differentiation(built) if probe.needs_backward else {},
+                    edits=side.edits,
+                    select=selector(side.model, self.options),
+                    fastpath=side.fastpath,
+                    name=built.recipe.name,
+                    meta={**side.meta, **self._meta(described)},
+                )
+        return reports
+
+    def _import(self) -> None:
+        self.progress.stage("importing torch")
+        import torch
+
+        if self.options.threads:
+            torch.set_num_threads(min(self.options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
+
+    def _built(self, spec: Spec, backward: bool) -> Built:
+        self.progress.stage(f"building {spec.text}")
+        try:
+            built = build(spec, backward, targets=backward)
+        except HookcliError as error:
+            raise type(error)(f"{spec.label}: {error}", error.reports) from error
+        if built.prepared.remark:
+            remark(f"{spec.label}: {built.prepared.remark}", self.options)
+        return built
+
+    def _side(self, built: Built, inputs: Any) -> Side:
+        from hookcli.compare import Side
+        from hookcli.edits import parse_edit
+
+        with built.tree() if built.tree else nullcontext():
+            edits: list[Edit] = [parse_edit(text, built.spec.options.seed) for text in built.spec.options.edit]
+        return Side(
+            built.prepared.model,
+            inputs,
+            name=built.spec.text,
+            fastpath=built.spec.options.fastpath,
+            edits=edits,
+            compile=built.spec.compile,
+            backend=built.spec.backend,
+            tree=built.tree,
+            meta={"seed": built.setting.seed, "weights": built.setting.weights, **built.recipe.meta},
+        )
+
+    def _differentiation(self, built: Built) -> dict[str, Any]:
+        """From what: as asked, else as suits A's model."""
+        natural = built.recipe.loss if not (self.loss or self.backward_vector) else None
+        return {"loss": self.loss or natural, "backward_vector": self.backward_vector}
+
+    def _meta(self, described: str) -> dict[str, Any]:
+        return {"input": described, "fill": self.options.fill, **versions()}
+
+
+def _probe_of(report: Report) -> Probe:
+    """The probe that made a report, with its settings. Raises UsageError for one that can't be run for comparison."""
+    if report.probe not in ("shapes", "inputs", "activations", "grads"):
+        raise UsageError(f"a saved report of {report.probe} can't be compared with a model; save another from it first")
+    kinds = {row.get("kind") for row in report.rows if row.get("kind")}
+    probe: Probe = load("probes", report.probe)(*(f"{kind}s" for kind in kinds if report.probe == "grads"))
+    return probe

@@ -1,0 +1,131 @@
+"""From the command line and the configuration file to one job per model. Options beat the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from hookcli.checks.base import SEVERITIES
+from hookcli.checks.expected import parse_expected
+from hookcli.checks.plan import Plan, make_plan
+from hookcli.checks.selection import choose, parse_thresholds
+from hookcli.commands.config import Config
+from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
+from hookcli.errors import UsageError
+
+BUDGETS = ("max_params", "max_macs", "max_activation_memory")
+T = TypeVar("T")
+_DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
+_DEFAULTS |= {"save": None, "against": None}
+_OF_PLAN = (
+    "select",
+    "ignore",
+    "thresholds",
+    "expect_output",
+    "backward",
+    "repeat",
+    "split_batch",
+    "against",
+    "rtol",
+    "atol",
+)
+# Two settings that can't both be: those that make something, and those that it would need.
+_CONTRADICTIONS = (
+    ("meta", "repeat", "without values there is nothing to compare"),
+    ("meta", "split_batch", "without values there is nothing to compare"),
+    ("meta", "save", "a baseline holds values, and there are none"),
+    ("meta", "against", "a baseline holds values, and there are none"),
+    ("backward", "loss", "nothing is differentiated without a backward pass"),
+    ("backward", "max_activation_memory", "it is what is kept for the backward pass"),
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to check, with its options and the settings of its checks."""
+
+    spec: str
+    options: Options
+    settings: Mapping[str, Any]
+    plan: Plan
+
+
+def make_jobs(
+    models: Sequence[str], options: Options, own: Mapping[str, Any], typed: Collection[str], config: Config
+) -> list[Job]:
+    """A job for each model named, else for each of the file, else for the default model.
+
+    `own` are the command's own settings, `typed` the names of those that were given on the command line. A model of
+    the file has its settings there also where it is named on the command line. Raises UsageError, naming the file and
+    the key where it is the file's, for what is wrong or contradicts itself.
+    """
+    _check(config.place, config.settings)
+    specs = models or [*config.models] or [DEFAULT_MODEL]
+    return [_job(spec, options, own, typed, config) for spec in dict.fromkeys(specs)]
+
+
+def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[str], config: Config) -> Job:
+    in_model = config.models.get(spec, {})
+    place = f"{config.place} models {spec!r}"
+    _check(place, in_model)
+    written = {**config.settings, **in_model}
+    limits = {**_limits(config.place, config.settings), **_limits(place, in_model), **_limits("", own)}
+    settings = {**own, **{k: v for k, v in written.items() if k in own and k not in typed}, "thresholds": limits}
+    _settle(settings, written, typed, place if in_model else config.place)
+    if not settings["backward"] and settings["max_activation_memory"] is None and "max_activation_memory" in written:
+        del limits["HK024"]
+    shared = {f.name for f in fields(Options)}
+    changed = {k: v for k, v in written.items() if k in shared and k not in typed}
+    plan = make_plan(**{name: settings[name] for name in _OF_PLAN}, keep=bool(settings["save"]))
+    return Job(spec, replace(options, **changed), settings, plan)
+
+
+def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
+    """The thresholds by id, budgets among them."""
+    budgets = {name.replace("_", "-"): given[name] for name in BUDGETS if given.get(name) is not None}
+    named = dict(given.get("thresholds") or {})
+    if twice := budgets.keys() & named.keys():
+        raise UsageError(f"{place + ': ' if place else ''}{twice.pop()} is given twice, once as a threshold")
+    return _in_file(place, "thresholds", lambda: parse_thresholds({**named, **budgets}))
+
+
+def _settle(settings: dict[str, Any], written: Mapping[str, Any], typed: Collection[str], place: str) -> None:
+    """Of two that contradict each other the typed one stays; both from one place are an error."""
+    for one, other, why in _CONTRADICTIONS:
+        stops = settings[one] if one == "meta" else not settings[one]
+        if not stops or settings[other] == _DEFAULTS[other]:
+            continue
+        from_file = [name in written and name not in typed for name in (one, other)]
+        if from_file == [True, False]:
+            settings[one] = one == "backward"
+        elif from_file == [False, True]:
+            settings[other] = _DEFAULTS[other]
+        else:
+            where = f"{place}: " if all(from_file) else ""
+            names = (_named(one, all(from_file)), _named(other, all(from_file)))
+            raise UsageError(f"{where}{names[0]} and {names[1]}: {why}; leave one out")
+
+
+def _named(name: str, in_file: bool) -> str:
+    key = name.replace("_", "-")
+    if in_file:
+        return "backward = false" if name == "backward" else key
+    return "--no-backward" if name == "backward" else f"--{key}"
+
+
+def _check(place: str, written: Mapping[str, Any]) -> None:
+    """Raises UsageError, with the place and the key, for a check, an expectation or a word that there isn't."""
+    select, ignore = written.get("select", ()), written.get("ignore", ())
+    key = "select" if "select" in written else "ignore"
+    limits = _limits(place, written)
+    _in_file(place, key, lambda: choose(select, ignore, limits) if select or ignore else None)
+    _in_file(place, "expect-output", lambda: [parse_expected(text) for text in written.get("expect_output", ())])
+    _in_file(place, "fail-on", lambda: check_choice("fail-on", written.get("fail_on"), SEVERITIES))
+
+
+def _in_file(place: str, key: str, parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except UsageError as error:
+        raise UsageError(f"{place} {key}: {error}" if place else str(error)) from error

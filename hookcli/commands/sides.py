@@ -1,0 +1,155 @@
+"""The two sides of `hookcli diff`: what is written for one, as a small command line of its own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookcli.commands.options import Model, Options, takes_options
+from hookcli.errors import UsageError
+from hookcli.saved import looks_saved
+
+if TYPE_CHECKING:
+    from hookcli.compare.worlds import SourceTree
+    from hookcli.prepare import Prepared, Setting
+    from hookcli.sources.base import Recipe
+
+# What a side may have for itself; the input is both sides' own.
+OWN = ("arg", "weights", "strict", "seed", "train", "device", "dtype", "fastpath", "edit")
+_WEIGHTS = (".pt", ".pth", ".bin", ".safetensors")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model and its options, as typed."""
+
+    label: str
+    text: str
+    model: str
+    options: Options
+    compile: str | None = None
+    backend: str = "inductor"
+    path: str | None = None
+
+    @property
+    def file(self) -> str | None:
+        """The saved report that it names, if it does."""
+        return self.text if looks_saved(self.text) else None
+
+
+def parse_side(label: str, text: str, shared: Options) -> Spec:
+    """What is written for a side. Its own options go before those that both share. Raises UsageError."""
+    if looks_saved(text):
+        if text.endswith(_WEIGHTS):
+            raise UsageError(f"{label} {text!r}: weights belong to a model: give 'MODEL --weights {text}'")
+        return Spec(label, text, text, shared)
+    app = typer.Typer(add_completion=False, context_settings={"help_option_names": []})
+    app.command()(takes_options(_side, OWN))
+    try:
+        found = app(args=shlex.split(text), prog_name=label, standalone_mode=False)
+    except ValueError as error:  # a quotation mark without its other
+        raise UsageError(f"{label} {text!r}: {error}") from error
+    except typer.TyperException as error:
+        about = f"its own options are {', '.join(_flags())}; all others go outside of the quotes"
+        raise UsageError(f"{label} {text!r}: {error.format_message().rstrip('.')} ({about})") from error
+    model, own, how = found
+    # What may be given several times adds to what both share.
+    own |= {name: [*getattr(shared, name), *value] for name, value in own.items() if isinstance(value, list)}
+    return Spec(label, text, model, replace(shared, **own), **how)
+
+
+def _side(
+    ctx: typer.Context,
+    model: Model,
+    compile_: Annotated[str | None, typer.Option("--compile", metavar="GLOB")] = None,
+    compile_backend: Annotated[str, typer.Option("--compile-backend", metavar="NAME")] = "inductor",
+    path: Annotated[str | None, typer.Option("--path", metavar="DIR")] = None,
+    *,
+    options: Options,
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The model, its options that were given, and what only a side has."""
+    given = {f.name for f in fields(Options) if f.name in OWN and _was_typed(ctx, f.name)}
+    how = {"compile": compile_, "backend": compile_backend, "path": path}
+    return model, {name: getattr(options, name) for name in given}, how
+
+
+def _was_typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _flags() -> Sequence[str]:
+    names = [*(name for name in OWN if name not in ("strict", "train", "fastpath")), "compile", "compile-backend"]
+    return [*(f"--{name}" for name in names), "--path", "--train/--eval", "--no-strict", "--no-fastpath"]
+
+
+@dataclass
+class Built:
+    """A side's model, where it came from, and how it was set."""
+
+    spec: Spec
+    recipe: Recipe
+    setting: Setting
+    prepared: Prepared
+    tree: SourceTree | None
+
+
+def build(spec: Spec, train: bool, targets: bool) -> Built:
+    """Build a side's model, in its own source tree where its code comes from files."""
+    from hookcli.commands.common import setting_of
+    from hookcli.commands.recipe import find_recipe
+    from hookcli.prepare import META, prepare
+
+    train = train if spec.options.train is None else spec.options.train
+    setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False)
+    if setting.device == META:
+        raise UsageError(f"{spec.label} --device meta: there are no values to compare")
+    tree, place = _source(spec)
+    with tree() if tree else nullcontext():
+        recipe = find_recipe(place, spec.options)
+        return Built(spec, recipe, setting, prepare(recipe, setting), tree)
+
+
+def _source(spec: Spec) -> tuple[SourceTree | None, str]:
+    """The source tree of a side, and its model's spec as found from here."""
+    from hookcli.compare.worlds import SourceTree
+
+    place, separator, name = spec.model.rpartition(":")
+    if spec.path and not Path(spec.path).is_dir():
+        raise UsageError(f"{spec.label} --path {spec.path}: no such folder")
+    if not separator:
+        if spec.path:
+            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is torchvision's, not of a folder")
+        return None, spec.model
+    folder = Path(spec.path or ".")
+    if place.endswith(".py") or "/" in place:
+        file = folder / place
+        return SourceTree(file.parent), f"{file}:{name}"
+    return SourceTree(folder), spec.model
+
+
+def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[list[Any], str]:
+    """One input for both, made once in the wider dtype of the two, then cast and moved for each; and that in words.
+
+    As A's source knows it, else as B's. Raises UsageError where neither does.
+    """
+    import torch
+
+    from hookcli.commands.common import setting_of
+    from hookcli.prepare import cast_to, inputs_for
+
+    wide = torch.promote_types(a.setting.dtype, b.setting.dtype)
+    setting = setting_of(options, train, targets=a.setting.targets)
+    setting = replace(setting, dtype=wide, device=torch.device("cpu"), needs_input=False)
+    for built in (a, b):
+        made, said = inputs_for(built.recipe, built.prepared.model, setting)
+        if said:
+            return [cast_to(made, side.setting.device, side.setting.dtype) for side in (a, b)], said
+    inputs_for(a.recipe, a.prepared.model, replace(setting, needs_input=True))  # says what is missing
+    raise AssertionError

@@ -1,0 +1,49 @@
+"""Parts of a model compiled each by itself, for as long as a comparison runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+
+from hookcli.errors import UsageError, unknown
+
+
+def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
+    """The modules that a glob names and that are in no other that it names; "(model)" and `*` name the whole model.
+
+    Raises UsageError where there is none.
+    """
+    found: dict[str, nn.Module] = {}
+    for fqn, module in model.named_modules():
+        if (fnmatchcase(fqn, pattern) or (not fqn and pattern == "(model)")) and not within(fqn, found):
+            found[fqn] = module
+    if not found:
+        raise UsageError(f"--compile {pattern!r}: no module has such a name")
+    return found
+
+
+def within(fqn: str, modules: Iterable[str]) -> bool:
+    """Whether a module is a part of one of these, and not one of them."""
+    return any(not owner or fqn.startswith(f"{owner}.") for owner in modules if owner != fqn)
+
+
+@contextmanager
+def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
+    """Compile the forward of the outermost modules that match. Hooks on these fire as before, none inside does.
+
+    Raises UsageError for a backend that there isn't.
+    """
+    known = torch.compiler.list_backends(exclude_tags=())
+    if backend not in known:
+        raise UsageError(unknown("--compile-backend", backend, known))
+    with ExitStack() as stack:
+        for module in outermost(model, pattern).values():
+            own = vars(module).get("forward")
+            put_back = (setattr, module, "forward", own) if own else (delattr, module, "forward")
+            module.forward = torch.compile(module.forward, backend=backend)
+            stack.callback(*put_back)
+        yield

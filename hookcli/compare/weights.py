@@ -1,0 +1,40 @@
+"""The weights of one model for another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.diff.align import Alignment
+
+
+def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None:
+    """Copy A's parameters and buffers into B, by the names that B has for their modules, cast and moved as needed.
+
+    Returns a remark on what of B's has no counterpart of its shape; None where all were copied.
+    """
+    state = b.state_dict()
+    ours = {_renamed(name, alignment): value for name, value in a.state_dict().items()}
+    left = [name for name, value in state.items() if not _fits(ours.get(name), value)]
+    with torch.no_grad():
+        for name, value in state.items():
+            if name not in left and isinstance(value, Tensor):
+                value.copy_(ours[name])
+    if not left:
+        return None
+    names = ", ".join(left[:3]) + (", ..." if left[3:] else "")
+    return f"--same-weights: {len(left)} of {len(state)} tensors of B are its own: A has none of their shape ({names})"
+
+
+def _renamed(name: str, alignment: Alignment) -> str:
+    owner, _, last = name.rpartition(".")
+    other = alignment.in_b.get(owner, owner)
+    return f"{other}.{last}" if other else last
+
+
+def _fits(ours: Any, theirs: Any) -> bool:
+    if not isinstance(theirs, Tensor):
+        return True  # extra state, which is the module's own
+    return isinstance(ours, Tensor) and ours.shape == theirs.shape

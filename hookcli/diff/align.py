@@ -1,0 +1,101 @@
+"""Which place of one model is which of another: by name, then by order and type where something was renamed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A module or parameter: its fully qualified name, and its class (of a parameter its module's)."""
+
+    fqn: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The places of A and of B that belong together, in A's order, and those of each that are alone."""
+
+    pairs: Sequence[tuple[Place, Place]]
+    removed: Sequence[Place]
+    added: Sequence[Place]
+
+    @property
+    def renamed(self) -> list[tuple[Place, Place]]:
+        """Pairs whose names differ."""
+        return [(a, b) for a, b in self.pairs if a.fqn != b.fqn]
+
+    @cached_property
+    def in_b(self) -> dict[str, str]:
+        """What B calls a place of A."""
+        return {a.fqn: b.fqn for a, b in self.pairs}
+
+    @cached_property
+    def in_a(self) -> dict[str, str]:
+        """What A calls a place of B."""
+        return {b.fqn: a.fqn for a, b in self.pairs}
+
+
+def align(a: Iterable[Place], b: Iterable[Place]) -> Alignment:
+    """Pair the places of two models, each given in its model's order, every name once.
+
+    First those of the same name and type. What is left is paired where it stands in the same order between these: by
+    type and the last part of the name (a container was renamed), then by type alone. At last those of the same name,
+    whose type changed.
+    """
+    ours, theirs = list(a), list(b)
+    paired: dict[Place, Place] = {place: place for place in set(ours) & set(theirs)}
+    for likeness in (_type_and_last_name, _type):
+        paired |= _in_order(ours, theirs, paired, likeness)
+    taken = set(paired.values())
+    by_name = {place.fqn: place for place in theirs if place not in taken}
+    paired |= {place: by_name[place.fqn] for place in ours if place not in paired and place.fqn in by_name}
+    taken = set(paired.values())
+    return Alignment(
+        pairs=[(place, paired[place]) for place in ours if place in paired],
+        removed=[place for place in ours if place not in paired],
+        added=[place for place in theirs if place not in taken],
+    )
+
+
+def _type(place: Place) -> Hashable:
+    return place.type
+
+
+def _type_and_last_name(place: Place) -> Hashable:
+    return place.type, place.fqn.rpartition(".")[2]
+
+
+def _in_order(
+    ours: Sequence[Place], theirs: Sequence[Place], paired: dict[Place, Place], likeness: Callable[[Place], Hashable]
+) -> dict[Place, Place]:
+    """Further pairs of the same likeness, each between the same paired places of both models, in the same order."""
+    if len(paired) in (len(ours), len(theirs)):
+        return {}
+    back = {other: place for place, other in paired.items()}
+    left = _between(ours, {place: place for place in paired})
+    right = _between(theirs, back)
+    found: dict[Place, Place] = {}
+    for after in left.keys() & right.keys():
+        here, there = left[after], right[after]
+        matcher = SequenceMatcher(None, list(map(likeness, here)), list(map(likeness, there)), autojunk=False)
+        for i, j, size in matcher.get_matching_blocks():
+            found |= zip(here[i : i + size], there[j : j + size], strict=True)
+    return found
+
+
+def _between(places: Sequence[Place], paired: dict[Place, Place]) -> dict[Place | None, list[Place]]:
+    """The places that are not paired yet, by the last paired one before them, as A calls it."""
+    after: Place | None = None
+    found: dict[Place | None, list[Place]] = defaultdict(list)
+    for place in places:
+        if place in paired:
+            after = paired[place]
+        else:
+            found[after].append(place)
+    return found

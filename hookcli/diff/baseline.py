@@ -1,0 +1,218 @@
+"""What a model's reports looked like when it was well: a small file to keep beside the code, and to hold runs against.
+
+A line for each row, keys in order, figures rounded to six digits, no times: what changes in it is what changed in the
+model, and reads so in a review.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hookcli.diff.rows import diff
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import first_beyond, title
+from hookcli.errors import UsageError, unknown
+from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
+from hookcli.saved import read_json
+
+SCHEMA = 1
+_WHAT = "a baseline of hookcli"
+# What a run must share with its baseline, and what may differ with a note.
+_SAME = ("input", "fill", "seed", "mode", "dtype", "edits")
+_OF_GRADIENTS = ("loss", "backward_vector")
+_NOTED = ("torch", "torchvision", "device")
+# What tells of the order and not of the model, or can be told from the rest.
+_LEFT_OUT = {"index", "depth", "order"}
+_DIGITS = 6
+
+
+class Change(NamedTuple):
+    """What is not as it was, where; of statistics how many times the tolerance."""
+
+    fqn: str
+    message: str
+    excess: float | None = None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The reports of one model's run, as far as a baseline keeps them; `run` tells how it ran."""
+
+    model: str
+    run: Mapping[str, Any]
+    reports: Sequence[Report]
+
+    @classmethod
+    def of(cls, reports: Sequence[Report], meta: Mapping[str, Any]) -> Baseline:
+        """What to keep of the reports of one run, which `meta` describes."""
+        run = {key: meta[key] for key in sorted((*_SAME, *_OF_GRADIENTS, *_NOTED)) if meta.get(key) is not None}
+        return cls(reports[0].model, run, [_kept(report) for report in reports])
+
+    def changes(
+        self, reports: Sequence[Report], meta: Mapping[str, Any], tolerance: Tolerance | None = None
+    ) -> list[Change]:
+        """What a run shows to be no longer as it was.
+
+        Each layer whose shape, type, dtype, parameters or MACs changed, that is new, gone or renamed, and each gradient
+        that is lost is named. Of statistics, which move from the first layer that changed on, the first beyond
+        tolerance is named and the others are counted. Raises UsageError where the run was another (of another input,
+        seed, mode, dtype ...).
+        """
+        self.require_same_run(meta)
+        then = {report.probe: report for report in self.reports}
+        found: list[Change] = []
+        told: set[str] = set()
+        for report in reports:
+            if report.probe in then:
+                found += _changes(diff(then[report.probe], report, tolerance), report.probe, told)
+        return found
+
+    def require_same_run(self, meta: Mapping[str, Any]) -> None:
+        """Raises UsageError where the run that `meta` describes can't be compared."""
+        differentiated = all(any(run.get(key) for key in _OF_GRADIENTS) for run in (self.run, meta))
+        if other := _other(self.run, meta, (*_SAME, *(_OF_GRADIENTS if differentiated else ()))):
+            said = f"the baseline of {self.model} is of another run: {', '.join(other)}"
+            raise UsageError(f"{said}; run it as then, or --save a new one")
+
+    def notes(self, reports: Sequence[Report], meta: Mapping[str, Any]) -> list[str]:
+        """What to know of a comparison: another version or device, and what only one of the two has."""
+        elsewhere = _other(self.run, meta, _NOTED)
+        notes = [f"the baseline is from elsewhere: {', '.join(elsewhere)}"] if elsewhere else []
+        ours, theirs = ({report.probe for report in side} for side in (reports, self.reports))
+        notes += [f"the baseline has no {probe}" for probe in sorted(ours - theirs)]
+        return notes + [f"{probe} of the baseline were not measured now" for probe in sorted(theirs - ours)]
+
+
+def text_of(baselines: Iterable[Baseline]) -> str:
+    """The file's text."""
+    ordered = sorted(baselines, key=lambda baseline: baseline.model)
+    models = ",\n".join(f" {json.dumps(b.model, ensure_ascii=False)}: {_model_text(b)}" for b in ordered)
+    return f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{models}\n}}}}\n'
+
+
+def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
+    """Write the file. Raises UsageError where that can't be."""
+    try:
+        Path(file).write_text(text_of(baselines), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: can't be written ({error.strerror})") from error
+
+
+def add_baselines(file: str, baselines: Sequence[Baseline]) -> None:
+    """Write them over those of the same models in the file, if there is one; the others stay."""
+    there = read_baselines(file).models if Path(file).exists() else {}
+    write_baselines(file, ({**there} | {baseline.model: baseline for baseline in baselines}).values())
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Those of a file, by model."""
+
+    file: str
+    models: Mapping[str, Baseline]
+
+    def of(self, model: str) -> Baseline:
+        """The baseline of a model. Raises UsageError where the file has none."""
+        if model not in self.models:
+            has = f"it has {', '.join(sorted(self.models)) or 'none'}"
+            said = unknown("model", model, self.models, see=has)
+            raise UsageError(f"{self.file}: no baseline of this model: {said}; --save adds one")
+        return self.models[model]
+
+
+def read_baselines(file: str) -> Baselines:
+    """Read a file of baselines. Raises UsageError where it is missing, damaged, newer or something else."""
+    data = relaxed(read_json(file, _WHAT, SCHEMA))
+    if data.get("kind") != "baseline":
+        what = "a saved report: `hookcli diff` compares these" if "reports" in data else "something else"
+        raise UsageError(f"{file}: not {_WHAT} but {what}")
+    try:
+        return Baselines(file, {model: _read(model, saved) for model, saved in data["models"].items()})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"{file}: damaged: {type(error).__name__}: {error}; save it anew") from error
+
+
+def _other(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    """Where two runs differ, in words; JSON knows no tuples."""
+    return [f"{key} {then.get(key)} → {now.get(key)}" for key in keys if strict(then.get(key)) != strict(now.get(key))]
+
+
+def _changes(compared: Report, probe: str, told: set[str]) -> list[Change]:
+    """Those of one probe; of places in `told` another has told already that they changed."""
+    exact = [row for row in compared.rows if row.get("change") or (row.get("beyond") and math.isinf(row["times"]))]
+    found = [_exact(row) for row in exact if row.fqn not in told]
+    told.update(row.fqn for row in exact)
+    moved = [row for row in compared.rows if row.get("beyond") and not math.isinf(row["times"])]
+    if first := first_beyond(moved):
+        others = f"; {len(moved) - 1} more moved" if moved[1:] else ""
+        said = f"{probe} of {title(first)} moved: {first['differs']}{others}"
+        found.append(Change(first.fqn, said, first["times"]))
+    return found
+
+
+def _exact(row: Row) -> Change:
+    what = {"added": "is new", "removed": "is gone"}.get(row.get("change", ""), row.get("change") or "changed")
+    more = row.get("differs")
+    if only := row.get("only"):
+        what, more = "is no longer measured" if only == "A" else "is measured now", row.get("reason")
+    return Change(row.fqn, f"{title(row)} {what}" + (f": {more}" if more else ""))
+
+
+def _kept(report: Report) -> Report:
+    meta = {"dtype": report.meta.get("dtype")}
+    rows = [Row.from_flat({k: _rounded(v) for k, v in row.flat().items() if k not in _LEFT_OUT}) for row in report.rows]
+    return Report(report.probe, report.model, _COLUMNS, rows, meta, dict(report.totals))
+
+
+_COLUMNS = (Column("fqn", "Layer"),)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _model_text(baseline: Baseline) -> str:
+    run = ",\n".join(f"   {_json(key)}: {_json(value)}" for key, value in sorted(baseline.run.items()))
+    reports = ",\n".join(
+        f"  {_json(report.probe)}: [\n" + ",\n".join(f"   {_json(_lean(row))}" for row in report.rows) + "\n  ]"
+        for report in sorted(baseline.reports, key=lambda report: report.probe)
+    )
+    return f'{{\n  "run": {{\n{run}\n  }},\n{reports}\n }}'
+
+
+def _lean(row: Row) -> dict[str, Any]:
+    """A row without what says nothing: no path, the first call, no NaN and no Inf."""
+    values = {key: value for key, value in row.flat().items() if key == "fqn" or not _says_nothing(key, value)}
+    first = [key for key in ("fqn", "type") if key in values]
+    return {key: values[key] for key in (*first, *sorted(values.keys() - set(first)))}
+
+
+def _says_nothing(key: str, value: Any) -> bool:
+    return value is None or value == "" or (value == 0 and key in ("call", "pass", "nan", "inf"))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(strict(value), ensure_ascii=False, allow_nan=False)
+
+
+def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
+    run = dict(saved["run"])
+    reports = [
+        Report(probe, model, _COLUMNS, [_row(values) for values in rows], {"dtype": run.get("dtype")})
+        for probe, rows in saved.items()
+        if probe != "run"
+    ]
+    return Baseline(model, run, reports)
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    """A row as it was, with what `_lean` left out."""
+    if "numel" not in values:
+        return Row(dict(values))
+    stats = {f.name: values.get(f.name, f.default) for f in fields(TensorStats)}
+    return Row({key: value for key, value in values.items() if key not in STATS_KEYS}, TensorStats(**stats))

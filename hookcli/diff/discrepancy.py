@@ -1,0 +1,70 @@
+"""How far apart two tensors are, as plain numbers that merge exactly; free of torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Discrepancy:
+    """A tensor b held against a reference a of the same shape, or exactly merged ones of several.
+
+    `max_abs` and `mean_abs` of a - b, its l2 norm `error_l2`, and the norms `a_l2` and `b_l2`, where elements that are
+    not finite in both count as zero. `nonfinite` counts those of them that are not equal either (NaN equals NaN).
+    """
+
+    numel: int = 0
+    max_abs: float = 0.0
+    mean_abs: float = 0.0
+    error_l2: float = 0.0
+    a_l2: float = 0.0
+    b_l2: float = 0.0
+    nonfinite: int = 0
+
+    @property
+    def rel_l2(self) -> float:
+        """The error's norm relative to that of a; infinite where a is zero and b is not."""
+        if self.error_l2 == 0:
+            return 0.0
+        return self.error_l2 / self.a_l2 if self.a_l2 else math.inf
+
+    @property
+    def cosine(self) -> float:
+        """The cosine of the angle between the two; NaN where one of them is zero.
+
+        From the norms, ``1 - (e^2 - (|a| - |b|)^2) / (2 |a| |b|)``, which keeps all digits of a small angle.
+        """
+        if not (self.a_l2 and self.b_l2):
+            return math.nan
+        # divided before it is squared, so that large norms do not overflow
+        error, apart = self.error_l2 / self.a_l2, (self.a_l2 - self.b_l2) / self.a_l2
+        return max(-1.0, 1 - (error**2 - apart**2) * self.a_l2 / (2 * self.b_l2))
+
+    @classmethod
+    def merge(cls, parts: Iterable[Discrepancy]) -> Discrepancy:
+        """That of the concatenated tensors, exactly."""
+        parts = list(parts)
+        numel = sum(part.numel for part in parts)
+        return cls(
+            numel=numel,
+            max_abs=max((part.max_abs for part in parts), default=0.0),
+            mean_abs=math.fsum(part.mean_abs * part.numel for part in parts) / numel if numel else 0.0,
+            error_l2=math.hypot(*(part.error_l2 for part in parts)),
+            a_l2=math.hypot(*(part.a_l2 for part in parts)),
+            b_l2=math.hypot(*(part.b_l2 for part in parts)),
+            nonfinite=sum(part.nonfinite for part in parts),
+        )
+
+    def figures(self) -> dict[str, float]:
+        """What a row shows of it."""
+        return {name: getattr(self, name) for name in _FIELDS} | {"rel_l2": self.rel_l2, "cosine": self.cosine}
+
+    @classmethod
+    def of(cls, values: Mapping[str, float]) -> Discrepancy:
+        """The inverse of `figures`."""
+        return cls(**{name: values[name] for name in _FIELDS})  # type: ignore[arg-type]
+
+
+_FIELDS = tuple(f.name for f in fields(Discrepancy))

@@ -1,0 +1,77 @@
+"""Which tensors of a live comparison are beyond tolerance, and how the error grew on the way to each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookcli.diff.discrepancy import Discrepancy
+from hookcli.diff.tolerance import Tolerance
+from hookcli.present import number
+from hookcli.report import Column, Row
+
+TENSORS = (
+    Column("fqn", "Layer"),
+    Column("type", "Type"),
+    Column("kind", "Kind"),
+    Column("call", "Call"),
+    Column("path", "Path"),
+    Column("shape", "Shape"),
+    Column("dtype", "Dtype"),
+    Column("max_abs", "Max abs"),
+    Column("mean_abs", "Mean abs"),
+    Column("rel_l2", "Rel l2"),
+    Column("cosine", "Cosine"),
+    Column("growth", "Growth"),
+    Column("times", "Excess"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A pair of tensors: what its row says of the place, the figures, both dtypes, and what the module had received."""
+
+    values: Mapping[str, Any]
+    found: Discrepancy
+    dtypes: tuple[str, str]
+    received: Sequence[Discrepancy] = ()
+
+
+def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
+    """A row for each: its figures, `times` the tolerance, and where that is above 1 `beyond`, with why in `differs`.
+
+    `growth` is the relative error over the largest of what the module received, None where that is not known or zero.
+    """
+    scales: dict[str, float] = {}
+    for item in measured:
+        if (kind := item.values["kind"]) != "output":
+            scales[kind] = max(scales.get(kind, 0.0), _rms(item.found.a_l2, item.found.numel))
+    return [_row(item, tolerance, scales.get(item.values["kind"])) for item in measured]
+
+
+def _row(item: Measured, tolerance: Tolerance, scale: float | None) -> Row:
+    rtol, atol = tolerance.limits(*item.dtypes, scale=scale)
+    before = max((found.rel_l2 for found in item.received), default=0.0)
+    growth = item.found.rel_l2 / before if 0 < before < math.inf else None
+    return Row({**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)})
+
+
+def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
+    relative = rtol * _rms(found.a_l2, found.numel)
+    allowed, error = relative + atol, _rms(found.error_l2, found.numel)
+    times = error / allowed if allowed else math.inf if error else 0.0
+    if found.nonfinite:
+        said = f"{found.nonfinite:,} of {found.numel:,} elements are NaN or Inf on one side only"
+        return {"times": math.inf, "beyond": True, "differs": said}
+    if times <= 1:
+        return {"times": times}
+    said = f"relative l2 {number(found.rel_l2)} > {number(rtol)}"
+    if atol > 0.01 * relative:
+        said = f"rms of the error {number(error)} > {number(allowed)}"
+    return {"times": times, "beyond": True, "differs": said}
+
+
+def _rms(norm: float, numel: int) -> float:
+    return norm / math.sqrt(numel) if numel else 0.0

@@ -1,0 +1,229 @@
+"""Two reports compared: the same probe's view of two runs, row by row."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hookcli.diff import verdict
+from hookcli.diff.align import Alignment, Place, align
+from hookcli.diff.tolerance import EXACT, Tolerance, excess, rms
+from hookcli.diff.verdict import text_of
+from hookcli.errors import UsageError
+from hookcli.present import shape
+from hookcli.report import STATS_KEYS, Column, Report, Row
+
+Key = tuple[Any, ...]
+_KEY = ("kind", "call", "pass", "path")
+# What tells where a row stands, and not what was measured there.
+_PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", *_KEY}
+
+_NAMED = 2  # figures that a row tells of in words
+
+STATISTICS = (
+    Column("fqn", "Layer"),
+    Column("type", "Type"),
+    Column("kind", "Kind"),
+    Column("call", "Call"),
+    Column("pass", "Pass"),
+    Column("path", "Path"),
+    Column("figure", "Figure"),
+    Column("a", "A"),
+    Column("b", "B"),
+    Column("times", "Excess"),
+    Column("differs", "Differs"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure that the two runs do not share. `times` its tolerance: beyond it above 1."""
+
+    figure: str
+    a: Any
+    b: Any
+    times: float
+
+    def __str__(self) -> str:
+        name = self.figure.replace("_", " ")
+        is_shape = self.figure.endswith("shape")
+        a, b = (shape(value) if is_shape else text_of(value) for value in (self.a, self.b))
+        return f"{name} {a} → {b}"
+
+
+def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
+    """Compare two reports of one probe. Rows are aligned by name, call, path, kind and pass (`align`).
+
+    Shapes, dtypes, counts of parameters and MACs, NaN and Inf are compared exactly, other statistics within the
+    tolerance (`hookcli.diff.tolerance.allowance`). A dtype that is its run's own, as asked for, is no difference. A row
+    shows the figure that is furthest off, and how many times its tolerance that is; `differs` names the worst that are
+    beyond it. Rows of B alone stand where they stand in B. Raises UsageError where the reports are of different probes,
+    or of one whose rows are no places.
+    """
+    _check(a, b)
+    tolerance = tolerance or Tolerance()
+    alignment = align(_places(a, b), _places(b, a))
+    rows = list(_rows(a, b, alignment, tolerance))
+    first = verdict.first_beyond(rows)
+    return Report(
+        probe="diff",
+        model=a.model if a.model == b.model else f"{a.model} → {b.model}",
+        columns=[c for c in STATISTICS if c.name not in _KEY or any(row.get(c.name) not in (None, "") for row in rows)],
+        rows=rows,
+        meta=verdict.both(a.meta, b.meta) | {"of": a.probe, "rtol": tolerance.rtol, "atol": tolerance.atol},
+        totals=verdict.totals(rows, alignment, first["differs"] if first else ""),
+        skipped=[item for item in a.skipped if item in b.skipped],
+        findings=verdict.findings(rows, alignment),
+    )
+
+
+def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance) -> list[Report]:
+    """Compare the reports of two files, those of one probe with each other, in their order.
+
+    Raises UsageError where they have no probe in common, or one has more reports of a probe than the other.
+    """
+    kinds = [[report.probe for report in reports] for reports in (a, b)]
+    if sorted(kinds[0]) != sorted(kinds[1]):
+        raise UsageError(f"A holds {_listed(kinds[0])}, B {_listed(kinds[1])}: compare what one command saw of both")
+    there = sorted(b, key=lambda report: kinds[0].index(report.probe))
+    here = sorted(a, key=lambda report: kinds[0].index(report.probe))
+    return [diff(left, right, tolerance) for left, right in zip(here, there, strict=True)]
+
+
+def _listed(probes: Sequence[str]) -> str:
+    return "reports of " + ", ".join(probes) if probes[1:] else f"a report of {probes[0]}"
+
+
+_RUN = ("input", "fill", "seed", "mode", "dtype", "device", "torch", "loss", "fastpath")
+
+
+def unlike(report: Report) -> str:
+    """How the runs of two saved reports differ, in one line; "" where they don't, or were made side by side."""
+    if "of" not in report.meta:
+        return ""
+    a, b = report.meta["a"], report.meta["b"]
+    said = [f"{key} {a[key]} → {b[key]}" for key in _RUN if key in a and key in b and a[key] != b[key]]
+    said += [f"{side} is incomplete" for side in "ab" if report.meta[side].get("complete") is False]
+    return f"the runs differ: {', '.join(said)}" if said else ""
+
+
+def _check(a: Report, b: Report) -> None:
+    if a.probe != b.probe:
+        raise UsageError(f"A is a report of {a.probe}, B of {b.probe}: compare reports of one command")
+    if "diff" in (a.probe, b.probe) or a.grouping != "nested":
+        raise UsageError(f"reports of {a.probe} can't be compared; those of shapes, inputs, activations and grads can")
+    if not any(column.name == "fqn" for column in a.columns):
+        raise UsageError(f"reports of {a.probe} can't be compared: their rows are no places in a model")
+
+
+def _places(report: Report, other: Report) -> list[Place]:
+    """Every place that the report speaks of, each once; what was not measured has the type that the other knows."""
+    types = {row.fqn: str(row.get("type") or "") for row in report.rows}
+    known = {row.fqn: str(row.get("type") or "") for row in other.rows}
+    types |= {item.fqn: known.get(item.fqn, "") for item in report.skipped if item.fqn not in types}
+    return [Place(fqn, kind) for fqn, kind in types.items()]
+
+
+def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> Iterator[Row]:
+    """A's rows in their order, and between them those of B alone, where they stand in B."""
+    theirs = {_key(row, alignment.in_a.get(row.fqn)): row for row in b.rows}
+    ours = {_key(row, row.fqn) for row in a.rows}
+    changes = {left.fqn: verdict.change(left, right) for left, right in alignment.pairs}
+    order = {key: number for number, key in enumerate(theirs)}
+    lone = deque((key, row) for key, row in theirs.items() if key not in ours)
+
+    runs = (a.meta.get("dtype"), b.meta.get("dtype"))
+    scales = _scales(a)
+
+    def lone_before(place: float) -> Iterator[Row]:
+        while lone and order[lone[0][0]] < place:
+            row = lone.popleft()[1]
+            yield _alone(row, a, alignment.in_a.get(row.fqn), "B")
+
+    for row in a.rows:
+        key = _key(row, row.fqn)
+        if key in theirs:
+            yield from lone_before(order[key])
+            limits = tolerance.limits(*_dtypes(row, theirs[key], runs), scale=scales.get(row.get("kind")))
+            yield _pair(row, theirs[key], changes[row.fqn], runs, limits)
+        else:
+            yield _alone(row, b, alignment.in_b.get(row.fqn), "A")
+    yield from lone_before(math.inf)
+
+
+def _key(row: Row, fqn: str | None) -> Key:
+    """What rows are paired by; `fqn` is the name in A, None for a place of B alone."""
+    name = ("in B", row.fqn) if fqn is None else ("in A", fqn)
+    return (*name, *(row.get(key) or 0 for key in _KEY))
+
+
+def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
+    """A row of one side. Where the other has the place, as `name`, but did not measure this there, that is beyond."""
+    values = {key: row.get(key) for key in ("fqn", "type", *_KEY) if row.get(key) is not None}
+    if name is None:
+        return Row({**values, "change": "removed" if where == "A" else "added"})
+    reason = next((item.reason for item in other.skipped if item.fqn == name), None)
+    said = {"only": where, "reason": reason, "differs": f"measured in {where} only" + (f": {reason}" if reason else "")}
+    return Row({**values, **said, "figure": "measured", "times": math.inf, "beyond": True})
+
+
+def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[float, float]) -> Row:
+    # Of what is infinitely far off, new NaN and Inf say most.
+    found = sorted(differences(a, b, runs, *limits), key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
+    values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
+    if changed:
+        values["change"] = changed
+    if found:
+        values |= {"figure": found[0].figure, "a": found[0].a, "b": found[0].b, "times": found[0].times}
+    else:
+        values["times"] = 0.0
+    beyond = [difference for difference in found if difference.times > 1]
+    if beyond:
+        more = f" and {len(beyond) - _NAMED} more" if beyond[_NAMED:] else ""
+        values |= {"differs": ", ".join(map(str, beyond[:_NAMED])) + more, "beyond": True}
+    return Row(values)
+
+
+def _scales(report: Report) -> dict[Any, float]:
+    """The largest rms among the gradients of each kind, for their tolerance."""
+    scales: dict[Any, float] = {}
+    for row in report.rows:
+        if row.stats and row.get("kind"):
+            scales[row["kind"]] = max(scales.get(row["kind"], 0.0), rms(row.stats))
+    return scales
+
+
+def _dtypes(a: Row, b: Row, runs: tuple[Any, Any]) -> list[str]:
+    return [str(row["dtype"]) for row in (a, b) if row.get("dtype")] or [str(run) for run in runs if run]
+
+
+def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float) -> Iterator[Difference]:
+    """All figures of two rows that differ, in the order of their columns. `runs`: the dtypes that the runs were in."""
+    for name, value in a.values.items():
+        other = b.get(name)
+        if name in _PLACE or value == other or (name == "dtype" and (value, other) == runs):
+            continue
+        yield Difference(name, value, other, _apart(value, other, rtol, atol))
+    if a.stats and b.stats:
+        for name in STATS_KEYS if a.stats.numel == b.stats.numel else EXACT:
+            times = excess(name, a.stats, b.stats, rtol, atol)
+            if times:
+                yield Difference(name, getattr(a.stats, name), getattr(b.stats, name), times)
+
+
+def _apart(a: Any, b: Any, rtol: float, atol: float) -> float:
+    """Floats within the tolerance, anything else exactly."""
+    if not (isinstance(a, float) and isinstance(b, float)):
+        return math.inf
+    if math.isnan(a) and math.isnan(b):
+        return 0.0
+    allowed = rtol * abs(a) + atol
+    return abs(a - b) / allowed if allowed > 0 and math.isfinite(a - b) else math.inf
+
+
+def beyond(reports: Sequence[Report]) -> bool:
+    """Whether a comparison found anything beyond tolerance."""
+    return any(row.get("beyond") for report in reports for row in report.rows)

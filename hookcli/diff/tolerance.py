@@ -1,0 +1,95 @@
+"""How far two results may be apart: one relative and one absolute tolerance, and what they mean for each figure.
+
+Both are taken by norm, not by element: results agree where ``rms(a - b) <= rtol * rms(a) + atol``. Elementwise, as
+``torch.allclose`` has it, every value near zero in a long chain of layers would need an exception. For statistics the
+same is asked of what such a difference can do to them at most (`allowance`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hookcli.report import TensorStats
+
+# Machine epsilons: the distance from 1 to the next number (torch.finfo(...).eps).
+_EPS = {
+    "float64": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float32": 2.0**-23,
+    "complex64": 2.0**-23,
+    "float16": 2.0**-10,
+    "complex32": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+EXACT = ("numel", "nan", "inf")
+"""Statistics that no tolerance applies to."""
+
+
+def eps(*dtypes: str) -> float:
+    """The epsilon of the least precise of these dtypes; 0 for integers and bools, which are exact."""
+    return max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What a person asked for; None is what suits the dtypes.
+
+    The default `rtol` is the square root of the epsilon of the less precise dtype, that is, half of its digits agree:
+    3.5e-4 for float32, 0.031 for float16, 0.088 for bfloat16, 1.5e-8 for float64. The default `atol` is 0. Gradients
+    lose more: a float32 backward through batch normalization over two images is 2.6e-3 off a float64 one, and what
+    would be zero but for rounding (the gradient of a bias before it) is noise. So theirs are ten times that, and,
+    unless `rtol` was given, a tenth of that square root times the largest rms among gradients of the same kind.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+
+    def limits(self, *dtypes: str, scale: float | None = None) -> tuple[float, float]:
+        """`rtol` and `atol` between values of these dtypes; with `scale`, that largest rms, between gradients."""
+        half = math.sqrt(eps(*dtypes))
+        rtol, atol = (half, 0.0) if scale is None else (10 * half, 0.1 * half * scale)
+        if self.rtol is not None:
+            rtol, atol = self.rtol, 0.0
+        return rtol, atol if self.atol is None else self.atol
+
+
+def rms(stats: TensorStats) -> float:
+    """The root of the mean square of the finite elements; 0 of none."""
+    return stats.l2 / math.sqrt(stats.finite) if stats.finite else 0.0
+
+
+def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> float:
+    """How far a statistic may be from that of the reference.
+
+    With ``e = rtol * rms + atol``, the rms by which the elements may move: the mean moves by at most e, the standard
+    deviation by e times ``sqrt(n / (n - 1))`` and the l2 norm by e times ``sqrt(n)`` (triangle inequality), so that a
+    mean near zero is held against the spread and not against itself. `min` and `max` have an allowance relative to the
+    largest magnitude; of `zeros` a share of `rtol` of the elements may change; counts of NaN and Inf must be equal.
+    """
+    if name in EXACT:
+        return 0.0
+    moved = rtol * rms(reference) + atol
+    if name == "mean":
+        return moved
+    if name == "std":
+        return moved * math.sqrt(reference.finite / (reference.finite - 1)) if reference.finite > 1 else moved
+    if name == "l2":
+        return moved * math.sqrt(reference.finite)
+    if name == "zeros":
+        return rtol * reference.numel
+    return rtol * max(abs(reference.min), abs(reference.max)) + atol  # min and max
+
+
+def excess(name: str, a: TensorStats, b: TensorStats, rtol: float, atol: float) -> float:
+    """How many times its allowance a statistic is off: up to 1 is within tolerance, infinity where nothing is allowed.
+
+    A statistic that neither has agrees; one that a side alone has does not.
+    """
+    left, right = float(getattr(a, name)), float(getattr(b, name))
+    if left == right or (math.isnan(left) and math.isnan(right)):
+        return 0.0
+    allowed = allowance(name, a, rtol, atol)
+    return abs(left - right) / allowed if allowed > 0 and math.isfinite(left - right) else math.inf

@@ -1,0 +1,114 @@
+"""What a comparison comes to: how much is beyond tolerance, where that begins, and what has no counterpart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hookcli.diff.align import Alignment, Place
+from hookcli.present import number
+from hookcli.report import Finding, Row
+
+CHECK = "diff"
+_NAMED = 3
+
+
+def first_beyond(rows: Iterable[Row]) -> Row | None:
+    """Where it begins: the first row beyond tolerance in the order of execution.
+
+    A container comes before its parts in a report, but is done after them: a part that is beyond tolerance is first.
+    """
+    beyond = [row for row in rows if row.get("beyond")]
+    first = beyond[0] if beyond else None
+    for row in beyond[1:]:
+        assert first is not None
+        inside = row.fqn != first.fqn and (not first.fqn or row.fqn.startswith(f"{first.fqn}."))
+        if inside and row.get("kind") == first.get("kind"):
+            first = row
+    return first
+
+
+def totals(rows: Sequence[Row], alignment: Alignment, said: str) -> dict[str, Any]:
+    """Counts, and a `verdict` in words; `said` tells what is off at the first place beyond tolerance."""
+    beyond = sum(bool(row.get("beyond")) for row in rows)
+    compared = sum(row.get("change") not in ("added", "removed") for row in rows)
+    first = first_beyond(rows)
+    verdict = f"first beyond tolerance: {title(first)}: {said}" if first else "all within tolerance"
+    changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
+    counts: dict[str, Any] = {name: len(places) for name, places in changed.items() if places}
+    if line := structure_line(alignment):
+        counts["structure"] = line
+    return {"compared": compared, "beyond": beyond, **counts, "verdict": verdict if compared else "nothing compared"}
+
+
+def findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
+    """An error where it begins, which counts the rows that are beyond tolerance; and notes on the structure."""
+    notes = [Finding(CHECK, "note", fqn, text) for fqn, text in structure(alignment)]
+    first = first_beyond(rows)
+    if first is None:
+        return notes
+    others = sum(bool(row.get("beyond")) for row in rows) - 1
+    said = f"{title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
+    return [Finding(CHECK, "error", first.fqn, said, first.get("times"), 1.0), *notes]
+
+
+def structure(alignment: Alignment) -> list[tuple[str, str]]:
+    """Where the structure differs, in words: a name, and what became of it."""
+    lines = [(place.fqn, f"{_named(place)} is in A only") for place in alignment.removed]
+    lines += [(place.fqn, f"{_named(place)} is in B only") for place in alignment.added]
+    lines += [(a.fqn, f"{a.fqn or '(model)'} is called {b.fqn or '(model)'} in B") for a, b in alignment.renamed]
+    retyped = [(a, b) for a, b in alignment.pairs if a.fqn == b.fqn and a.type != b.type]
+    return lines + [(a.fqn, f"{a.fqn or '(model)'} is {a.type} in A and {b.type} in B") for a, b in retyped]
+
+
+def structure_line(alignment: Alignment) -> str:
+    """The same in one line, each sort of difference with its first names; "" where there is none."""
+    said = [
+        f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
+        for what, names in (
+            ("only in A", [place.fqn for place in alignment.removed]),
+            ("only in B", [place.fqn for place in alignment.added]),
+            ("renamed", [f"{a.fqn} to {b.fqn}" for a, b in alignment.renamed]),
+        )
+        if names
+    ]
+    return "the structures differ: " + "; ".join(said) if said else ""
+
+
+def title(row: Row) -> str:
+    """A row's place in words: its name and type, which gradient, call and tensor it is of."""
+    said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")
+    if row.get("kind") not in (None, "output"):
+        said += f" {row['kind']}"
+    said += f" {row['path']}" if row.get("path") else ""
+    said += f", call {row['call']}" if row.get("call") else ""
+    return said + (f", pass {row['pass']}" if row.get("pass") else "")
+
+
+def change(a: Place | None, b: Place | None) -> str:
+    """What became of a place, as a row's `change`; "" where nothing did."""
+    if a is None or b is None:
+        return "added" if a is None else "removed"
+    if a.fqn != b.fqn:
+        return f"renamed: {b.fqn or '(model)'}"
+    return f"{a.type} → {b.type}" if a.type != b.type else ""
+
+
+def both(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    """The `meta` of a comparison: what both runs share, `A → B` where words differ, and each side's own whole."""
+    merged = {key: value if value == b.get(key) else _arrow(value, b.get(key)) for key, value in a.items()}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    return {**kept, "a": dict(a), "b": dict(b)}
+
+
+def _arrow(a: Any, b: Any) -> str | None:
+    return f"{a} → {b}" if isinstance(a, str) and isinstance(b, str) else None
+
+
+def text_of(value: Any) -> str:
+    """A compared value, as a message writes it."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _named(place: Place) -> str:
+    return f"{place.fqn or '(model)'}" + (f" ({place.type})" if place.type else "")

@@ -1,0 +1,108 @@
+"""Which channels of an activation say the same whatever comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from hookcli import tree
+from hookcli.hooks import HookEvent
+
+# After one of these, features are in the last dimension, after other layers with parameters in the second.
+_FEATURES_LAST = (nn.Linear, nn.Bilinear, nn.LayerNorm, nn.Embedding, nn.MultiheadAttention, nn.RNNBase)
+_RANDOM = ("Drop", "Stochastic")  # what zeroes by chance
+_TORCH = "torch.nn.modules."
+_BOUNDS: dict[type[nn.Module], tuple[float, float]] = {
+    nn.Sigmoid: (0.0, 1.0),
+    nn.Hardsigmoid: (0.0, 1.0),
+    nn.Tanh: (-1.0, 1.0),
+    nn.Softsign: (-1.0, 1.0),
+}
+_NEAR = 0.01  # of the range: there the derivative of a sigmoid is a 25th of its greatest
+
+
+class Units:
+    """Counts dead and saturated channels of activations, call by call, without reading a value back.
+
+    Looked at are the activations of torch.nn, and other modules (of one's own) that return what none of their parts
+    did: an activation called as a function is seen there.
+    """
+
+    def __init__(self) -> None:
+        self._returned: Any = WeakTensorKeyDictionary()  # output -> its version when a module returned it
+        self._features_last = False
+        self._found: list[tuple[dict[str, Any], list[Tensor]]] = []
+
+    def see(self, event: HookEvent) -> None:
+        """Take a module's outputs in, as it returns."""
+        module = event.module
+        assert module is not None
+        if any(True for _ in module.parameters(recurse=False)):
+            self._features_last = isinstance(module, _FEATURES_LAST)
+        for path, x in tree.leaves(event.output):
+            if x.layout is not torch.strided or not x.is_floating_point() or x.is_inference():
+                continue
+            new = self._returned.get(x) != x._version
+            self._returned[x] = x._version
+            if new and event.fqn and x.dim() > 1 and x.numel() and not x.is_meta and _is_activation(module):
+                self._take(event, path, x.detach())
+
+    def _take(self, event: HookEvent, path: str, x: Tensor) -> None:
+        channel = x.dim() - 1 if self._features_last else 1
+        others = [dim for dim in range(x.dim()) if dim != channel]
+        low, high = x.amin(others), x.amax(others)
+        counts = [((low == 0) & (high == 0)).sum()]
+        saturated = _saturated(event.module, x, high, low, others)
+        values = {
+            "fqn": event.fqn,
+            "type": type(event.module).__name__,
+            "call": event.call,
+            "path": path,
+            "channels": x.size(channel),
+            "positions": x.numel() // x.size(channel),
+        }
+        self._found.append((values, counts if saturated is None else [*counts, saturated.sum()]))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per output, read back at once."""
+        numbers = iter(fetched([count for _, counts in self._found for count in counts]))
+        rows = []
+        for values, counts in self._found:
+            dead = next(numbers)
+            rows.append(values | {"dead": dead, "saturated": next(numbers) if counts[1:] else None})
+        return rows
+
+
+def fetched(counts: Sequence[Tensor]) -> list[int]:
+    """Single integers that may live on an accelerator, from each device in one copy."""
+    values: dict[int, int] = {}
+    for device in dict.fromkeys(count.device for count in counts):
+        there = [number for number, count in enumerate(counts) if count.device == device]
+        values |= zip(there, torch.stack([counts[number] for number in there]).tolist(), strict=True)
+    return [values[number] for number in range(len(counts))]
+
+
+def _is_activation(module: nn.Module | None) -> bool:
+    name, place = type(module).__name__, type(module).__module__
+    if any(word in name for word in _RANDOM):
+        return False
+    return place == f"{_TORCH}activation" or not place.startswith(_TORCH)
+
+
+def _saturated(module: nn.Module | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]) -> Tensor | None:
+    """Which channels are at a bound for every input; None where the module has no bounds."""
+    if isinstance(module, nn.ReLU6):  # at 0 it is dead; a Hardtanh by inheritance
+        return low >= 6 * (1 - _NEAR)
+    if isinstance(module, nn.Hardtanh):
+        bounds = (module.min_val, module.max_val)
+    else:
+        found = next((b for kind, b in _BOUNDS.items() if isinstance(module, kind)), None)
+        if found is None:
+            return None
+        bounds = found
+    middle, span = (bounds[0] + bounds[1]) / 2, bounds[1] - bounds[0]
+    return (x - middle).abs().amin(others) >= span * (0.5 - _NEAR)

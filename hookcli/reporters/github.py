@@ -1,0 +1,51 @@
+"""Annotations of a GitHub workflow, which stand beside the code of a pull request.
+
+https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands#setting-an-error-message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from hookcli import present
+from hookcli.fold import View
+from hookcli.report import Finding, Report
+from hookcli.reporters.rules import NEEDS, sentence, title
+
+
+class GithubReporter:
+    """A workflow command per finding, and a notice that sums each model up."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = NEEDS
+
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        return "".join(f"{line}\n" for report in reports for line in _lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    for finding in report.findings:
+        command = "error" if finding.severity == "error" else "warning"
+        properties = ",".join(f"{key}={_property(value)}" for key, value in _properties(finding))
+        yield f"::{command} {properties}::{_data(f'{sentence(report, finding)}{_hint(finding)}')}"
+    yield f"::notice title={_property(f'hookcli check {report.model}')}::{_data(present.totals_line(report))}"
+
+
+def _properties(finding: Finding) -> Iterator[tuple[str, str]]:
+    if finding.file is not None:
+        yield "file", finding.file
+        yield "line", str(finding.line or 1)
+    yield "title", title(finding.check)
+
+
+def _hint(finding: Finding) -> str:
+    return f"\n{finding.hint}" if finding.hint else ""
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

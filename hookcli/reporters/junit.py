@@ -1,0 +1,75 @@
+"""JUnit XML, which CI systems show as test results: a suite per model, a test case per check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element, SubElement
+
+from hookcli import present
+from hookcli.fold import View
+from hookcli.report import Finding, Report
+from hookcli.reporters.rules import NEEDS, fails, figures, sentence, title
+
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
+
+
+class JunitReporter:
+    """As Jenkins' xunit plugin and GitLab read it.
+
+    A check that found something as bad as --fail-on is a failure, a crash is an error, one that could not judge is
+    skipped; milder findings stand in the output of a case that passed.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".xml",)
+    needs: ClassVar[tuple[str, ...]] = NEEDS
+
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        root = Element("testsuites", name="hookcli check")
+        for report in reports:
+            _add_suite(root, report)
+        ET.indent(root)
+        text = ET.tostring(root, encoding="unicode")
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _add_suite(root: Element, report: Report) -> None:
+    suite = SubElement(root, "testsuite", name=_legal(report.model), time=f"{report.meta.get('seconds', 0):.3f}")
+    for check in report.meta.get("checks", ()):
+        _add_case(suite, report, check)
+    for item in report.skipped:
+        if item.reason.startswith("not judged"):
+            case = _case(suite, report, item.fqn)
+            SubElement(case, "skipped", message=_legal(item.reason))
+    counts = {"tests": "testcase", "failures": "testcase/failure", "errors": "testcase/error"}
+    for name, path in (counts | {"skipped": "testcase/skipped"}).items():
+        suite.set(name, str(len(suite.findall(path))))
+    SubElement(suite, "system-out").text = _legal(f"{present.totals_line(report)}\n{present.run_line(report)}")
+
+
+def _add_case(suite: Element, report: Report, check: str) -> None:
+    case = _case(suite, report, title(check))
+    found = [finding for finding in report.findings if finding.check == check]
+    bad = [finding for finding in found if fails(report, finding)]
+    if bad:
+        crashed = check == "HK001"
+        kind, message = ("error" if crashed else "failure"), _legal("; ".join(f.message for f in bad))
+        SubElement(case, kind, type=check, message=message).text = _legal(_told(report, bad))
+    mild = [finding for finding in found if finding not in bad]
+    if mild:
+        SubElement(case, "system-out").text = _legal(_told(report, mild))
+
+
+def _case(suite: Element, report: Report, name: str) -> Element:
+    return SubElement(suite, "testcase", classname=_legal(f"hookcli.{report.model}"), name=_legal(name))
+
+
+def _told(report: Report, findings: Sequence[Finding]) -> str:
+    lines = [" ".join(filter(None, (sentence(report, f), f"({figures(f)})" if figures(f) else ""))) for f in findings]
+    return "\n".join([*lines, *dict.fromkeys(finding.hint for finding in findings)])
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("?", text)

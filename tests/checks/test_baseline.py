@@ -1,0 +1,137 @@
+"""`hookcli check --save` and `--against`, the same from Python, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import untouched
+from torch import nn
+
+from hookcli.checking import check
+from hookcli.errors import UsageError
+
+Cli = Callable[..., Any]
+NET = ("net.py:Net", "--input", "2x3x4x4")
+
+
+@pytest.fixture
+def saved(cli: Cli, net: Path) -> Path:
+    """A baseline of the user's net."""
+    ran = cli("check", *NET, "--save", "base.json")
+    assert ran.code == 0 and ran.err == "hookcli: saved the baseline of net.py:Net in base.json\n"
+    return net
+
+
+def edit(folder: Path, old: str, new: str) -> None:
+    code = (folder / "net.py").read_text()
+    assert old in code
+    (folder / "net.py").write_text(code.replace(old, new))
+
+
+def test_a_model_is_as_it_was(cli: Cli, saved: Path) -> None:
+    ran = cli("check", *NET, "--against", "base.json", "--rtol", "1e-5")
+    assert ran.code == 0 and ran.err == "" and "All well" in ran.out
+
+
+def test_what_changed_is_named(cli: Cli, saved: Path) -> None:
+    edit(saved, "nn.Linear(width * 16, 10)", "nn.Linear(width * 16, 9)")
+    ran = cli("check", *NET, "--against", "base.json", "-f", "json", "-q")
+    found = json.loads(ran.out)["reports"][0]["findings"]
+    assert ran.code == 1 and {finding["check"] for finding in found} == {"HK027"}
+    assert {finding["fqn"] for finding in found} == {"", "fc", "fc.weight", "fc.bias"} | _moved(found)
+    assert any("fc (Linear) changed: macs 2560 → 2304" in finding["message"] for finding in found)
+
+
+def _moved(found: list[dict[str, Any]]) -> set[str]:
+    """Gradients of the other layers: another projection of another output."""
+    return {f["fqn"] for f in found if " moved: " in f["message"]}
+
+
+def test_an_initialisation_that_moved(cli: Cli, saved: Path) -> None:
+    edit(saved, "        self.act = ", "        nn.init.zeros_(self.conv.bias)\n        self.act = ")
+    ran = cli("check", *NET, "--against", "base.json")
+    assert ran.code == 1 and "activations of conv (Conv2d) moved: " in ran.out and "more moved" in ran.out
+    assert cli("check", *NET, "--against", "base.json", "--rtol", "10").code == 0
+    assert cli("check", *NET, "--against", "base.json", "--ignore", "HK027").code == 0
+
+
+def test_several_models_share_a_file(cli: Cli, saved: Path) -> None:
+    assert cli("check", "net.py:pair", "--save", "base.json").code == 0
+    assert json.loads((saved / "base.json").read_text())["models"].keys() == {"net.py:Net", "net.py:pair"}
+    assert cli("check", *NET, "--against", "base.json").code == 0
+
+
+def test_the_file_is_the_same_each_time(cli: Cli, saved: Path) -> None:
+    before = (saved / "base.json").read_bytes()
+    cli("check", *NET, "--save", "base.json")
+    assert (saved / "base.json").read_bytes() == before
+
+
+def test_in_the_configuration(cli: Cli, saved: Path) -> None:
+    (saved / "pyproject.toml").write_text(
+        "[tool.hookcli]\nmodels = [{model = 'net.py:Net', input = '2x3x4x4'}]\nagainst = 'base.json'\nrtol = 1e-4\n"
+    )
+    assert cli("check").code == 0
+    ran = cli("check", "--seed", "3")
+    assert ran.code == 2 and "is of another run: seed 0 → 3; run it as then, or --save a new one" in ran.err
+    (saved / "pyproject.toml").write_text("[tool.hookcli]\nrtol = -1\n")
+    assert "pyproject.toml [tool.hookcli] rtol = -1: give a number from 0" in cli("check").err
+
+
+def test_another_version_is_noted(cli: Cli, saved: Path) -> None:
+    file = saved / "base.json"
+    file.write_text(re.sub(r'"torch": "[^"]*"', '"torch": "1.0"', file.read_text()))
+    ran = cli("check", *NET, "--against", "base.json")
+    assert ran.code == 0 and f"hookcli: the baseline is from elsewhere: torch 1.0 → {torch.__version__}" in ran.err
+
+
+MISTAKES: dict[tuple[str, ...], str] = {
+    ("net.py:Net", "--input", "4x3x4x4", "--against", "base.json"): "of another run: input 2x3x4x4 → 4x3x4x4",
+    (*NET, "--eval", "--against", "base.json"): "of another run: mode train → eval",
+    (*NET, "--dtype", "float64", "--against", "base.json"): "of another run: dtype float32 → float64",
+    ("net.py:pair", "--against", "base.json"): "base.json: no baseline of this model: unknown model 'net.py:pair'",
+    (*NET, "--against", "gone.json"): "gone.json: can't be read as a baseline of hookcli (No such file or directory)",
+    (*NET, "--against", "net.py"): "net.py: damaged, or not a baseline of hookcli: not JSON",
+    (*NET, "--against", "newer.json"): "newer.json: schema 2 is of a newer hookcli; this one knows 1: upgrade it",
+    (*NET, "--against", "base.json", "--meta"): "--meta and --against: a baseline holds values",
+    (*NET, "--save", "no/base.json"): "--save no/base.json: can't write to no/",
+    (*NET, "--save", "net.py"): "net.py: damaged, or not a baseline of hookcli",
+    (*NET, "--against", "base.json", "--rtol", "-1"): "--rtol",
+}
+
+
+@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
+def test_one_clear_line(cli: Cli, saved: Path, argv: tuple[str, ...]) -> None:
+    (saved / "newer.json").write_text('{"schema": 2, "kind": "baseline"}')
+    before = (saved / "net.py").read_text()
+    ran = cli("check", *argv)
+    assert ran.code == 2 and MISTAKES[argv] in ran.err and "Traceback" not in ran.err
+    assert (saved / "net.py").read_text() == before
+
+
+def test_from_python(tmp_path: Path) -> None:
+    from hookcli.checking import examine
+    from hookcli.checks.plan import make_plan
+    from hookcli.diff.baseline import Baseline, write_baselines
+
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout()).train(), torch.randn(8, 4)
+    file = str(tmp_path / "base.json")
+    torch.manual_seed(1)
+    write_baselines(file, [Baseline.of(*examine(model, x, make_plan(keep=True)).kept)])
+    torch.manual_seed(1)
+    with untouched(model):
+        assert check(model, x, against=file, select="HK027").findings == []
+    with torch.no_grad():
+        model[0].weight.mul_(1.5)
+    torch.manual_seed(1)
+    report = check(model, x, against=file, select="HK027", backward=False)
+    assert [finding.fqn for finding in report.findings] == ["0"] and report.findings[0].threshold == 1
+    with pytest.raises(UsageError, match="no baseline of this model"):
+        check(model, x, against=file, name="another")

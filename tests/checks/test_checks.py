@@ -1,0 +1,396 @@
+"""Each check on a model that it must catch, and on a near miss that it must not."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from support import untouched
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, spectral_norm
+
+from hookcli import check
+from hookcli.checks.selection import known_checks
+
+
+class Fn(nn.Module):
+    """A layer between two functions, for models of one line."""
+
+    def __init__(self, after: Callable[[Tensor], Any] = lambda y: y, before: Any = lambda x: x, width: int = 4) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        self.after, self.before = after, before
+
+    def forward(self, x: Tensor) -> Any:
+        return self.after(self.layer(self.before(x)))
+
+
+class Amplify(nn.Module):
+    """Hands on what it gets, and back a multiple of it."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (self.factor - 1) * (x - x.detach())
+
+
+def tower(activation: nn.Module, depth: int, gain: float | None = None) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        linear = nn.Linear(16, 16, bias=gain is None)
+        if gain is not None:
+            nn.init.orthogonal_(linear.weight, gain)
+        layers += [linear, activation]
+    return nn.Sequential(*layers, nn.Linear(16, 3))
+
+
+def wide() -> Tensor:
+    return torch.randn(16, 16)
+
+
+def biased(activation: nn.Module, dead: int, of: int = 8, bias: float = -100.0) -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(4, of), activation, nn.Linear(of, 2))
+    with torch.no_grad():
+        model[0].bias[:dead] = bias
+    return model
+
+
+def filled(value: float, model: nn.Module | None = None) -> nn.Module:
+    model = model or Fn()
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] = value
+    return model
+
+
+class Parts(nn.Module):
+    """What is built, and what is used."""
+
+    def __init__(self, use_extra: bool = False, call_drop: bool = False, functional: bool = False) -> None:
+        super().__init__()
+        self.layer, self.extra, self.drop = nn.Linear(4, 4), nn.Linear(4, 4), nn.Dropout(0.1)
+        self.use_extra, self.call_drop, self.functional = use_extra, call_drop, functional
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        if self.use_extra:
+            y = self.extra(y)
+        if self.functional:
+            y = nn.functional.linear(y, self.extra.weight, self.extra.bias)
+        return self.drop(y) if self.call_drop else y
+
+
+def without_extra(model: Parts, *names: str) -> Parts:
+    for name in names:
+        delattr(model, name)
+    return model
+
+
+def masked(factor: float) -> nn.Module:
+    return Fn(lambda y: y * factor + 1)
+
+
+def hooked(own: bool) -> nn.Module:
+    model = Fn()
+    if own:
+        model.layer = spectral_norm(parametrizations.weight_norm(nn.Linear(4, 4), "bias", 0))
+        model.register_state_dict_pre_hook(lambda *a: None)
+        model.layer.register_forward_hook(lambda *a: None).remove()
+    else:
+        model.layer.register_forward_hook(lambda *a: None)
+    return model
+
+
+class Reshapes(nn.Module):
+    """A batch size that is written down."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.layer, self.batch = nn.Linear(4, 4), batch
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).view(self.batch, 2, 2)
+
+
+class Noisy(nn.Module):
+    """Random by Python's generator, or by PyTorch's."""
+
+    def __init__(self, torchs: bool) -> None:
+        super().__init__()
+        self.first, self.layer, self.torchs = nn.Linear(4, 4), nn.Linear(4, 4), torchs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.first(x) * (torch.rand(()) if self.torchs else random.random()))
+
+
+def named(outputs: int) -> nn.Module:
+    return Fn(lambda y: {"out": y, "aux": y.sum(1)} if outputs == 2 else {"out": y})
+
+
+@dataclass
+class Case:
+    id: str
+    caught: Callable[[], nn.Module]
+    missed: Callable[[], nn.Module]
+    fqn: str
+    value: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    near: dict[str, Any] | None = None
+    inputs: Callable[[], Any] = lambda: torch.randn(16, 4)
+    near_inputs: Callable[[], Any] | None = None
+
+
+def with_nan() -> Tensor:
+    return torch.randn(16, 4).index_fill_(0, torch.tensor([3]), math.nan)
+
+
+def norm(tracked: bool) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=tracked), nn.Linear(4, 2))
+
+
+BROKEN = [
+    Case("HK001", lambda: nn.Sequential(nn.Linear(4, 5), nn.Linear(4, 2)), Fn, "1"),
+    Case("HK002", Fn, Fn, "", 4, inputs=with_nan, near_inputs=lambda: torch.full((2, 4), 3e38)),
+    Case("HK003", lambda: nn.Sequential(Fn(torch.log), Fn()), lambda: nn.Sequential(Fn(torch.relu), Fn()), "0"),
+    Case("HK004", lambda: Fn(lambda y: (y * 0).sqrt()), lambda: Fn(lambda y: (y * 0 + 1e-6).sqrt()), "layer.bias"),
+    Case("HK005", lambda: filled(math.inf), lambda: filled(3e38), "layer.weight", 1),
+    Case("HK006", lambda: Parts(call_drop=True), lambda: Parts(call_drop=True, functional=True), "extra", 20),
+    Case("HK007", lambda: Parts(use_extra=True), lambda: Parts(use_extra=True, call_drop=True), "drop", 1),
+    Case("HK008", lambda: Parts(), lambda: Parts(functional=True), "extra", 2),
+    Case("HK009", lambda: masked(0.0), lambda: masked(1e-30), "layer", 2),
+    Case("HK010", lambda: biased(nn.ReLU(), 7), lambda: biased(nn.ReLU(), 5), "1", 7 / 8),
+    Case("HK011", lambda: biased(nn.Tanh(), 6), lambda: biased(nn.Tanh(), 5), "1", 6 / 8),
+    Case("HK012", lambda: tower(nn.Sigmoid(), 10), lambda: tower(nn.Sigmoid(), 3), "0.weight", inputs=wide),
+    Case("HK013", lambda: tower(Amplify(4), 10, 1), lambda: tower(Amplify(2), 10, 1), "", inputs=wide),
+    Case("HK014", lambda: tower(nn.Identity(), 12, 0.2), lambda: tower(nn.Identity(), 12, 0.5), "18", inputs=wide),
+    Case("HK015", lambda: tower(nn.Identity(), 12, 5), lambda: tower(nn.Identity(), 12, 2), "12", inputs=wide),
+    Case("HK016", lambda: Fn(lambda y: y * 0 + 2e4), lambda: Fn(lambda y: y * 0 + 1.6e4), "", 2e4),
+    Case("HK017", lambda: Fn(lambda y: y * 1e-14), lambda: Fn(lambda y: y * 1e-9), ""),
+    Case("HK018", lambda: Fn(lambda y: y / y.std() + 2000), lambda: Fn(lambda y: y / y.std() + 900), ""),
+    Case("HK019", lambda: hooked(False), lambda: hooked(True), "layer", 1),
+    Case("HK020", norm(False), norm(True), "1"),
+    Case("HK021", Fn, Fn, "", settings={"expect_output": "*x5"}, near={"expect_output": "*x4:float32"}),
+    Case("HK022", Fn, Fn, "", 20, settings={"thresholds": {"max-params": 19}}, near={"thresholds": {"HK022": "20"}}),
+    Case("HK023", Fn, Fn, "", 256, settings={"thresholds": {"HK023": 255}}, near={"thresholds": {"HK023": "0.256K"}}),
+    Case("HK024", Fn, Fn, "", 256, settings={"thresholds": {"HK024": 255}}, near={"thresholds": {"HK024": "256B"}}),
+    Case("HK025", lambda: Noisy(False), lambda: Noisy(True), "layer", settings={"repeat": 2}),
+    Case("HK026", lambda: Reshapes(16), lambda: Reshapes(-1), "", settings={"split_batch": True}),
+]  # fmt: skip
+
+
+def found(case: Case, near: bool) -> Any:
+    torch.manual_seed(1)
+    model = (case.missed if near else case.caught)()
+    inputs = (case.near_inputs if near and case.near_inputs else case.inputs)()
+    settings = case.near if near and case.near is not None else case.settings
+    state = random.getstate()
+    with untouched(model):
+        report = check(model, inputs, select=case.id, **settings)
+        random.setstate(state)  # Python's generator is the model's affair
+        return report
+
+
+def test_each_check_has_a_case() -> None:
+    """HK027, which needs a file, has its own beside this one."""
+    assert [*(case.id for case in BROKEN), "HK027"] == [kind.id for kind in known_checks()]
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.id)
+def test_it_catches_and_does_not_overreach(case: Case) -> None:
+    report = found(case, near=False)
+    first = report.findings[0]
+    kind = next(kind for kind in known_checks() if kind.id == case.id)
+    assert {f.check for f in report.findings} == {case.id} and first.severity == kind.severity
+    if case.fqn or case.value is not None:
+        assert first.fqn == case.fqn
+    if case.value is not None:
+        assert first.value == pytest.approx(case.value)
+    assert first.hint == f"{kind.means}; {kind.advice}" and report.rows[0]["message"] == first.message
+    missed = found(case, near=True)
+    assert missed.findings == [] and missed.totals["checks"] == 1
+
+
+def test_a_healthy_model_has_nothing_and_is_left_as_it_was() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)).train()
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    x = torch.randn(2, 3, 8, 8)
+    with untouched(model):
+        report = check(model, x, repeat=2, split_batch=True, expect_output="*x10")
+    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 23, "modules": 6}
+    assert model.training and report.meta["checks"][0] == "HK001"
+
+
+def test_thresholds_move_the_verdict() -> None:
+    report = check(biased(nn.ReLU(), 3), torch.randn(64, 4), select="HK010", thresholds={"dead-units": 0.3})
+    assert [(f.value, f.threshold) for f in report.findings] == [(3 / 8, 0.3)]
+
+
+def test_few_values_per_channel_are_said_and_not_judged() -> None:
+    report = check(biased(nn.ReLU(), 7), torch.randn(2, 4), select="HK010")
+    assert report.findings == [] and "fewer than 8 values per channel" in report.skipped[0].reason
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_dead_channels_are_found_where_the_features_are(last: bool) -> None:
+    """An activation called as a function, after a convolution and after a Linear on a sequence."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.Linear(4, 8) if last else nn.Conv1d(4, 8, 1)
+            with torch.no_grad():
+                self.mix.bias[:6] = -100
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.mix(x))
+
+    model = nn.Sequential(Block(), nn.Flatten(), nn.Linear(80, 2))
+    report = check(model, torch.randn(4, 10, 4) if last else torch.randn(4, 4, 10), select="HK010")
+    assert [(f.fqn, f.value) for f in report.findings] == [("0", 6 / 8)]
+
+
+def test_a_relu6_at_its_upper_bound_is_saturated_and_a_dead_one_is_not() -> None:
+    report = check(biased(nn.ReLU6(), 7, bias=100.0), torch.randn(16, 4), select=["HK010", "HK011"])
+    assert [(f.check, f.value) for f in report.findings] == [("HK011", 7 / 8)]
+    report = check(biased(nn.ReLU6(), 7), torch.randn(16, 4), select=["HK010", "HK011"])
+    assert [f.check for f in report.findings] == ["HK010"]
+
+
+def test_the_first_of_what_is_not_finite_is_named_with_those_after_it() -> None:
+    model = nn.Sequential(Fn(), Fn(torch.log), Fn(), Fn())
+    [finding] = check(model, torch.randn(8, 4), select="HK003").findings
+    assert finding.fqn == "1" and finding.message.endswith("and in 2 modules after it")
+
+
+def test_a_crash_keeps_what_was_seen_and_does_not_blame_what_never_came() -> None:
+    model = nn.Sequential(Fn(torch.log), nn.Linear(5, 2), nn.Linear(2, 2))
+    report = check(model, torch.randn(8, 4))
+    assert {f.check: f.fqn for f in report.findings} == {"HK001": "1", "HK003": "0"}
+    assert "1 (Linear) failed on input 8x4" in report.findings[0].message
+    left = {s.fqn.split()[0] for s in report.skipped}
+    assert {"HK004", "HK006", "HK008", "HK009", "HK012", "HK020"} <= left and report.meta["complete"] is False
+
+
+def test_a_crash_in_backward() -> None:
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            raise ValueError("no derivative")
+
+    report = check(nn.Sequential(Fn(Breaks.apply), nn.Linear(4, 2)), torch.randn(8, 4))
+    assert [f.check for f in report.findings] == ["HK001"] and "no derivative" in report.findings[0].message
+
+
+def test_an_output_that_leads_nowhere_is_no_crash() -> None:
+    report = check(Fn(lambda y: y.detach()), torch.randn(8, 4))
+    assert [(f.check, f.fqn, f.message) for f in report.findings] == [
+        ("HK008", "", "no gradient reached layer.weight, layer.bias")
+    ]
+
+
+def test_a_frozen_model_is_judged_without_gradients() -> None:
+    report = check(Fn().requires_grad_(False), torch.randn(8, 4))
+    reasons = {s.reason for s in report.skipped}
+    assert report.findings == [] and reasons == {"not judged: nothing requires a gradient"}
+
+
+def test_bfloat16_has_the_range_of_float32() -> None:
+    model = Fn(lambda y: y * 0 + 2e4).to(torch.bfloat16)
+    assert check(model, torch.randn(4, 4, dtype=torch.bfloat16), select="HK016").findings == []
+
+
+@pytest.mark.parametrize("what", ["named", "counted", "path"])
+def test_expectations_of_nested_outputs(what: str) -> None:
+    model, x = named(2), torch.randn(16, 4)
+    assert check(model, x, expect_output=["out=*x4:float32", "aux=16"], select="HK021").findings == []
+    assert check(model, x, expect_output=["16x4", "*"], select="HK021").findings == []
+    wrong = {
+        "named": (["out=*x4:float16"], "returned out=16x4:float32 where out=*x4:float16 was expected"),
+        "counted": (["*x4"], "returned out=16x4:float32, aux=16:float32 where *x4 was expected"),
+        "path": (["logits=*x4"], "returned no tensor 'logits'; there are out, aux"),
+    }
+    expected, message = wrong[what]
+    [finding] = check(model, x, expect_output=expected, select="HK021").findings
+    assert finding.message == message
+
+
+def test_stochastic_depth_is_no_lost_gradient() -> None:
+    from torchvision.ops import StochasticDepth
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.drop = nn.Linear(4, 4), StochasticDepth(1.0, "row")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.drop(self.layer(x))
+
+    model = nn.Sequential(nn.Linear(4, 4), Block(), nn.Linear(4, 2))
+    assert check(model, torch.randn(8, 4), select="HK009").findings == []
+
+
+def test_the_module_that_mixes_the_batch_is_named_and_state_is_put_back() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), Fn(lambda y: y - y.mean(0)), nn.Linear(4, 2))
+    model[1].eval()  # frozen, as one does when fine-tuning
+    x = torch.randn(4, 4)
+    with untouched(model):
+        [finding] = check(model, x, select="HK020").findings
+    assert finding.fqn == "2" and finding.value is not None and finding.value > 1e-3
+
+
+def test_a_batch_that_has_no_items_is_said() -> None:
+    reasons = [s.reason for s in check(Fn(), torch.randn(1, 4), select="HK020").skipped]
+    assert reasons == ["not judged: the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"]
+
+
+def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls = nn.Linear(4, 4), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return self.layer(x) * self.calls
+
+    [finding] = check(Counts(), torch.randn(4, 4), select="split-batch").findings
+    assert finding.value is not None and finding.value > 0.3
+    model = Fn(lambda y: y.repeat(1, len(y)))
+    [finding] = check(model, torch.randn(4, 4), select="HK026").findings
+    assert "halves give 2x8 and 2x8 where the whole gives 4x16" in finding.message
+
+
+def test_one_cause_is_one_finding() -> None:
+    """Of what got no gradient the outermost module, of zeros that nearest to the loss, of repeated layers the first."""
+    model = nn.Sequential(Fn(), Parts(), nn.Sequential(Parts(), Parts(True)))
+    model[2][0].layer.requires_grad_(False)
+    found = check(model, torch.randn(16, 4), select=["HK007", "HK008"]).findings
+    assert [(f.check, f.fqn, f.message, f.value) for f in found] == [
+        ("HK008", "1.extra", "no gradient reached weight, bias", 2),
+        ("HK008", "2.0", "no gradient reached extra.weight, extra.bias", 2),
+        ("HK007", "1.drop", "Dropout was never called, nor were 2 more of that name", 3),
+    ]
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    nn.init.zeros_(model[2].weight)
+    [zero] = check(model, torch.randn(16, 4), select="HK009").findings
+    assert (zero.fqn, zero.value) == ("1", 4)
+    assert zero.message.endswith(" is all zero, and that of 2 parameters elsewhere")
+
+
+def test_a_model_that_writes_into_its_input_is_judged_on_the_same_each_time() -> None:
+    x = torch.randn(16, 4)
+    before = x.clone()
+    model = Fn(before=lambda given: given.mul_(3).add_(1))
+    assert check(model, x, repeat=3, split_batch=True).findings == []
+    assert torch.equal(x, before)

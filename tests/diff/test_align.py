@@ -1,0 +1,64 @@
+"""Places of two models are paired by name, then by order and type."""
+
+from __future__ import annotations
+
+import torchvision
+from torch import nn
+
+from hookcli.diff.align import Place, align
+
+
+def places(*pairs: str) -> list[Place]:
+    return [Place(*pair.split(":")) for pair in pairs]
+
+
+def of(model: nn.Module) -> list[Place]:
+    return [Place(fqn, type(module).__name__) for fqn, module in model.named_modules()]
+
+
+def test_same_names_are_paired_whatever_their_order() -> None:
+    found = align(places("a:Conv2d", "b:ReLU"), places("b:ReLU", "a:Conv2d"))
+    assert found.in_b == {"a": "a", "b": "b"} and not (found.added or found.removed or found.renamed)
+
+
+def test_a_renamed_container_is_followed() -> None:
+    a = places(":Net", "body:Sequential", "body.conv:Conv2d", "body.act:ReLU", "head:Linear")
+    b = places(":Net", "trunk:Sequential", "trunk.conv:Conv2d", "trunk.act:ReLU", "head:Linear")
+    found = align(a, b)
+    assert found.in_b["body.conv"] == "trunk.conv" and found.in_a["trunk.act"] == "body.act"
+    assert [(x.fqn, y.fqn) for x, y in found.renamed] == [
+        ("body", "trunk"), ("body.conv", "trunk.conv"), ("body.act", "trunk.act"),
+    ]  # fmt: skip
+
+
+def test_a_whole_model_in_a_wrapper_is_followed() -> None:
+    """As `module.` before every name: what a wrapper adds is added, nothing is paired across."""
+    model = torchvision.models.resnet18(weights=None)
+    wrapped = nn.Module()
+    wrapped.add_module("module", model)
+    found = align(of(model), of(wrapped))
+    inner = {a.fqn: b.fqn for a, b in found.pairs if a.fqn}
+    assert all(b == f"module.{a}" for a, b in inner.items()) and len(inner) == len(of(model)) - 1
+
+
+def test_what_was_added_and_removed_is_listed() -> None:
+    found = align(places("a:Conv2d", "drop:Dropout", "c:Linear"), places("a:Conv2d", "c:Linear", "norm:LayerNorm"))
+    assert [p.fqn for p in found.removed] == ["drop"] and [p.fqn for p in found.added] == ["norm"]
+
+
+def test_a_renamed_place_does_not_overtake_a_paired_one() -> None:
+    """A Linear before the anchor is not a Linear after it."""
+    found = align(places("x:Linear", "anchor:ReLU"), places("anchor:ReLU", "y:Linear"))
+    assert [p.fqn for p in found.removed] == ["x"] and [p.fqn for p in found.added] == ["y"]
+
+
+def test_another_type_at_the_same_name_is_paired_last() -> None:
+    """First the ReLU that moved is found, then what is left is a change of type."""
+    changed = align(places("act:ReLU"), places("act:GELU"))
+    assert changed.in_b == {"act": "act"} and not changed.renamed
+    shifted = align(places("0:Conv2d", "1:ReLU"), places("0:Conv2d", "1:BatchNorm2d", "2:ReLU"))
+    assert shifted.in_b == {"0": "0", "1": "2"} and [p.fqn for p in shifted.added] == ["1"]
+
+
+def test_nothing_is_aligned_with_nothing() -> None:
+    assert not align([], []).pairs and [p.fqn for p in align([], places("a:X")).added] == ["a"]

