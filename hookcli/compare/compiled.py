@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import nn
@@ -41,7 +42,7 @@ def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
     if backend not in known:
         raise UsageError(unknown("--compile-backend", backend, known))
     # Inductor's dropout would draw other random numbers than eager mode does.
-    options = {"fallback_random": True} if backend == "inductor" else None
+    options: Any = {"fallback_random": True} if backend == "inductor" else None
     with ExitStack() as stack:
         for module in outermost(model, pattern).values():
             own = vars(module).get("forward")
