@@ -9,8 +9,10 @@ import torch
 import torchvision
 from support import assert_stats, hooks_on
 
+from hookcli.checking import check
 from hookcli.engine import capture, watch
 from hookcli.probes.grads import GradsProbe
+from hookcli.probes.health import HealthProbe
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -42,15 +44,27 @@ def test_figures_are_those_of_the_cpu(model: torch.nn.Module, name: str) -> None
     assert sum(hooks_on(model).values()) == 0
 
 
-@pytest.mark.parametrize("name", PROBES)
+WATCHED = PROBES | {"health": lambda: HealthProbe(backward=True, bits=True)}
+
+
+@pytest.mark.parametrize("name", WATCHED)
 def test_nothing_synchronizes_inside_a_hook(model: torch.nn.Module, name: str) -> None:
     model, x = model.float().cuda(), torch.randn(2, 3, 64, 64, device="cuda")
     model(x).sum().backward()  # libraries that load on first use may wait
     torch.cuda.synchronize()
-    with watch(model, [PROBES[name]()]) as seen:
+    with watch(model, [WATCHED[name]()]) as seen:
         torch.cuda.set_sync_debug_mode("error")
         try:
             model(x).sum().backward()
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert seen.reports()[0].rows
+
+
+def test_a_check_on_the_gpu_finds_what_it_finds_on_the_cpu(model: torch.nn.Module) -> None:
+    model, x = model.float().train(), torch.randn(2, 3, 64, 64)
+    model.unused = torch.nn.Linear(2, 2)
+    found = [
+        check(m, i, loss="cross-entropy", split_batch=True).findings for m, i in ((model, x), (model.cuda(), x.cuda()))
+    ]
+    assert [f.check for f in found[0]] == [f.check for f in found[1]] == ["HK008", "HK006"]

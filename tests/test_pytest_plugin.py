@@ -41,8 +41,12 @@ def test_mistake(hookcli):
 """
 
 
+# By its module, and not by the entry point of an installed hookcli too: its option can be added once.
+PLUGINS = ("-p", "no:hookcli", "-p", "hookcli.pytest_plugin", "-p", "no:cacheprovider")
+
+
 def run(folder: Path, *argv: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-p", "hookcli.pytest_plugin", "-p", "no:cacheprovider", *argv]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, *argv]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "PYTEST_ADDOPTS": ""}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False).stdout
 

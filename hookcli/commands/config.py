@@ -13,11 +13,13 @@ from hookcli.errors import UsageError, unknown
 DEFAULT_FILE = "pyproject.toml"
 _TEXT, _TEXTS, _FLAG, _COUNT, _NUMBER = "text", "texts", "flag", "count", "number"
 _FIGURE, _FIGURES = "figure", "figures"
+_SEED = "seed"
 _KEYS = {
     **dict.fromkeys(("weights", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
     **dict.fromkeys(("strict", "train", "backward", "split-batch", "meta"), _FLAG),
-    **dict.fromkeys(("batch-size", "seed", "threads", "repeat"), _COUNT),
+    **dict.fromkeys(("batch-size", "threads", "repeat"), _COUNT),
+    "seed": _SEED,
     **dict.fromkeys(("max-params", "max-macs", "max-activation-memory"), _FIGURE),
     **dict.fromkeys(("rtol", "atol"), _NUMBER),
     "thresholds": _FIGURES,
@@ -28,7 +30,8 @@ _GIVE = {
     _TEXT: "give text in quotes",
     _TEXTS: "give text in quotes, or a list of such",
     _FLAG: "give true or false",
-    _COUNT: "give a whole number",
+    _COUNT: "give a whole number from 1",
+    _SEED: "give a whole number from 0",
     _NUMBER: "give a number from 0",
     _FIGURE: "give a number, or text such as '25M'",
     _FIGURES: "give a table of checks and figures, as in {HK012 = 1e-5}",
@@ -116,7 +119,8 @@ def _is_of(kind: str, value: Any) -> bool:
         _TEXT: isinstance(value, str),
         _TEXTS: isinstance(value, str) or (isinstance(value, list) and all(isinstance(v, str) for v in value)),
         _FLAG: isinstance(value, bool),
-        _COUNT: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        _COUNT: is_number and isinstance(value, int) and value >= 1,
+        _SEED: is_number and isinstance(value, int) and value >= 0,
         _NUMBER: is_number and value >= 0,
         _FIGURE: is_number or isinstance(value, str),
         _FIGURES: isinstance(value, Mapping) and all(_is_of(_FIGURE, v) for v in value.values()),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +21,7 @@ from hookcli.diff.judgement import TENSORS
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
-from hookcli.report import Report
+from hookcli.report import Report, Row
 from hookcli.saved import read_reports
 
 OPTIONS = (
@@ -102,7 +104,20 @@ def _compared(
         return [live.compare(sides[0], sides[1], tolerance, same_weights)]
     a = a if a is not None else live.like(b or [], sides[0])
     b = b if b is not None else live.like(a, sides[1])
-    return diff_reports(a, b, tolerance)
+    return diff_reports(_narrowed(a, live.options), _narrowed(b, live.options), tolerance)
+
+
+def _narrowed(reports: Sequence[Report], options: Options) -> list[Report]:
+    """What --match and --type leave of reports that hold more. Raises UsageError where that is nothing."""
+    match, kind = options.match, options.type
+
+    def wanted(row: Row) -> bool:
+        return (match is None or fnmatchcase(row.fqn, match)) and (kind is None or row.get("type") == kind)
+
+    left = [replace(report, rows=[row for row in report.rows if wanted(row)]) for report in reports]
+    if (match or kind) and not any(report.rows for report in left):
+        raise UsageError(f"nothing to compare: no row matches {f'--match {match!r}' if match else f'--type {kind}'}")
+    return left
 
 
 def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:

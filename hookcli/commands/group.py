@@ -29,7 +29,8 @@ def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
 
 class _AsItIs:
     """Typer (0.29) converts every value, even text to text, through pydantic, whose import takes as long as all of
-    `hookcli models`. This lets values through that have their type already and leaves the others to Typer."""
+    `hookcli models`. This lets values through that have their type already, texts of a list too, and leaves the others
+    to Typer."""
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
@@ -40,6 +41,8 @@ class _AsItIs:
             return () if param.multiple or param.nargs == -1 else None
         if type(value) is self._annotation:
             return value
+        if self._annotation == list[str] and all(type(item) is str for item in value):
+            return list(value)
         param._runtime_param = None  # Typer makes its own anew
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,10 +41,12 @@ def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
     known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
         raise UsageError(unknown("--compile-backend", backend, known))
+    # Inductor's dropout would draw other random numbers than eager mode does.
+    options: Any = {"fallback_random": True} if backend == "inductor" else None
     with ExitStack() as stack:
         for module in outermost(model, pattern).values():
             own = vars(module).get("forward")
             put_back = (setattr, module, "forward", own) if own else (delattr, module, "forward")
-            module.forward = torch.compile(module.forward, backend=backend)
+            module.forward = torch.compile(module.forward, backend=backend, options=options)
             stack.callback(*put_back)
         yield

@@ -14,7 +14,7 @@ from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.carried import Carried, carried
 from hookcli.probes.base import Probe, never_called
 from hookcli.probes.memory import Memory
-from hookcli.probes.shapes import count_parameters
+from hookcli.probes.sizes import count_parameters
 from hookcli.probes.units import Units, fetched
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.stats import Pending, measure, resolve

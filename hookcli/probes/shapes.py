@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.base import Probe, never_called
+from hookcli.probes.sizes import count_parameters
 from hookcli.report import Column, Row, Skipped
 from hookcli.tree import dtype_text, lone, shape_of
 
@@ -149,9 +150,3 @@ class ShapesProbe(Probe):
             if is_lazy(p)
         ]
         return [*costs, *lazy, *never_called(self.session)]
-
-
-def count_parameters(module: nn.Module) -> tuple[int, int]:
-    """Elements of all parameters in the module, each tensor once; and of those that require grad."""
-    sizes = [(p.numel(), p.requires_grad) for p in module.parameters() if not is_lazy(p)]
-    return sum(n for n, _ in sizes), sum(n for n, trained in sizes if trained)

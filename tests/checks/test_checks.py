@@ -394,3 +394,12 @@ def test_a_model_that_writes_into_its_input_is_judged_on_the_same_each_time() ->
     model = Fn(before=lambda given: given.mul_(3).add_(1))
     assert check(model, x, repeat=3, split_batch=True).findings == []
     assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(("gain", "id"), [(0.2, "HK014"), (5.0, "HK015")])
+def test_a_wrapper_is_no_first_block(gain: float, id: str) -> None:  # noqa: A002
+    """What it returns is the last block's output, and comparing with that would turn the verdict round."""
+    torch.manual_seed(1)
+    model = nn.Sequential(tower(nn.Identity(), 12, gain))
+    found = check(model, wide(), select=["HK014", "HK015"]).findings
+    assert [f.check for f in found] == [id] and found[0].fqn.startswith("0.")

@@ -132,6 +132,9 @@ def test_saved_reports(cli: Cli, net: Path) -> None:
     assert ran.code == 1 and "3 beyond · first beyond tolerance: act (ReLU): " in ran.out
     assert cli("diff", "a.json", "b.json", "--rtol", "0.1").code == 0
     assert cli("diff", "a.json", "a.json", "--rtol", "0").code == 0
+    assert cli("diff", "a.json", "b.json", "--match", "conv").code == 0
+    assert cli("diff", "a.json", "b.json", "--type", "ReLU").code == 1
+    assert "nothing to compare: no row matches --match 'zz'" in cli("diff", "a.json", "b.json", "--match", "zz").err
 
 
 @pytest.mark.parametrize("command", ["shapes", "inputs", "activations", "grads"])
