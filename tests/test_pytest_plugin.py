@@ -41,7 +41,9 @@ def test_mistake(hookcli):
 
 def run(folder: Path, *argv: str) -> str:
     command = [sys.executable, "-m", "pytest", "-p", "hookcli.pytest_plugin", "-p", "no:cacheprovider", *argv]
+    # By name alone: where this project is installed anew, its entry point would register the plugin twice.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "PYTEST_ADDOPTS": ""}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False).stdout
 
 
