@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hookcli.diff.discrepancy import Discrepancy
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, TensorStats
 
 COLUMNS = (
@@ -46,15 +47,10 @@ def bucket_row(
 
 
 def _relative(after: TensorStats, exact: float, error: float) -> dict[str, float]:
-    """The difference in terms of the exact mean, and the cosine of the angle between the two.
-
-    Their inner product by polarization, 2 <a, e> = |a|^2 + |e|^2 - |a - e|^2: three norms are all that must be kept.
-    """
-    relative = error / exact if exact else (math.inf if error else 0.0)
-    lengths = after.l2 * exact
-    defined = lengths > 0 and math.isfinite(error + lengths) and after.finite == after.numel
-    cosine = (after.l2**2 + exact**2 - error**2) / (2 * lengths) if defined else math.nan
-    return {"relative_l2": relative, "cosine": max(-1.0, min(1.0, cosine)) if defined else math.nan}
+    """The difference in terms of the exact mean, and the cosine of the angle between the two: from three norms."""
+    found = Discrepancy(error_l2=error, a_l2=exact, b_l2=after.l2)
+    defined = math.isfinite(error) and after.finite == after.numel
+    return {"relative_l2": found.rel_l2, "cosine": found.cosine if defined else math.nan}
 
 
 def totals(rows: Iterable[Row]) -> dict[str, Any]:

@@ -1,111 +1,157 @@
-"""How far a tensor is from another, in one pass over both (design, rule 7).
+"""The discrepancy of two tensors: each is read once, in blocks, and no temporary is larger than a block.
 
-What is kept adds up: over parts of a tensor, over tensors and over ranks, norms by `math.hypot`, the maximum by `max`.
-On the CPU both are read in blocks that stay in cache; on an accelerator nothing is read back before `resolve`.
+As in `stats`, blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums), others in float64,
+and blocks are merged in float64. On an accelerator everything stays there until `resolve` fetches it.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from hookcli.stats import CPU_BLOCK, DEVICE_BLOCK, blocks
+from hookcli.diff.discrepancy import Discrepancy
+from hookcli.stats import is_dense
 
-# Below this mean square, squares of float32 values leave its normal range.
-_TINY_SQUARE = 1e-30
+BLOCK = 1 << 18
+DEVICE_BLOCK = 1 << 24
+# Squares of values outside of this range, summed over a block, leave float32's normal range.
+_TINY, _HUGE = 1e-15, 1e15
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+Figures = tuple[float, float, float, float, float, float, float]
+"""numel, max |e|, sum |e|, sum e^2, sum a^2, sum b^2, non-finite."""
+Pending = list[Figures] | Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
-    """`exact_l2` is the norm of what should be, `error_l2` and `error_max` the L2 and maximum norm of the difference.
+def compare(a: Tensor, b: Tensor) -> Pending | None:
+    """Reduce two tensors of one shape, now; `resolve` makes the result a Discrepancy. Nothing of them is kept.
 
-    NaN or infinite where an element of either is.
+    Complex values count as pairs of real ones, sparse and quantized tensors as what they stand for. A tensor on
+    another device than `a` is fetched to the CPU, and `a` with it. None where there are no values (the meta device).
     """
-
-    exact_l2: float
-    error_l2: float
-    error_max: float
-
-
-class PendingDistance:
-    """A distance that was taken and may still live on an accelerator."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: list[tuple[float, float, float]] | Tensor) -> None:
-        self.parts = parts
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        a, b = _plain(a.detach()), _plain(b.detach())
+        if a.device.type == "meta" or b.device.type == "meta":
+            return None
+        if a.device != b.device:
+            a, b = a.cpu(), b.cpu()
+        if a.device.type == "cpu":
+            return [_cpu_block(x, y) for x, y in _blocks(a, b, BLOCK)]
+        parts = [_device_block(x, y) for x, y in _blocks(a, b, DEVICE_BLOCK)]
+        return torch.stack(parts) if parts else []
 
 
-def measure_distance(found: Tensor, exact: Tensor) -> PendingDistance:
-    """Compare two dense tensors of the same shape, now; nothing of them is kept. Taken in the dtype of `exact`."""
-    with torch.no_grad():
-        on_cpu = exact.device.type == "cpu"
-        size = CPU_BLOCK if on_cpu else DEVICE_BLOCK
-        pairs = zip(*(blocks(_real(t.detach()), size) for t in (found, exact)), strict=True)
-        if on_cpu:
-            return PendingDistance([_cpu_block(*pair) for pair in pairs])
-        parts = [_device_block(*pair) for pair in pairs]
-        return PendingDistance(torch.stack(parts) if parts else [])
+def resolve(pending: Sequence[Pending]) -> list[Discrepancy]:
+    """The finished figures. On an accelerator this waits for them, once for each device."""
+    held = [item for item in pending if isinstance(item, Tensor)]
+    fetched: dict[int, list[Figures]] = {}
+    for device in {item.device for item in held}:
+        there = [item for item in held if item.device == device]
+        rows = iter(torch.cat(there).cpu().tolist())
+        fetched |= {id(item): [tuple(next(rows)) for _ in range(len(item))] for item in there}
+    return [_finish(fetched[id(item)] if isinstance(item, Tensor) else item) for item in pending]
 
 
-def resolve_distances(pending: Sequence[PendingDistance]) -> list[Distance]:
-    """The finished figures; of those on accelerators all in one copy."""
-    waiting = [item for item in pending if isinstance(item.parts, Tensor)]
-    if waiting:
-        rows = iter(torch.cat([item.parts for item in waiting if isinstance(item.parts, Tensor)]).cpu().tolist())
-        for item in waiting:
-            item.parts = [tuple(next(rows)) for _ in range(len(item.parts))]
-    return [_finish([(float(e), float(d), float(m)) for e, d, m in item.parts]) for item in pending]
+def _finish(parts: Sequence[Figures]) -> Discrepancy:
+    return Discrepancy.merge(map(_from_figures, parts))
 
 
-def _real(tensor: Tensor) -> Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+def _from_figures(figures: Figures) -> Discrepancy:
+    n, peak, total, error, a, b, nonfinite = figures
+    return Discrepancy(
+        int(n), peak, total / n if n else 0.0, math.sqrt(error), math.sqrt(a), math.sqrt(b), int(nonfinite)
+    )
 
 
-def _finish(parts: Sequence[tuple[float, float, float]]) -> Distance:
-    squares, differences, peaks = zip(*parts, strict=True) if parts else ((0.0,), (0.0,), (0.0,))
-    highest = math.nan if any(map(math.isnan, peaks)) else max(peaks)
-    return Distance(math.sqrt(sum(squares)), math.sqrt(sum(differences)), highest)
+def _plain(x: Tensor) -> Tensor:
+    """Strided real numbers, or integers."""
+    if x.is_nested:
+        x = x.values()
+    if x.layout is not torch.strided:
+        x = x.to_dense()
+    if x.is_quantized:
+        x = x.dequantize()
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+def _blocks(a: Tensor, b: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same elements of both as one-dimensional pieces of at most `size`."""
+    if a.numel() == 0:
+        return
+    if a.stride() == b.stride() and is_dense(a):
+        flat = [x.as_strided((x.numel(),), (1,), x.storage_offset()) for x in (a, b)]
+        yield from zip(*(x.split(size) for x in flat), strict=True)
+    elif a.numel() <= size:
+        yield a.reshape(-1), b.reshape(-1)
+    else:
+        longest = max(range(a.dim()), key=a.size)
+        step = max(1, a.size(longest) * size // a.numel())
+        for x, y in zip(a.split(step, longest), b.split(step, longest), strict=True):
+            yield from _blocks(x, y, size)
 
 
 class _Scratch(threading.local):
-    """A block to write into, kept between calls."""
+    """Two float32 blocks to write into, kept between calls."""
 
     def __init__(self) -> None:
-        self.block = torch.empty(CPU_BLOCK, dtype=torch.float32, device="cpu")
+        self.error, self.product = (torch.empty(BLOCK, dtype=torch.float32, device="cpu") for _ in range(2))
 
 
 _scratch = _Scratch()
 
 
-def _cpu_block(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
-    """Sum of squares of `exact` and of the difference, and the largest difference."""
-    if exact.dtype is not torch.float32:
-        return _exact_block(found.double(), exact.double())
-    scratch = _scratch.block[: exact.numel()]
-    difference = torch.sub(found, exact, out=scratch)
-    low, high = (value.item() for value in torch.aminmax(difference))
+def _cpu_block(a: Tensor, b: Tensor) -> Figures:
+    """In float32 where that is good enough, else in float64."""
+    if not (a.dtype in _NARROW and b.dtype in _NARROW):
+        return _exact_block(a.double(), b.double())
+    n = a.numel()
+    a, b = a.float(), b.float()
+    product = _scratch.product[:n]
+    of_a, of_b = (torch.mul(x, x, out=product).sum().item() for x in (a, b))
+    error = torch.sub(a, b, out=_scratch.error[:n])
+    low, high = (value.item() for value in torch.aminmax(error))
     peak = max(-low, high)
-    squared = torch.mul(difference, difference, out=scratch).sum().item() if peak else 0.0
-    squares = torch.mul(exact, exact, out=scratch).sum().item()
-    least = exact.numel() * _TINY_SQUARE
-    trusted = math.isfinite(squared + squares) and (not peak or squared > least) and squares > least
-    return (squares, squared, peak) if trusted else _exact_block(found.double(), exact.double())
+    trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN
+    if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
+        return _exact_block(a.double(), b.double())
+    if peak == 0.0:
+        return (n, 0.0, 0.0, 0.0, of_a, of_b, 0)
+    squares = torch.mul(error, error, out=product).sum().item()
+    return (n, peak, torch.abs(error, out=product).sum().item(), squares, of_a, of_b, 0)
 
 
-def _exact_block(found: Tensor, exact: Tensor) -> tuple[float, float, float]:
-    difference = found - exact
-    peak = difference.abs().max().item()  # NaN where one is
-    return torch.dot(exact, exact).item(), torch.dot(difference, difference).item(), peak
+def _trusted(squares: float, x: Tensor) -> bool:
+    """Whether a float32 sum of squares neither overflowed nor lost what it is made of."""
+    return 1e-24 < squares < 1e36 or (squares == 0.0 and not bool(x.any()))
 
 
-def _device_block(found: Tensor, exact: Tensor) -> Tensor:
-    wide = torch.float32 if exact.device.type == "mps" else torch.float64
-    exact = exact.to(wide)
-    difference = found.to(wide) - exact
-    return torch.stack([exact.square().sum(), difference.square().sum(), difference.abs().amax()])
+def _exact_block(a: Tensor, b: Tensor) -> Figures:
+    error = a - b
+    nonfinite = 0
+    n = a.numel()
+    if not bool(torch.isfinite(error).all()):
+        both = torch.isfinite(a) & torch.isfinite(b)
+        same = (a == b) | (a.isnan() & b.isnan())
+        nonfinite = int((~both & ~same).sum())
+        a, b, error = a[both], b[both], error[both]
+    if not error.numel():
+        return (n, 0.0, 0.0, 0.0, 0.0, 0.0, nonfinite)
+    size = error.abs()
+    squares, of_a, of_b = ((x * x).sum().item() for x in (error, a, b))
+    return (n, size.max().item(), size.sum().item(), squares, of_a, of_b, nonfinite)
+
+
+def _device_block(a: Tensor, b: Tensor) -> Tensor:
+    """The same as a float64 tensor on the device, without reading anything back."""
+    wide = torch.float32 if a.device.type == "mps" else torch.float64
+    a, b = a.to(wide), b.to(wide)
+    both = torch.isfinite(a) & torch.isfinite(b)
+    same = (a == b) | (a.isnan() & b.isnan())
+    a, b = torch.where(both, a, 0.0), torch.where(both, b, 0.0)
+    error = (a - b).abs()
+    figures = [error.amax(), error.sum(), *((x * x).sum() for x in (error, a, b)), (~both & ~same).sum()]
+    return torch.stack([torch.tensor(a.numel(), device=a.device), *figures]).to(wide)

@@ -56,8 +56,8 @@ def measure(tensor: Tensor) -> Pending:
             return Pending([], TensorStats(numel=values.numel(), l2=math.nan))
         extra = _zeros_stats(implied) if implied else None
         if _on_cpu(values):
-            return Pending([_cpu_block(block) for block in blocks(values, CPU_BLOCK)], extra)
-        parts = [_device_block(block) for block in blocks(values, DEVICE_BLOCK)]
+            return Pending([_cpu_block(block) for block in _blocks(values, CPU_BLOCK)], extra)
+        parts = [_device_block(block) for block in _blocks(values, DEVICE_BLOCK)]
         return Pending(torch.stack(parts) if parts else [], extra)
 
 
@@ -148,7 +148,7 @@ def _plain(tensor: Tensor) -> tuple[Tensor, int]:
     return tensor, 0
 
 
-def blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
+def _blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
     """The tensor's elements as one-dimensional pieces of at most `size`, without a copy where memory is dense.
 
     Any dense layout (contiguous, channels_last, transposed) is read in memory order: statistics have no order.
@@ -164,7 +164,7 @@ def blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
         longest = max(range(tensor.dim()), key=tensor.size)
         step = max(1, tensor.size(longest) * size // tensor.numel())
         for piece in tensor.split(step, dim=longest):
-            yield from blocks(piece, size)
+            yield from _blocks(piece, size)
 
 
 def is_dense(tensor: Tensor) -> bool:

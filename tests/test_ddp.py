@@ -155,7 +155,8 @@ def test_buckets_are_those_of_ddps_log(size: int) -> None:
         assert [row["fqns"] for row in rebuilt] == order and len(rebuilt) > 1
         assert [row["order"] for row in rebuilt] == [row["bucket"] for row in rebuilt] == list(range(len(rebuilt)))
         assert [row["params"] for row in rebuilt] == [len(part) for part in order]
-        assert max(row["seconds"] for row in rebuilt) < log["backward_comm_time"] / 1e9
+        # DDP notes the times of a step when the next one begins: what it has is the last step's but one.
+        assert max(row["seconds"] for row in report.rows if row["step"] == 1) < log["backward_comm_time"] / 1e9
 
 
 def test_accumulation_without_sync() -> None:

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
-from hookcli.compare.distance import Pending, compare, resolve
 from hookcli.compare.rendezvous import A, B
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place
 from hookcli.diff.discrepancy import Discrepancy
 from hookcli.diff.judgement import Measured, judged
 from hookcli.diff.tolerance import Tolerance
+from hookcli.distance import Pending, compare, resolve
 from hookcli.hooks import HookEvent
 from hookcli.present import shape
 from hookcli.report import Row, Skipped

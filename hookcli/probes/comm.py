@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
+from hookcli import distance
 from hookcli.buckets import COLUMNS, bucket_row, totals
-from hookcli.distance import Distance, PendingDistance, measure_distance, resolve_distances
+from hookcli.diff.discrepancy import Discrepancy
 from hookcli.hooks.comm import Exchange
 from hookcli.report import Report, Row, Skipped, TensorStats
 from hookcli.stats import Pending, measure, resolve
@@ -29,7 +31,7 @@ class CommProbe:
         self._lock = threading.Lock()
         self._before: dict[Exchange, Pending] = {}
         self._after: dict[Exchange, Pending] = {}
-        self._distance: dict[Exchange, PendingDistance] = {}
+        self._errors: dict[Exchange, distance.Pending] = {}
         self._skipped: dict[Skipped, None] = {}
 
     def ready(self, exchange: Exchange, before: Tensor) -> None:
@@ -39,11 +41,11 @@ class CommProbe:
 
     def done(self, exchange: Exchange, after: Tensor, exact: Tensor) -> None:
         pending = measure(after)
-        distance = None if after is exact else measure_distance(after, exact)
+        error = None if after is exact else distance.compare(exact, after)
         with self._lock:
             self._after[exchange] = pending
-            if distance:
-                self._distance[exchange] = distance
+            if error is not None:
+                self._errors[exchange] = error
 
     def skip(self, fqn: str, reason: str) -> None:
         """Note once that something could not be measured."""
@@ -54,12 +56,12 @@ class CommProbe:
         whole = sorted(self._after, key=lambda e: (e.step, e.bucket))  # hooks beside each other, in their order
         before = resolve([self._before[e] for e in whole])
         after = resolve([self._after[e] for e in whole])
-        far = dict(zip(self._distance, resolve_distances(list(self._distance.values())), strict=True))
-        rows = [self._row(e, b, a, far.get(e)) for e, b, a in zip(whole, before, after, strict=True)]
+        errors = dict(zip(self._errors, distance.resolve(list(self._errors.values())), strict=True))
+        rows = [self._row(e, b, a, errors.get(e)) for e, b, a in zip(whole, before, after, strict=True)]
         found = (rows, meta, totals(rows) if rows else {}, list(self._skipped))
         return Report(self.name, model, self.columns, *found, grouping="steps")
 
-    def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, far: Distance | None) -> Row:
+    def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, error: Discrepancy | None) -> Row:
         if exchange.uncounted:
             self.skip(exchange.fqns[0], f"bytes that {exchange.hook} hands over: {exchange.uncounted}")
         where = {
@@ -73,5 +75,8 @@ class CommProbe:
             "bytes_before": exchange.size,
             "seconds": exchange.seconds(),
         }
-        errors = (far.exact_l2, far.error_l2, far.error_max) if far else (after.l2, 0.0, 0.0)
+        errors = (after.l2, 0.0, 0.0)
+        if error:
+            far = (math.inf, math.inf) if error.nonfinite else (error.error_l2, error.max_abs)
+            errors = (error.a_l2, *far)
         return bucket_row(where, None if exchange.uncounted else exchange.payload, before, after, errors)
