@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.discrepancy import Discrepancy
+from hookcli.ranks import alike
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, TensorStats
 
 COLUMNS = (
@@ -21,12 +22,14 @@ COLUMNS = (
     Column("params", "Params", "parameters"),
     Column("fqns", "Parameters"),
     Column("elements", "Elements", "elements"),
-    Column("bytes_before", "Before", "bytes"),
-    Column("bytes_after", "After", "bytes"),
+    Column("bytes_before", "Bytes before", "bytes"),
+    Column("bytes_after", "Bytes after", "bytes"),
     Column("ratio", "Ratio"),
     Column("seconds", "Time", "seconds"),
-    *(Column(f"before_{c.name}", f"{c.title} before", c.unit) for c in STATS_COLUMNS if c.name != "numel"),
-    *(c for c in STATS_COLUMNS if c.name != "numel"),  # which are of all ranks together
+    *(Column(f"before_{c.name}", f"{c.title} before", c.unit) for c in STATS_COLUMNS),
+    *STATS_COLUMNS,
+    Column("exact_l2", "Exact L2"),
+    Column("error_l2", "Error L2"),
     Column("relative_l2", "Rel. error"),
     Column("error_max", "Max error"),
     Column("cosine", "Cosine"),
@@ -69,6 +72,7 @@ def _whole(rows: Sequence[Row]) -> dict[str, Any]:
     stats = TensorStats.merge(row.stats for row in rows if row.stats)
     exact, error = (math.hypot(*(row[key] for row in rows)) for key in ("exact_l2", "error_l2"))
     return {
+        "step": rows[0]["step"],
         "buckets": len(rows),
         "bytes_before": before,
         "bytes_after": after,
@@ -80,8 +84,9 @@ def _whole(rows: Sequence[Row]) -> dict[str, Any]:
 def merge_ranks(reports: Sequence[Report]) -> Report:
     """The reports of all ranks as one, the first rank's with the figures of all.
 
-    Statistics and errors are those of the concatenation of all ranks' buckets. The time is the slowest rank's, bytes
-    are those of a rank; where ranks differ, the most, and a note says so.
+    Statistics before the hook are those of all ranks' buckets together; after it, where ranks have the same, of one.
+    Errors are root mean squares over ranks. The time is the slowest rank's, bytes are those of a rank; where ranks
+    differ, the most, and a note says so. The loss is the ranks' mean, as gradients are.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
     for report in reports:
@@ -90,18 +95,20 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
     rows = [_of_ranks(same) for same in places.values()]
     skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
     complete = all(report.meta.get("complete", True) for report in reports)
-    own = ("rank", "loss_value")  # of the first rank alone
-    meta = {key: value for key, value in reports[0].meta.items() if key not in own} | {"complete": complete}
+    meta = {key: value for key, value in reports[0].meta.items() if key != "rank"} | {"complete": complete}
+    if meta.get("loss_value") is not None:
+        meta["loss_value"] = math.fsum(report.meta["loss_value"] for report in reports) / len(reports)
     return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
 
 
 def _of_ranks(rows: Sequence[Row]) -> Row:
     where = {key: rows[0][key] for key in _WHERE} | {"seconds": max(row["seconds"] for row in rows)}
     before = TensorStats.merge(TensorStats(**{key: row[f"before_{key}"] for key in STATS_KEYS}) for row in rows)
-    after = TensorStats.merge(row.stats for row in rows if row.stats)
+    found = [row.stats for row in rows if row.stats]
+    after = found[0] if all(alike(found[0], other) for other in found) else TensorStats.merge(found)
     handed = [row["bytes_after"] for row in rows]
     most = max(handed) if None not in handed else None
-    errors = (*(math.hypot(*(row[key] for row in rows)) for key in ("exact_l2", "error_l2")), _highest(rows))
+    errors = (*(_rms([row[key] for row in rows]) for key in ("exact_l2", "error_l2")), _highest(rows))
     merged = bucket_row(where, most, before, after, errors)
     if most is None or len(set(handed)) == 1:
         return merged
@@ -109,6 +116,10 @@ def _of_ranks(rows: Sequence[Row]) -> Row:
 
 
 _WHERE = ("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.hypot(*values) / math.sqrt(len(values))
 
 
 def _highest(rows: Sequence[Row]) -> float:

@@ -18,7 +18,7 @@ from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
 from hookcli.errors import FAILED, HookcliError, ProcessesWanted, ToldError
-from hookcli.world import world
+from hookcli.world import LAUNCHER, end_with_launcher, world
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
-        if code == _INTERRUPTED:
+        if code == _INTERRUPTED and LAUNCHER not in os.environ:  # which says it
             say("hookcli: interrupted")
         return int(code or 0)
     except typer.TyperException as error:
@@ -135,9 +135,12 @@ def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
     from hookcli.processes.launch import launch
 
     try:
-        return launch(arguments, wanted.processes, debug=wanted.debug)
+        code = launch(arguments, wanted.processes, debug=wanted.debug)
     except HookcliError as error:
         return _report_error(error, arguments)
+    if code == _INTERRUPTED:
+        print("hookcli: interrupted", file=sys.stderr)
+    return code
 
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
@@ -179,6 +182,7 @@ def entry() -> None:
     """The console script."""
     if world().size == 1:
         sys.exit(main())
+    end_with_launcher()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would repeat each warning of C++
     code = main()
     sys.stdout.flush()

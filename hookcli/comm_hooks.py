@@ -148,8 +148,8 @@ def _own(spec: str) -> CommHook:
 def _check_signature(spec: str, target: Any) -> None:
     """What `DistributedDataParallel.register_comm_hook` asks of a hook, told before the run."""
     if not callable(target) or isinstance(target, type):
-        what = "a class" if isinstance(target, type) else f"a {type(target).__name__}"
-        raise UsageError(f"--hook {spec}: is {what}; give a function (state, bucket) -> Future")
+        what = "is a class" if isinstance(target, type) else f"is of type {type(target).__name__}"
+        raise UsageError(f"--hook {spec}: {what}; give a function (state, bucket) -> Future")
     signature = inspect.signature(target)
     named = list(signature.parameters)
     if named[1:2] != ["bucket"] or not _takes_two(signature):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from hookcli.step import Step
 
 _MIB = 2**20
 _NAMED = 4  # parameters in a message
+_WRAPPED = re.compile(r"(RuntimeError: )?Got the following error when running the callback: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,11 @@ def communicate(
     """
     if not any(p.requires_grad for p in model.parameters()):
         raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
-    plan = _with_one_bucket(model, hooks, plan, say)
     for hook in hooks:
         check_works(hook)
         if hook.remark:
             say(hook.remark)
+    plan = _with_one_bucket(model, hooks, plan, say)
     probe = CommProbe()
     described = {**describe_run(model, inputs), **(meta or {}), "processes": dist.get_world_size()}
     described |= {"steps": plan.steps, "no_sync": plan.no_sync, "bucket_cap_mb": plan.bucket_cap_mb, "ddp": {}}
@@ -123,8 +125,10 @@ def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], plan: Plan, sa
     hangs = f"{', '.join(chained)}: would hang on gloo with more than one bucket (it waits within callbacks)"
     if len(kinds) > 1:
         raise UsageError(f"--hook {hangs}, and parameters of several dtypes or devices never share one")
-    say(f"{hangs}; one bucket is used")
     size = sum(p.numel() * p.element_size() for p in trained)
+    if size <= min(plan.bucket_cap_mb or 1, 1) * _MIB:  # DDP's own first bucket holds them all
+        return plan
+    say(f"{hangs}; one bucket is used")
     return Plan(plan.steps, plan.no_sync, size // _MIB + 1)
 
 
@@ -174,11 +178,13 @@ class _Run:
         more = f" and {len(without) - _NAMED} more" if without[_NAMED:] else ""
         raise UsageError(
             f"no gradient reached {', '.join(without[:_NAMED])}{more}, and DDP waits for every parameter's: use the "
-            "output in the loss, freeze them (requires_grad=False), or pass find_unused_parameters=True to DDP"
+            "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
         )
 
 
 def _explained(error: Exception) -> Exception:
     """A hook's failure with what it failed of."""
     cause = error.__cause__
-    return CommHookError(f"{error}: {failure.describe(cause)}") if isinstance(error, CommHookError) and cause else error
+    if not (isinstance(error, CommHookError) and cause):
+        return error
+    return CommHookError(f"{error}: {_WRAPPED.sub('', failure.describe(cause))}")

@@ -114,7 +114,7 @@ def _cpu_block(a: Tensor, b: Tensor) -> Figures:
     of_a, of_b = (torch.mul(x, x, out=product).sum().item() for x in (a, b))
     error = torch.sub(a, b, out=_scratch.error[:n])
     low, high = (value.item() for value in torch.aminmax(error))
-    peak = max(-low, high)
+    peak = abs(max(-low, high))  # no -0.0
     trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN
     if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
         return _exact_block(a.double(), b.double())

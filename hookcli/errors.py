@@ -61,6 +61,10 @@ class ProcessesWanted(Exception):  # noqa: N818 - a request to `cli.main`, not a
         self.debug = debug
 
 
+class OverdueError(TimeoutError):
+    """A process did not come to an end of what it is doing in time. Not for a person: it ends up in another error."""
+
+
 class StateDictError(Exception):
     """A model's state dict does not load into the model. Not for a person: the engine makes a ModelError of it."""
 

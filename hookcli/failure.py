@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.hooks import BackwardHook
 
 from hookcli import tree
+from hookcli.errors import OverdueError
 
 _OURS = str(Path(__file__).parent) + os.sep
 _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
@@ -30,6 +31,9 @@ _TORCH = str(Path(torch.__file__).parent) + os.sep
 def explain(error: BaseException, model: nn.Module) -> str:
     """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
     place = _innermost(error, model)
+    if isinstance(error, OverdueError):
+        what, given = place or ("the run", "")
+        return f"{what} hangs{given}: {describe(error)}"
     where = f"{place[0]} failed{place[1]}" if place else f"{'backward' if _in_backward(error) else 'the run'} failed"
     return f"{where}: {describe(error)}"
 
@@ -41,7 +45,7 @@ def refuses_full_backward(error: BaseException | None) -> bool:
 
 def describe(error: BaseException) -> str:
     """The error, and on a second line the frames of the model's own code that it came through, innermost first."""
-    what = f"{type(error).__name__}: {_first_line(error)}"
+    what = str(error) if isinstance(error, OverdueError) else f"{type(error).__name__}: {_first_line(error)}"
     if out_of_memory(error):
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"

@@ -42,7 +42,7 @@ def reads_left(report: Report, name: str) -> bool:
 def continues(row: Row, before: Row | None) -> bool:
     """Whether a row is a further tensor, or another rank, of the call that the row before it shows."""
     keys = ("fqn", "kind", "call", "pass")
-    further = row.get("path") or row.get("rank") is not None
+    further = "fqn" in row.values and (row.get("path") or row.get("rank") is not None)
     return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in keys)
 
 

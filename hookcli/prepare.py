@@ -83,6 +83,8 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
             setting.shard(model)
         model.to(setting.device)
         inputs, described = inputs_for(recipe, model, setting)
+        if setting.parts > 1:  # or all parts of the batch had the same dropout
+            torch.manual_seed(setting.seed + setting.part)
     except (RuntimeError, MemoryError, TypeError, OverflowError, ValueError) as error:
         raise ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(error)}") from error
     return Prepared(model, inputs, described, remark)

@@ -186,8 +186,7 @@ def totals_line(report: Report) -> str:
             said.append(str(value))
             continue
         elif key == "hooks" and isinstance(value, dict):
-            several = [(hook, figures) for hook, figures in value.items() if figures["buckets"] > 1]
-            text = "\n".join(f"{hook}, all buckets: {_whole_step(figures)}" for hook, figures in several)
+            text = "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
         elif key == "kept_bytes":
             text = f"{size(value)} kept for backward"
         elif key.endswith("_us"):
@@ -201,11 +200,11 @@ def totals_line(report: Report) -> str:
     return " · ".join(filter(None, said))
 
 
-def _whole_step(figures: Mapping[str, Any]) -> str:
+def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
     """What a communication hook made of all buckets of a step."""
     sent = "uncounted" if figures["bytes_after"] is None else size(figures["bytes_after"])
     error = f"error {number(figures['relative_l2'])}, cosine {number(figures['cosine'])}"
-    return f"{size(figures['bytes_before'])} to {sent}, {error}"
+    return f"{hook}, all buckets of step {figures['step']}: {size(figures['bytes_before'])} to {sent}, {error}"
 
 
 def _verdict(totals: Mapping[str, Any]) -> str:
@@ -231,7 +230,9 @@ def run_line(report: Report) -> str:
     elif "backward_vector" in meta:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
-    said += [f"{meta['processes']} processes{_of_ranks(meta)}"] if "processes" in meta else []
+    if "processes" in meta:
+        how = f" ({meta['parallel']})" if meta.get("parallel") else ""
+        said.append(f"{meta['processes']} processes{how}{_of_ranks(meta)}")
     said += [duration(meta["seconds"])] if "seconds" in meta else []
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")

@@ -40,6 +40,8 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
         remark = remark or (f"not seen on {_ranks(missing)}" if missing else "")
         rows += [row] if row else []
         remarks += [Skipped(str(place[0]), remark, str(place[-1] or ""))] if remark else []
+    if not whole and any(row.get("kind") != "parameter" for row in rows):
+        remarks.append(Skipped("", "the shapes of the whole batch: dimension 0 is taken for the batch everywhere"))
     meta = {key: value for key, value in _meta(parts).items() if key != "rank"}
     return replace(first, rows=rows, skipped=[*_skipped(parts), *remarks], meta=meta, totals=_totals(first, rows))
 
@@ -47,7 +49,7 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
 def beside(parts: Parts) -> Report:
     """The rows of these ranks beside each other, each with its `rank` and with how it `deviates` from the others."""
     first = next(iter(parts.values()))
-    if first.grouping == "nested":
+    if first.grouping in ("nested", "steps"):
         rows = [row for found in _by_place(parts).values() for row in _compared(found)]
     else:
         rows = [_of(rank, row) for rank, part in parts.items() for row in part.rows]
@@ -57,7 +59,7 @@ def beside(parts: Parts) -> Report:
         rows=rows,
         skipped=_skipped(parts),
         meta=_meta(parts) | {"rank": list(parts)},
-        totals=_totals(first, rows),
+        totals={} if first.grouping == "steps" else _totals(first, rows),
     )
 
 
@@ -93,7 +95,7 @@ def _one(found: Mapping[int, Row], whole: Any) -> tuple[Row | None, str]:
     rows = list(found.values())
     first = rows[0]
     stats = [row.stats for row in rows if row.stats]
-    if len(rows) == 1:
+    if len(rows) == 1 and not first.get("sharded"):
         return first, ""
     if first.get("sharded"):
         return Row({k: v for k, v in first.values.items() if k != "sharded"}, TensorStats.merge(stats)), ""
@@ -103,7 +105,7 @@ def _one(found: Mapping[int, Row], whole: Any) -> tuple[Row | None, str]:
     if same and not grows and first.get("kind") in ("output", "input"):
         return None, "one for the whole batch: its gradient is a sum over ranks (--ranks each shows the summands)"
     if same and not grows:
-        if all(_alike(stats[0], other) for other in stats[1:]):
+        if all(alike(stats[0], other) for other in stats[1:]):
             return first, ""
         return _together(first, stats, shapes), "does not grow with the batch, and each rank has another"
     size = whole if whole and _numel(whole) == sum(map(_numel, shapes)) else _concatenated(shapes)
@@ -129,7 +131,8 @@ def _concatenated(shapes: Sequence[Sequence[int]]) -> list[int] | None:
     return [sum(each[0] for each in shapes), *shapes[0][1:]]
 
 
-def _alike(a: TensorStats, b: TensorStats) -> bool:
+def alike(a: TensorStats, b: TensorStats) -> bool:
+    """Whether two ranks have the same, but for rounding."""
     return (a.numel, a.nan, a.inf) == (b.numel, b.nan, b.inf) and all(
         x == y or (math.isnan(x) and math.isnan(y)) or abs(x - y) <= _ALIKE * _scale(a, b)
         for x, y in ((a.mean, b.mean), (a.std, b.std), (a.min, b.min), (a.max, b.max))
@@ -157,9 +160,11 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
     if not (row.stats and stats):
         return ""
     for name, count in (("NaN", "nan"), ("Inf", "inf")):
-        if getattr(row.stats, count) and not any(getattr(other, count) for other in stats):
+        if _has(row, count) and not any(_has(other, count) for other in others):
             return f"{name} here alone"
-    if all(other["shape"] != row["shape"] for other in others):
+    if row.get("sharded"):  # different pieces of one tensor
+        return "a shard"
+    if all(other.get("shape") != row.get("shape") for other in others):
         return f"shape {shape(row['shape'])}"
     sizes = [_rms(other) for other in stats if other.finite]
     if not (row.stats.finite and sizes):
@@ -169,6 +174,11 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
     if usual == own or (usual and 1 / _DEVIATES <= own / usual <= _DEVIATES):
         return ""
     return f"{number(own / usual)} times the others" if usual else "the others are zero"
+
+
+def _has(row: Row, count: str) -> bool:
+    """Whether there is any, also in what a communication hook was given."""
+    return bool((row.stats and getattr(row.stats, count)) or row.get(f"before_{count}"))
 
 
 def _rms(stats: TensorStats) -> float:

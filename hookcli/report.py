@@ -197,12 +197,12 @@ class Report:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """The inverse of `to_dict`, also of what `strict` made of it."""
-        columns = tuple(Column(**column) for column in data["columns"])  # one of them is called NaN
-        data = relaxed({key: value for key, value in data.items() if key != "columns"})
+        given = data
+        data = relaxed(data)
         return cls(
             probe=data["probe"],
             model=data["model"],
-            columns=columns,
+            columns=tuple(Column(**column) for column in given["columns"]),  # one is titled NaN
             rows=tuple(Row.from_flat(row) for row in data["rows"]),
             meta=data["meta"],
             totals=data["totals"],

@@ -73,6 +73,7 @@ class Step:
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
         optimizer = self._optimizer(session, meta)
         called = self._called(session.model)
+        random = torch.get_rng_state()
         for number in range(passes):
             session.passes = number
             with torch.set_grad_enabled(self.backward):
@@ -80,6 +81,8 @@ class Step:
             if self.backward:
                 self._differentiate(session, output, meta)
             del output
+        if self.share.of > 1 and not torch.equal(random, torch.get_rng_state()):
+            meta["random"] = "each process draws random numbers of its own"
         trips = self.state_dict and session.wants(*STATE_DICTS)
         with _unchanged_versions(session.model) if optimizer or trips else nullcontext():
             if optimizer:
@@ -117,7 +120,9 @@ class Step:
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)
-        value = value / self.share.of if self.share.of > 1 and name != "sum" else value
+        if self.share.of > 1 and name != "sum":  # a mean over the batch, as DistributedDataParallel takes it to be
+            value = value / self.share.of
+            meta["loss_reduction"] = "mean"
         meta.setdefault("loss", name if isinstance(name, str) else getattr(name, "__qualname__", None) or repr(name))
         meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
         return [value], None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from dataclasses import dataclass
 
 
@@ -27,3 +29,20 @@ def world() -> World:
         return World()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     return World(*(int(os.environ[name]) for name in names))
+
+
+LAUNCHER = "HOOKCLI_LAUNCHER"
+"""The process id of hookcli's own launcher, in the environment of the processes that it starts."""
+_LOOK = 0.2  # seconds
+
+
+def end_with_launcher() -> None:
+    """From now on, end this process as soon as the one that launched it is gone: nobody else would."""
+    launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+    threading.Thread(target=_outlive, args=(launcher,), name="hookcli-launcher", daemon=True).start()
+
+
+def _outlive(launcher: int) -> None:
+    while os.getppid() == launcher:
+        time.sleep(_LOOK)
+    os._exit(2)

@@ -99,6 +99,7 @@ def test_what_some_ranks_did_not_see_is_said() -> None:
         ("c", "never called (ranks 0, 2)"),
         ("b", "never called (ranks 0, 2)"),
         ("b", "not seen on ranks 0, 2"),
+        ("", "the shapes of the whole batch: dimension 0 is taken for the batch everywhere"),
     ]
 
 

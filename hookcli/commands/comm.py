@@ -57,7 +57,10 @@ def comm(
         ),
     ] = [],  # noqa: B006 - Typer wants a list for an option that is repeatable, and gives each call one of its own
     rank_approximation: Annotated[int, _option("N", "PowerSGD: the rank of its matrices.", min=1)] = 1,
-    warm_up: Annotated[int, _option("STEPS", "PowerSGD: plain allreduce before it starts, 2 at least.")] = 2,
+    warm_up: Annotated[
+        int,
+        _option("STEPS", "PowerSGD: plain allreduce before it; further --steps lower its error.", min=2),
+    ] = 2,
     steps: Annotated[int, _option("N", "Steps; DDP rebuilds its buckets after the first.", min=1)] = 3,
     no_sync: Annotated[int, _option("N", "Passes to accumulate under no_sync before each step's own.", min=0)] = 0,
     bucket_cap_mb: Annotated[
@@ -70,7 +73,8 @@ def comm(
     """What DDP's communication hooks make of gradients, bucket by bucket.
 
     The bytes that a rank hands to collectives, the time, statistics before and after, and the error against the exact
-    mean over all ranks. Nothing is updated; every step has the same gradients.
+    mean over all ranks. Nothing is updated; every step has the same gradients. In 2 processes, unless --nproc or
+    torchrun says otherwise.
     """
     output = Output(options)  # finds a wrong format or folder before the work, not after
     if options.parallel != "ddp":
@@ -126,6 +130,7 @@ def _communicate(
     prepared = prepare(recipe, setting)
     if prepared.remark:
         remark(prepared.remark, options)
+    processes.check(prepared.model, recipe.batched)
     meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
     if recipe.loss and not (step.loss or step.vector):
         step = replace(step, loss=recipe.loss)

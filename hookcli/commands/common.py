@@ -17,6 +17,7 @@ from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, unknown
 from hookcli.report import Report
+from hookcli.world import world
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,7 +56,7 @@ def inspect_model(
             use_threads(options)
             from hookcli.edits import parse_edit
 
-            run |= {"edits": [parse_edit(text, options.seed) for text in options.edit]}
+            run |= {"edits": [parse_edit(text, options.seed + world().rank) for text in options.edit]}
             probe = make_probe()
             output.check_columns(columns_shown(probe.columns, options))
             train = train if options.train is None else options.train
@@ -144,7 +145,8 @@ class _Inspection:
         if setting.parts > 1:
             self.processes.check(prepared.model, self.recipe.batched)
         self._stage(f"running {self.recipe.name} on {setting.device}")
-        return capture(
+        self.processes.check_edits(self.run["edits"], probe.needs_backward)
+        reports = capture(
             prepared.model,
             prepared.inputs,
             [probe],
@@ -155,13 +157,16 @@ class _Inspection:
             name=self.recipe.name,
             meta=meta | dict(self.recipe.meta) | versions() | self.processes.meta(probe.needs_backward),
         )
+        self.processes.remark_on(reports[0].meta, named_loss=isinstance(loss, str) or loss is self.recipe.loss)
+        return reports
 
     def _whole(self, probe: Probe, setting: Setting) -> Report | None:
         """The shapes that one process would see with the whole batch; None where the model runs for real only."""
         from hookcli.prepare import META
 
+        alone = replace(setting, device=META, part=0, parts=1, shard=None, weights=None)
         with suppress(HookcliError):
-            return self._on(probe, replace(setting, device=META, part=0, parts=1, shard=None))[0]
+            return replace(self, processes=Processes(self.options))._on(probe, alone)[0]
         return None
 
     def _stage(self, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from hookcli.world import world
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookcli.edits import Edit
     from hookcli.prepare import Setting
     from hookcli.processes.group import Group
     from hookcli.step import Share
@@ -63,6 +64,23 @@ class Processes:
         if any(m.training for m in alone):
             what = "batch normalization in train mode takes each process's part of the batch by itself"
             remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch", self.options)
+
+    def check_edits(self, edits: Sequence[Edit], backward: bool) -> None:
+        """Raises UsageError for edits of gradients that are averaged over the processes afterwards."""
+        averaged = self.group and backward and (self.options.ranks == "merged" or self.options.parallel == "fsdp")
+        for edit in edits if averaged else ():
+            if edit.what == "grad":
+                raise UsageError(
+                    f"--edit {edit.text!r}: each process would change its own gradient before they are averaged, and "
+                    "FSDP2's never come by; one process (without --nproc) shows the edited gradient of the whole batch"
+                )
+
+    def remark_on(self, meta: Mapping[str, Any], named_loss: bool) -> None:
+        """Say what of a run was not as in one process with the whole batch."""
+        if meta.get("random"):
+            remark(f"{meta['random']} (dropout and the like): the figures are not those of one process", self.options)
+        if meta.get("loss_reduction") and not named_loss:
+            remark(f"the loss {meta['loss']} is taken for a mean over the batch, as DDP takes it", self.options)
 
     def meta(self, backward: bool) -> dict[str, Any]:
         """What a report says of the processes: how many, and which of them it is from."""

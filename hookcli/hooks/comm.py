@@ -110,6 +110,8 @@ class CommObserver:
     def begin(self, step: int) -> None:
         """A step begins: its buckets are counted anew."""
         self.step, self.order = step, 0
+        if step == 1:  # DDP has rebuilt its buckets
+            self._clones.clear()
 
     def observe(self, state: object, bucket: GradBucket) -> Future[Tensor]:
         buffer = bucket.buffer()
@@ -132,6 +134,7 @@ class CommObserver:
         """The mean over all ranks, in at least float32; None where the hook itself gives it."""
         half = buffer.dtype in _HALF
         if self.hook.exact and not half:
+            dist.barrier(self.reference)  # the exact mean has the ranks meet, too: times are to be comparable
             return None
         clone = self._clones.get(fqns)
         if clone is None:  # kept for the next step: fresh memory costs as much as the copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -59,7 +60,11 @@ class Probe(ABC):
 
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """The finished report of the run that `meta` describes."""
-        found = (self.rows(), meta, self.totals(), self.skipped())
+        skipped = self.skipped()
+        if meta.get("complete") is False:
+            late = "not reached: the run ended before"
+            skipped = [replace(s, reason=late) if s.reason.startswith(_NEVER) else s for s in skipped]
+        found = (self.rows(), meta, self.totals(), skipped)
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 
     def instead(self, error: Exception) -> Probe | None:
@@ -160,4 +165,7 @@ def _why_never_called(fqn: str, model: nn.Module) -> str:
         return "never called: MultiheadAttention uses its weights without calling it"
     if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
         return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
-    return f"never called in {'train' if model.training else 'eval'} mode"
+    return f"{_NEVER} in {'train' if model.training else 'eval'} mode"
+
+
+_NEVER = "never called"

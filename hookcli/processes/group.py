@@ -7,6 +7,8 @@ not through collectives, and works while a collective is stuck.
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import time
 from collections.abc import Iterator
@@ -19,13 +21,13 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from hookcli.errors import HookcliError, ToldError, UsageError
+from hookcli.errors import HookcliError, OverdueError, ToldError, UsageError
 from hookcli.processes.watchdog import Watchdog
 from hookcli.world import World
 
 # A collective gives up later than the watchdog, whose message is the better one.
 _GRACE = 30.0
-_AGREE = 1.0  # seconds that other ranks have to fail alike, before an error is said to be of one rank
+_AGREE = 2.0  # seconds that other ranks have to fail alike, before an error is said to be of one rank
 _COME = 20.0  # that they have to begin
 _LOST = 3.0  # that the launcher has to end this process, where all that it knows is that another is gone
 _END = 30.0  # that it has to end a process that has nothing to say
@@ -78,9 +80,16 @@ class Group:
 
         An error that all ranks have is told as it is, another with its rank.
         """
-        self.watchdog.stop()
+        try:
+            return self._claims(error)
+        except dist.DistError:  # the store is gone, and the launcher with it
+            return False
+
+    def _claims(self, error: BaseException) -> bool:
         if _CONNECTION.search(str(error)):
             time.sleep(_LOST)
+            if gone := self._gone():
+                error.args = (f"rank {gone[0]} ended in the middle of the run, without a word",)
         self.store.set(f"failed/{self.world.rank}", str(error))
         if self.store.add("failures", 1) != 1:
             time.sleep(_END)
@@ -88,6 +97,11 @@ class Group:
         if not self._everywhere():
             error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
         return True
+
+    def _gone(self) -> list[int]:
+        """The ranks of this machine that run no more."""
+        here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
+        return [rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid))]
 
     def _everywhere(self) -> bool:
         """Whether all ranks fail alike."""
@@ -116,7 +130,7 @@ def joined(world: World, timeout: float) -> Iterator[Group]:
     store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     name = f"hookcli {next(_RUNS)}"  # a process may be one of several runs after another; the store outlives them
     group = Group(world, PrefixStore(name, store), timeout)
-    group.store.set(f"here/{world.rank}", "")
+    group.store.set(f"here/{world.rank}", f"{platform.node()} {os.getpid()}")
     try:
         with group.watchdog:
             yield group
@@ -127,11 +141,22 @@ def joined(world: World, timeout: float) -> Iterator[Group]:
             raise
         raise ToldError("interrupted") from None
     except Exception as error:
-        if not group.tells(error):
-            raise ToldError(str(error)) from error
-        if isinstance(error, HookcliError):
-            error.own = True
-        raise
+        said = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
+        if not group.tells(said):
+            raise ToldError(str(said)) from error
+        if isinstance(said, HookcliError):
+            said.own = True
+        if said is error:
+            raise
+        raise said from error
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _check_backend(backend: str, device: torch.device, world: World) -> None:

@@ -14,8 +14,10 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from hookcli.errors import HookcliError
+from hookcli.errors import FAILED, HookcliError
+from hookcli.world import LAUNCHER
 
+_INTERRUPTED = 130
 _GIVES_WAY = 5  # seconds that a process has to end by itself after another has failed
 
 
@@ -35,7 +37,7 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         max_restarts=0,
         shutdown_timeout=_GIVES_WAY,
     )
-    with _shared_cores(processes), _silent(debug):
+    with _environment(processes), _silent(debug):
         try:
             elastic_launch(config, sys.executable)("-m", "hookcli", *arguments)
         except ChildFailedError as error:
@@ -46,21 +48,25 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
 
 
 def _outcome(rank: int, failure: ProcessFailure) -> int:
-    if failure.exitcode >= 0:
+    if failure.exitcode in (FAILED, _INTERRUPTED):  # it has told why
         return int(failure.exitcode)
+    if failure.exitcode >= 0:
+        raise HookcliError(f"rank {rank} ended with exit code {failure.exitcode}, without a word")
     name = signal.Signals(-failure.exitcode).name
     often = " (often: out of memory)" if name == "SIGKILL" else ""
     raise HookcliError(f"rank {rank} died: {name}{often}")
 
 
 @contextmanager
-def _shared_cores(processes: int) -> Iterator[None]:
-    """The cores shared out, unless somebody has done that already."""
+def _environment(processes: int) -> Iterator[None]:
+    """What the processes find: the cores shared out, unless somebody has done that already, and who launched them."""
     given = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = given or str(max(1, (os.cpu_count() or 1) // processes))
+    os.environ[LAUNCHER] = str(os.getpid())
     try:
         yield
     finally:
+        del os.environ[LAUNCHER]
         if given is None:
             del os.environ["OMP_NUM_THREADS"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -33,8 +34,11 @@ def shard(model: nn.Module, device: torch.device, processes: int) -> None:
     from torch.distributed.fsdp import fully_shard  # takes as long as torch itself
 
     mesh = init_device_mesh(device.type, (processes,))
-    for block in blocks(model):
-        fully_shard(block, mesh=mesh)
+    found = list(blocks(model))
+    shared = Counter(id(p) for block in found for p in block.parameters())
+    for block in found:
+        if all(shared[id(p)] == 1 for p in block.parameters()):  # the model's own group has what blocks share
+            fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 

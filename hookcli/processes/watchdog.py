@@ -1,4 +1,4 @@
-"""Ends a process whose run hangs or whose launcher is gone, and says where it stood.
+"""Ends a process whose run hangs, and says where it stood.
 
 A thread looks at the clock. A stage that takes too long is first interrupted by a signal, which raises in the main
 thread, so that the error names the module and what was measured is reported. A main thread that waits in C++ for
@@ -20,12 +20,12 @@ from typing import Any, Self
 import torch
 from torch.distributed.distributed_c10d import Store
 
-from hookcli.errors import FAILED
+from hookcli.errors import FAILED, OverdueError
 from hookcli.world import World
 
 _LOOK = 0.2  # seconds between looks
 _ANSWER = 2.0  # that the main thread has to answer the signal, and ranks to write down where they stand
-_END = 15.0  # that a process has to end by itself
+_END = 10.0  # that a process has to end by itself, and others to tell
 _SIGNAL = getattr(signal, "SIGUSR2", None)
 _WAITS = (str(Path(torch.__file__).parent / "distributed"), str(Path(torch.__file__).parent / "autograd"))
 _OURS = str(Path(__file__).parent)
@@ -41,7 +41,6 @@ class Watchdog:
         self._stage = ""
         self._since = time.monotonic()
         self._main = threading.main_thread()
-        self._parent = os.getppid()
         self._over = threading.Event()
         self._answered = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="hookcli-watchdog", daemon=True)
@@ -50,6 +49,11 @@ class Watchdog:
     def stage(self, text: str) -> None:
         """From now on, this."""
         self._stage, self._since = text, time.monotonic()
+
+    @property
+    def doing(self) -> str:
+        """The stage."""
+        return self._stage
 
     def stop(self) -> None:
         """Nothing more to watch for."""
@@ -71,12 +75,10 @@ class Watchdog:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._answered.set()
-        raise TimeoutError(f"took longer than {self._timeout:g} s (--timeout gives it more)")
+        raise OverdueError(f"still there after {self._timeout:g} s (--timeout)")
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK):
-            if os.getppid() != self._parent:  # the launcher was killed: nobody would end us
-                os._exit(FAILED)
             if time.monotonic() - self._since > self._timeout:
                 self._expire()
                 return
@@ -87,11 +89,29 @@ class Watchdog:
         if _SIGNAL and self._before is not None:
             signal.pthread_kill(self._main.ident or 0, _SIGNAL)
         time.sleep(_ANSWER)
-        if not self._answered.is_set() and self._store.add("failures", 1) == 1:
+        if not self._answered.is_set():
+            self._let_others_tell()
+        if self._answered.is_set() and self._over.wait(_END):  # the main thread goes on from there
+            return
+        if self._store.add("failures", 1) == 1:
             print(f"hookcli: error: {self._account()}", file=sys.stderr, flush=True)
-            os._exit(FAILED)
-        if not self._over.wait(_END):
-            os._exit(FAILED)
+        else:
+            time.sleep(_END)  # for the one that tells: the first end is the end of all
+        os._exit(FAILED)
+
+    def _let_others_tell(self) -> None:
+        """A rank that waits leaves it to one that does not: that one knows where it hangs."""
+        until = time.monotonic() + _END
+        while time.monotonic() < until and not self._store.check(["failures"]):
+            known = self._known()
+            if len(known) == self._world.size and all(state["waits"] for state in known.values()):
+                return
+            time.sleep(_LOOK)
+
+    def _known(self) -> dict[int, dict[str, Any]]:
+        """Where the ranks stand that ran out of time, too."""
+        ranks = range(self._world.size)
+        return {r: json.loads(self._store.get(f"stuck/{r}")) for r in ranks if self._store.check([f"stuck/{r}"])}
 
     def _where(self) -> dict[str, Any]:
         """What the main thread is at: the innermost frame that is neither PyTorch's nor ours, and whether it waits."""
@@ -104,9 +124,8 @@ class Watchdog:
 
     def _account(self) -> str:
         """One line on who keeps whom waiting."""
-        ranks = range(self._world.size)
-        known = {r: json.loads(self._store.get(f"stuck/{r}")) for r in ranks if self._store.check([f"stuck/{r}"])}
-        silent = [rank for rank in ranks if rank not in known]
+        known = self._known()
+        silent = [rank for rank in range(self._world.size) if rank not in known]
         busy = [rank for rank in known if not known[rank]["waits"]]
         waited = f"after {self._timeout:g} s (--timeout)"
         if busy:
@@ -115,4 +134,5 @@ class Watchdog:
         if silent:
             those = f"rank{'s' if silent[1:] else ''} {', '.join(map(str, silent))}"
             return f"no answer from {those} {waited}; rank {self._world.rank} waited, {self._stage}"
-        return f"all ranks wait for one another, {self._stage}, {waited}: a collective that not all of them call"
+        why = "a collective that not all of them call, or a Future that nobody completes"
+        return f"all ranks wait for one another, {self._stage}, {waited}: {why}"

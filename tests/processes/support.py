@@ -47,6 +47,14 @@ class Only(nn.Module):
             if self.what == "hang":
                 pathlib.Path(f"hangs{os.environ['RANK']}").write_text(str(os.getpid()))
                 time.sleep(600)
+            if self.what == "leave":
+                os._exit(7)
+            if self.what == "swallow":
+                while True:
+                    try:
+                        time.sleep(600)
+                    except Exception:
+                        pass
             if self.what == "nan":
                 return x * float("nan")
             if self.what == "narrow":
@@ -54,6 +62,18 @@ class Only(nn.Module):
             if self.what == "wait":  # for a collective that the other does not call
                 torch.distributed.barrier()
         return x
+
+class Values(nn.Module):
+    '''Reads a value, so that it does not run on the meta device.'''
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.drop = nn.Dropout(0.5)
+    def forward(self, x):
+        return self.drop(self.fc(x)) if float(x.sum()) < 1e9 else x
+
+def squares(output):
+    return (output ** 2).sum()
 
 def only(what, ranks=(1,)):
     return nn.Sequential(nn.Linear(4, 4), Only(what, ranks), nn.ReLU())

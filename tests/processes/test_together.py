@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes.support import MODELS, load, reports_of_ranks
+from processes.support import MODELS, hookcli, load, reports_of_ranks
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
 
@@ -44,6 +44,7 @@ SHARDED = {
     "activations, sharded": (*SAME["activations"], "--parallel", "fsdp"),
 }
 LOOKED_AT = {
+    "values": ("activations", "models.py:Values", "--input", "4x4"),
     "each": ("grads", "models.py:Net", *INPUT, "--ranks", "each"),
     "second": ("activations", "models.py:only", "--arg", "what=nan", "--input", "4x4", "--ranks", "0,1"),
     "narrow": ("activations", "models.py:only", "--arg", "what=narrow", "--input", "4x4", "--match", "1"),
@@ -145,11 +146,34 @@ def test_shapes_that_do_not_go_together_are_said(two) -> None:
     assert item.reason == "the ranks' shapes do not go together: 2x4 on rank 0, 2x2 on rank 1"
 
 
+def test_shapes_of_the_whole_batch_that_are_not_known_are_said(two) -> None:
+    assert {tuple(row["shape"]) for row in two["values"].rows} == {(4, 4)}
+    (item,) = two["values"].skipped
+    assert item.reason == "the shapes of the whole batch: dimension 0 is taken for the batch everywhere"
+
+
 @pytest.mark.parametrize("name", ["trace", "graph"])
 def test_what_can_not_be_merged_is_the_first_ranks(two, name) -> None:
     assert two[name].meta["rank"] == 0 and two[name].meta["processes"] == 2
     shapes = [row.get("shape") for row in two[name].rows]
     assert shapes
+
+
+def test_what_is_not_as_in_one_process_is_said(folder) -> None:
+    ran = hookcli(
+        *("grads", "models.py:Values", "--input", "4x4", "--nproc", "2", "--loss", "models:squares", "-f", "json"),
+        folder=folder,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "the loss squares is taken for a mean over the batch" in ran.stderr
+    assert "each process draws random numbers of its own" in ran.stderr
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_edits_of_gradients_that_are_averaged_afterwards_are_refused(folder, parallel) -> None:
+    edit = ("--edit", "fc.weight:grad=ones", "--parallel", parallel)
+    ran = hookcli("grads", "models.py:Values", "--input", "4x4", "--eval", "--nproc", "2", *edit, folder=folder)
+    assert ran.returncode == 2 and "before they are averaged" in ran.stderr and "rank" not in ran.stderr
 
 
 def test_four_processes(folder, monkeypatch) -> None:
