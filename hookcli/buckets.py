@@ -30,6 +30,7 @@ COLUMNS = (
     *STATS_COLUMNS,
     Column("exact_l2", "Exact L2"),
     Column("error_l2", "Error L2"),
+    Column("after_l2", "Result L2"),
     Column("relative_l2", "Rel. error"),
     Column("error_max", "Max error"),
     Column("cosine", "Cosine"),
@@ -37,23 +38,29 @@ COLUMNS = (
 
 
 def bucket_row(
-    where: Mapping[str, Any], handed: int | None, before: TensorStats, after: TensorStats, errors: tuple[float, ...]
+    where: Mapping[str, Any],
+    handed: int | None,
+    before: TensorStats,
+    after: TensorStats,
+    errors: tuple[float, ...],
+    norm: float | None = None,
 ) -> Row:
     """A row. `where` names the bucket; `handed` is None where the bytes could not be counted.
 
-    `errors` are the L2 norm of the exact mean, and the L2 and maximum norm of the difference from it.
+    `errors` are the L2 norm of the exact mean, and the L2 and maximum norm of the difference from it; `norm` that of
+    what the hook made, where it is not `after`'s.
     """
+    norm = after.l2 if norm is None else norm
     sent = {"bytes_after": handed, "ratio": handed / where["bytes_before"] if handed is not None else None}
     stats = {f"before_{key}": getattr(before, key) for key in STATS_KEYS}
-    kept = dict(zip(("exact_l2", "error_l2", "error_max"), errors, strict=True))
-    return Row({**where, **sent, **stats, **kept, **_relative(after, *errors[:2])}, after)
+    kept = dict(zip(("exact_l2", "error_l2", "error_max"), errors, strict=True)) | {"after_l2": norm}
+    return Row({**where, **sent, **stats, **kept, **_relative(norm, *errors[:2])}, after)
 
 
-def _relative(after: TensorStats, exact: float, error: float) -> dict[str, float]:
+def _relative(norm: float, exact: float, error: float) -> dict[str, float]:
     """The difference in terms of the exact mean, and the cosine of the angle between the two: from three norms."""
-    found = Discrepancy(error_l2=error, a_l2=exact, b_l2=after.l2)
-    defined = math.isfinite(error) and after.finite == after.numel
-    return {"relative_l2": found.rel_l2, "cosine": found.cosine if defined else math.nan}
+    found = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
+    return {"relative_l2": found.rel_l2, "cosine": found.cosine if math.isfinite(error) else math.nan}
 
 
 def totals(rows: Iterable[Row]) -> dict[str, Any]:
@@ -69,15 +76,14 @@ def _whole(rows: Sequence[Row]) -> dict[str, Any]:
     handed = [row["bytes_after"] for row in rows]
     before = sum(row["bytes_before"] for row in rows)
     after = sum(handed) if None not in handed else None
-    stats = TensorStats.merge(row.stats for row in rows if row.stats)
-    exact, error = (math.hypot(*(row[key] for row in rows)) for key in ("exact_l2", "error_l2"))
+    norm, exact, error = (math.hypot(*(row[key] for row in rows)) for key in ("after_l2", "exact_l2", "error_l2"))
     return {
         "step": rows[0]["step"],
         "buckets": len(rows),
         "bytes_before": before,
         "bytes_after": after,
         "ratio": after / before if after is not None else None,
-        **_relative(stats, exact, error),
+        **_relative(norm, exact, error),
     }
 
 
@@ -108,8 +114,8 @@ def _of_ranks(rows: Sequence[Row]) -> Row:
     after = found[0] if all(alike(found[0], other) for other in found) else TensorStats.merge(found)
     handed = [row["bytes_after"] for row in rows]
     most = max(handed) if None not in handed else None
-    errors = (*(_rms([row[key] for row in rows]) for key in ("exact_l2", "error_l2")), _highest(rows))
-    merged = bucket_row(where, most, before, after, errors)
+    norm, *norms = (_rms([row[key] for row in rows]) for key in ("after_l2", "exact_l2", "error_l2"))
+    merged = bucket_row(where, most, before, after, (*norms, _highest(rows)), norm)
     if most is None or len(set(handed)) == 1:
         return merged
     return replace(merged, values={**merged.values, "note": f"ranks hand over {min(handed):,} to {most:,} bytes"})

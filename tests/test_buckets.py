@@ -84,7 +84,7 @@ def test_the_table_shows_the_last_step_and_a_first_one_with_other_buckets() -> N
     assert fold(other, math.inf).rows == other.rows
     text = TableReporter().render([other], View())
     assert "2 of 5 rows are of other steps, left out: --depth all shows each" in text
-    assert "h, all buckets: 32 B to 16 B, error 0, cosine 1.000" in text
+    assert "h, all buckets of step 2: 32 B to 16 B, error 0, cosine 1.000" in text
 
 
 def test_to_json_and_back() -> None:

@@ -38,7 +38,7 @@ WRONG = {
     "fp16+powersdg": "unknown --hook 'powersdg': did you mean powersgd",
     "fp8+powersgd": "unknown --hook 'fp8+powersgd': did you mean powersgd",
     "own.py:nope": "own.py: unknown name 'nope'",
-    "own.py:number": "--hook own.py:number: is a int; give a function (state, bucket) -> Future",
+    "own.py:number": "--hook own.py:number: is of type int; give a function (state, bucket) -> Future",
     "own.py:Class": "--hook own.py:Class: is a class; give a function",
     "own.py:misnamed": "--hook own.py:misnamed: takes (state, grads); a communication hook takes (state, bucket), and "
     "PyTorch insists that the second be named bucket",

@@ -16,7 +16,7 @@ from hookcli.present import ends
 Cli = Callable[..., Any]
 MISTAKES = {
     ("--hook", "fp61"): "unknown --hook 'fp61': did you mean fp16",
-    ("--hook", "powersgd", "--warm-up", "1"): "--warm-up 1: PowerSGD starts after 2 steps at the earliest",
+    ("--hook", "powersgd", "--warm-up", "1"): "'--warm-up': Input should be greater than or equal to 2",
     ("--hook", "net.py:nope"): "net.py: unknown name 'nope'",
     ("--hook", "net.py:loss"): "--hook net.py:loss: takes (output); a communication hook takes (state, bucket)",
     ("--loss", "sums"): "unknown --loss 'sums': did you mean sum",
@@ -38,19 +38,16 @@ def test_one_clear_line(cli: Cli, net: Path, argv: tuple[str, ...]) -> None:
 def test_under_torchrun(net: Path) -> None:
     """Two ranks, whose first alone writes."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    one_bucket = (
-        "powersgd: would hang on gloo with more than one bucket (it waits within callbacks); one bucket is used"
-    )
     hooks = ["--hook", "fp16,powersgd", "--hook", "noop", "--output", "comm.json"]
     command = [*launch, "-m", "hookcli", "comm", "net.py:Net", "--input", "2x3x4x4", *hooks]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0 and ran.stdout == "", ran.stderr
     said = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
-    assert said == [f"hookcli: {one_bucket}", "hookcli: wrote comm.json: 9 rows"]
+    assert said == ["hookcli: wrote comm.json: 9 rows"]  # of one bucket each, in which nothing hangs
     [report] = json.loads(Path("comm.json").read_text())["reports"]
     assert [row["hook"] for row in report["rows"]] == ["fp16", "powersgd", "noop"] * 3
     assert {len(row["fqns"]) for row in report["rows"]} == {4}
-    assert report["meta"]["processes"] == 2 and report["meta"]["bucket_cap_mb"] == 1
+    assert report["meta"]["processes"] == 2 and report["meta"]["bucket_cap_mb"] is None
     assert all(row["numel"] == 2 * row["elements"] for row in report["rows"])
 
 
