@@ -48,7 +48,7 @@ def test_under_torchrun(net: Path) -> None:
     assert [row["hook"] for row in report["rows"]] == ["fp16", "powersgd", "noop"] * 3
     assert {len(row["fqns"]) for row in report["rows"]} == {4}
     assert report["meta"]["processes"] == 2 and report["meta"]["bucket_cap_mb"] is None
-    assert all(row["numel"] == 2 * row["elements"] for row in report["rows"])
+    assert all(row["before_numel"] == 2 * row["elements"] for row in report["rows"])
 
 
 def test_names_are_shortened() -> None:
