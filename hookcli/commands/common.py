@@ -145,7 +145,7 @@ class _Inspection:
         if setting.parts > 1:
             self.processes.check(prepared.model, self.recipe.batched)
         self._stage(f"running {self.recipe.name} on {setting.device}")
-        self.processes.check_edits(self.run["edits"], probe.needs_backward)
+        self.processes.check_edits(self.run.get("edits", ()), probe.needs_backward)
         reports = capture(
             prepared.model,
             prepared.inputs,

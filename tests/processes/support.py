@@ -80,7 +80,7 @@ def only(what, ranks=(1,)):
 """
 
 
-def run(*command: str, folder: Path, limit: float = 200) -> subprocess.CompletedProcess[str]:
+def run(*command: str, folder: Path, limit: float = 500) -> subprocess.CompletedProcess[str]:
     """Python with these arguments, in a process of its own."""
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     argv = [sys.executable, *command]
