@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hookcli.checks.base import Check
+from hookcli.checks.crash import Crash
 from hookcli.checks.selection import find_check, known_checks
 from hookcli.commands.check import threshold_text
 
@@ -50,7 +51,9 @@ def _entries(check: type[Check]) -> list[tuple[str, str]]:
         entries.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
         option = f"--{check.name} FIGURE" if threshold.default is None else f"--threshold {check.id}=FIGURE"
         entries.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
-    return [*entries, ("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]")]
+    if check is not Crash:  # which is always told
+        entries.append(("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]"))
+    return entries
 
 
 def _entry(title: str, said: str, width: int) -> str:
