@@ -22,7 +22,7 @@ class Crash(Check):
     name = "crash"
     severity = ERROR
     means = "the model does not run on this input"
-    advice = "look at the lines of its code that are named here, and what shapes came there; --debug shows the traceback"
+    advice = "look at the lines that are named here, and what shapes came there; --debug shows the traceback"
     needs = ()
     values = False
 
