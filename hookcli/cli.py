@@ -17,7 +17,7 @@ import typer
 from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
-from hookcli.errors import FAILED, HookcliError, ProcessesWanted, ToldError
+from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
 from hookcli.world import LAUNCHER, end_with_launcher, world
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
@@ -25,7 +25,6 @@ EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8
 _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _MOMENT = 10.0  # seconds
-_INTERRUPTED = 130  # what Typer makes of Ctrl-C
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
@@ -115,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
-        if code == _INTERRUPTED and LAUNCHER not in os.environ:  # which says it
+        if code == INTERRUPTED and LAUNCHER not in os.environ:  # which says it
             say("hookcli: interrupted")
         return int(code or 0)
     except typer.TyperException as error:
@@ -138,7 +137,7 @@ def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
         code = launch(arguments, wanted.processes, debug=wanted.debug)
     except HookcliError as error:
         return _report_error(error, arguments)
-    if code == _INTERRUPTED:
+    if code == INTERRUPTED:
         print("hookcli: interrupted", file=sys.stderr)
     return code
 

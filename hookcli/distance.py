@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from hookcli.blocks import blocks, fetched
 from hookcli.diff.discrepancy import Discrepancy
-from hookcli.stats import is_dense
+from hookcli.stats import DEVICE_BLOCK
 
 BLOCK = 1 << 18
-DEVICE_BLOCK = 1 << 24
 # Squares of values outside of this range, summed over a block, leave float32's normal range.
 _TINY, _HUGE = 1e-15, 1e15
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -40,27 +40,22 @@ def compare(a: Tensor, b: Tensor) -> Pending | None:
         if a.device != b.device:
             a, b = a.cpu(), b.cpu()
         if a.device.type == "cpu":
-            return [_cpu_block(x, y) for x, y in _blocks(a, b, BLOCK)]
-        parts = [_device_block(x, y) for x, y in _blocks(a, b, DEVICE_BLOCK)]
+            return [_cpu_block(x, y) for x, y in blocks((a, b), BLOCK)]
+        parts = [_device_block(x, y) for x, y in blocks((a, b), DEVICE_BLOCK)]
         return torch.stack(parts) if parts else []
 
 
 def resolve(pending: Sequence[Pending]) -> list[Discrepancy]:
     """The finished figures. On an accelerator this waits for them, once for each device."""
-    held = [item for item in pending if isinstance(item, Tensor)]
-    fetched: dict[int, list[Figures]] = {}
-    for device in {item.device for item in held}:
-        there = [item for item in held if item.device == device]
-        rows = iter(torch.cat(there).cpu().tolist())
-        fetched |= {id(item): [tuple(next(rows)) for _ in range(len(item))] for item in there}
-    return [_finish(fetched[id(item)] if isinstance(item, Tensor) else item) for item in pending]
+    there = iter(fetched([item for item in pending if isinstance(item, Tensor)]))
+    return [_finish(next(there) if isinstance(item, Tensor) else item) for item in pending]
 
 
-def _finish(parts: Sequence[Figures]) -> Discrepancy:
+def _finish(parts: Iterable[Sequence[float]]) -> Discrepancy:
     return Discrepancy.merge(map(_from_figures, parts))
 
 
-def _from_figures(figures: Figures) -> Discrepancy:
+def _from_figures(figures: Sequence[float]) -> Discrepancy:
     n, peak, total, error, a, b, nonfinite = figures
     return Discrepancy(
         int(n), peak, total / n if n else 0.0, math.sqrt(error), math.sqrt(a), math.sqrt(b), int(nonfinite)
@@ -76,22 +71,6 @@ def _plain(x: Tensor) -> Tensor:
     if x.is_quantized:
         x = x.dequantize()
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-
-
-def _blocks(a: Tensor, b: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same elements of both as one-dimensional pieces of at most `size`."""
-    if a.numel() == 0:
-        return
-    if a.stride() == b.stride() and is_dense(a):
-        flat = [x.as_strided((x.numel(),), (1,), x.storage_offset()) for x in (a, b)]
-        yield from zip(*(x.split(size) for x in flat), strict=True)
-    elif a.numel() <= size:
-        yield a.reshape(-1), b.reshape(-1)
-    else:
-        longest = max(range(a.dim()), key=a.size)
-        step = max(1, a.size(longest) * size // a.numel())
-        for x, y in zip(a.split(step, longest), b.split(step, longest), strict=True):
-            yield from _blocks(x, y, size)
 
 
 class _Scratch(threading.local):

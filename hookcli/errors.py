@@ -7,6 +7,8 @@ from typing import Any
 
 FAILED = 2
 """The exit code of a command that could not run (design, section 3)."""
+INTERRUPTED = 130
+"""That of one that Ctrl-C ended, as shells and Typer have it."""
 
 
 class HookcliError(Exception):

@@ -37,7 +37,7 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
     for place, found in _by_place(parts).items():
         row, remark = _one(found, shapes.get(place))
         missing = [rank for rank in parts if rank not in found]
-        remark = remark or (f"not seen on {_ranks(missing)}" if missing else "")
+        remark = remark or (f"not seen on {ranks_named(missing)}" if missing else "")
         rows += [row] if row else []
         remarks += [Skipped(str(place[0]), remark, str(place[-1] or ""))] if remark else []
     if not whole and any(row.get("kind") != "parameter" for row in rows):
@@ -203,12 +203,13 @@ def _skipped(parts: Parts) -> list[Skipped]:
         for item in part.skipped:
             by_item.setdefault(item, []).append(rank)
     return [
-        item if len(ranks) == len(parts) else replace(item, reason=f"{item.reason} ({_ranks(ranks)})")
+        item if len(ranks) == len(parts) else replace(item, reason=f"{item.reason} ({ranks_named(ranks)})")
         for item, ranks in by_item.items()
     ]
 
 
-def _ranks(numbers: Sequence[int]) -> str:
+def ranks_named(numbers: Sequence[int]) -> str:
+    """rank 1; ranks 0, 2."""
     return f"rank{'s' if numbers[1:] else ''} {', '.join(map(str, numbers))}"
 
 

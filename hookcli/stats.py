@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
+from hookcli.blocks import blocks, fetched
 from hookcli.report import TensorStats
 
 # 1 M float32 elements are 4 MB: small enough for the cache, and measured a little faster than 2 MB or 8 MB.
@@ -56,8 +57,8 @@ def measure(tensor: Tensor) -> Pending:
             return Pending([], TensorStats(numel=values.numel(), l2=math.nan))
         extra = _zeros_stats(implied) if implied else None
         if _on_cpu(values):
-            return Pending([_cpu_block(block) for block in _blocks(values, CPU_BLOCK)], extra)
-        parts = [_device_block(block) for block in _blocks(values, DEVICE_BLOCK)]
+            return Pending([_cpu_block(block) for (block,) in blocks((values,), CPU_BLOCK)], extra)
+        parts = [_device_block(block) for (block,) in blocks((values,), DEVICE_BLOCK)]
         return Pending(torch.stack(parts) if parts else [], extra)
 
 
@@ -83,15 +84,9 @@ class Reducer:
 
 def resolve(pending: Sequence[Pending]) -> list[TensorStats]:
     """The finished statistics, fetched from each device in one copy."""
-    on_device: dict[torch.device, list[Pending]] = {}
-    for item in pending:
-        if isinstance(item.moments, Tensor):
-            on_device.setdefault(item.moments.device, []).append(item)
-    for items in on_device.values():
-        fetched = torch.cat([item.moments for item in items if isinstance(item.moments, Tensor)]).cpu().tolist()
-        rows = iter(fetched)
-        for item in items:
-            item.moments = [tuple(next(rows)) for _ in range(len(item.moments))]
+    waiting = [(item, item.moments) for item in pending if isinstance(item.moments, Tensor)]
+    for (item, _), rows in zip(waiting, fetched([moments for _, moments in waiting]), strict=True):
+        item.moments = [tuple(row) for row in rows]
     return [_finish(item) for item in pending]
 
 
@@ -146,37 +141,6 @@ def _plain(tensor: Tensor) -> tuple[Tensor, int]:
     if tensor.is_complex():
         tensor = tensor.abs()
     return tensor, 0
-
-
-def _blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
-    """The tensor's elements as one-dimensional pieces of at most `size`, without a copy where memory is dense.
-
-    Any dense layout (contiguous, channels_last, transposed) is read in memory order: statistics have no order.
-    """
-    if tensor.numel() == 0:
-        return
-    if is_dense(tensor):
-        flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
-        yield from flat.split(size)
-    elif tensor.numel() <= size:
-        yield tensor.reshape(-1)
-    else:
-        longest = max(range(tensor.dim()), key=tensor.size)
-        step = max(1, tensor.size(longest) * size // tensor.numel())
-        for piece in tensor.split(step, dim=longest):
-            yield from _blocks(piece, size)
-
-
-def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, each place once (PyTorch's non-overlapping and dense)."""
-    if tensor.is_contiguous():
-        return True
-    expected = 1
-    for stride, length in sorted((st, ln) for st, ln in zip(tensor.stride(), tensor.shape, strict=True) if ln != 1):
-        if stride != expected:
-            return False
-        expected *= length
-    return True
 
 
 class _Scratch(threading.local):

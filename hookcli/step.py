@@ -73,7 +73,7 @@ class Step:
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
         optimizer = self._optimizer(session, meta)
         called = self._called(session.model)
-        random = torch.get_rng_state()
+        random = torch.get_rng_state() if self.share.of > 1 else None
         for number in range(passes):
             session.passes = number
             with torch.set_grad_enabled(self.backward):
@@ -81,7 +81,7 @@ class Step:
             if self.backward:
                 self._differentiate(session, output, meta)
             del output
-        if self.share.of > 1 and not torch.equal(random, torch.get_rng_state()):
+        if random is not None and not torch.equal(random, torch.get_rng_state()):
             meta["random"] = "each process draws random numbers of its own"
         trips = self.state_dict and session.wants(*STATE_DICTS)
         with _unchanged_versions(session.model) if optimizer or trips else nullcontext():

@@ -7,6 +7,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+from hookcli.errors import FAILED
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -45,4 +47,4 @@ def end_with_launcher() -> None:
 def _outlive(launcher: int) -> None:
     while os.getppid() == launcher:
         time.sleep(_LOOK)
-    os._exit(2)
+    os._exit(FAILED)

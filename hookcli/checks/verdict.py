@@ -37,7 +37,10 @@ def judge(
             continue
         judged.append(check.id)
         for found in _judged(check, facts):
-            (findings if isinstance(found, Finding) else skipped).append(found)  # type: ignore[arg-type]
+            if isinstance(found, Finding):
+                findings.append(found)
+            else:
+                skipped.append(found)
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
     findings.sort(key=lambda finding: rank.get(finding.severity, len(rank)))
     return findings, list(dict.fromkeys(skipped)), judged
@@ -46,7 +49,7 @@ def judge(
 def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
     try:
         return list(check.judge(facts))
-    except Exception as error:
+    except Exception as error:  # a check may be of another distribution, and fail in any way
         raise PluginError(f"check {check.id} failed: {type(error).__name__}: {error}") from error
 
 

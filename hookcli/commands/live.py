@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.common import selector, versions
+from hookcli.commands.common import selector, use_threads, versions
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
@@ -86,10 +85,7 @@ class Live:
 
     def _import(self) -> None:
         self.progress.stage("importing torch")
-        import torch
-
-        if self.options.threads:
-            torch.set_num_threads(min(self.options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
+        use_threads(self.options)
 
     def _built(self, spec: Spec, backward: bool) -> Built:
         self.progress.stage(f"building {spec.text}")

@@ -15,7 +15,7 @@ from hookcli.hooks.carried import Carried, carried
 from hookcli.probes.base import Probe, never_called
 from hookcli.probes.memory import Memory
 from hookcli.probes.sizes import count_parameters
-from hookcli.probes.units import Units, fetched
+from hookcli.probes.units import Units, numbers_of
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.stats import Pending, measure, resolve
 
@@ -99,7 +99,7 @@ class HealthProbe(Probe):
 
     def rows(self) -> list[Row]:
         measured = resolve([pending for _, pending in self._taken])
-        sums = fetched([total for _, total in self._bits])
+        sums = numbers_of([total for _, total in self._bits])
         return [
             *(Row(_hook_values(hook)) for hook in self._hooks),
             *(Row(values, stats) for (values, _), stats in zip(self._taken, measured, strict=True)),

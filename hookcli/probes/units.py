@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
+from hookcli.blocks import fetched
 from hookcli.hooks import HookEvent
 
 # After one of these, features are in the last dimension, after other layers with parameters in the second.
@@ -69,7 +70,7 @@ class Units:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per output, read back at once."""
-        numbers = iter(fetched([count for _, counts in self._found for count in counts]))
+        numbers = iter(numbers_of([count for _, counts in self._found for count in counts]))
         rows = []
         for values, counts in self._found:
             dead = next(numbers)
@@ -77,13 +78,9 @@ class Units:
         return rows
 
 
-def fetched(counts: Sequence[Tensor]) -> list[int]:
+def numbers_of(counts: Sequence[Tensor]) -> list[int]:
     """Single integers that may live on an accelerator, from each device in one copy."""
-    values: dict[int, int] = {}
-    for device in dict.fromkeys(count.device for count in counts):
-        there = [number for number, count in enumerate(counts) if count.device == device]
-        values |= zip(there, torch.stack([counts[number] for number in there]).tolist(), strict=True)
-    return [values[number] for number in range(len(counts))]
+    return [number for (number,) in fetched([count.reshape(1) for count in counts])]
 
 
 def _is_activation(module: nn.Module | None) -> bool:

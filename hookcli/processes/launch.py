@@ -14,10 +14,9 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from hookcli.errors import FAILED, HookcliError
+from hookcli.errors import FAILED, INTERRUPTED, HookcliError
 from hookcli.world import LAUNCHER
 
-_INTERRUPTED = 130
 _GIVES_WAY = 5  # seconds that a process has to end by itself after another has failed
 
 
@@ -48,7 +47,7 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
 
 
 def _outcome(rank: int, failure: ProcessFailure) -> int:
-    if failure.exitcode in (FAILED, _INTERRUPTED):  # it has told why
+    if failure.exitcode in (FAILED, INTERRUPTED):  # it has told why
         return int(failure.exitcode)
     if failure.exitcode >= 0:
         raise HookcliError(f"rank {rank} ended with exit code {failure.exitcode}, without a word")

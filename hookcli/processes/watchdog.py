@@ -21,6 +21,7 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from hookcli.errors import FAILED, OverdueError
+from hookcli.ranks import ranks_named
 from hookcli.world import World
 
 _LOOK = 0.2  # seconds between looks
@@ -55,10 +56,6 @@ class Watchdog:
         """The stage."""
         return self._stage
 
-    def stop(self) -> None:
-        """Nothing more to watch for."""
-        self._over.set()
-
     def __enter__(self) -> Self:
         if _SIGNAL and threading.current_thread() is self._main:
             self._before = signal.signal(_SIGNAL, self._interrupt)
@@ -68,7 +65,7 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self._over.set()
         self._thread.join()
         if _SIGNAL and self._before is not None:
             signal.signal(_SIGNAL, self._before)
@@ -132,7 +129,6 @@ class Watchdog:
             at = known[busy[0]]
             return f"rank {busy[0]} hangs, {at['stage']}: still at {at['place']} {waited}"
         if silent:
-            those = f"rank{'s' if silent[1:] else ''} {', '.join(map(str, silent))}"
-            return f"no answer from {those} {waited}; rank {self._world.rank} waited, {self._stage}"
+            return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self._stage}"
         why = "a collective that not all of them call, or a Future that nobody completes"
         return f"all ranks wait for one another, {self._stage}, {waited}: {why}"

@@ -1,0 +1,52 @@
+"""How tensors are read for figures: in blocks, without a copy, and what was reduced on accelerators in one fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def blocks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
+    """The same elements of tensors of one shape as one-dimensional pieces of at most `size`.
+
+    Any dense layout that they share (contiguous, channels_last, transposed) is read in memory order, without a copy:
+    figures have no order.
+    """
+    first = tensors[0]
+    if first.numel() == 0:
+        return
+    if is_dense(first) and all(x.stride() == first.stride() for x in tensors):
+        flat = [x.as_strided((x.numel(),), (1,), x.storage_offset()) for x in tensors]
+        yield from zip(*(x.split(size) for x in flat), strict=True)
+    elif first.numel() <= size:
+        yield tuple(x.reshape(-1) for x in tensors)
+    else:
+        longest = max(range(first.dim()), key=first.size)
+        step = max(1, first.size(longest) * size // first.numel())
+        for pieces in zip(*(x.split(step, dim=longest) for x in tensors), strict=True):
+            yield from blocks(pieces, size)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one stretch of memory, each place once (PyTorch's non-overlapping and dense)."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, length in sorted((st, ln) for st, ln in zip(tensor.stride(), tensor.shape, strict=True) if ln != 1):
+        if stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def fetched(tensors: Sequence[Tensor]) -> list[list[Any]]:
+    """Each tensor as a list, those of one device in one copy. They have the same sizes but for dimension 0."""
+    found: dict[int, list[Any]] = {}
+    for device in dict.fromkeys(x.device for x in tensors):
+        there = [number for number, x in enumerate(tensors) if x.device == device]
+        rows = iter(torch.cat([tensors[number] for number in there]).tolist())
+        found |= {number: [next(rows) for _ in range(len(tensors[number]))] for number in there}
+    return [found[number] for number in range(len(tensors))]
