@@ -1,0 +1,135 @@
+"""What the lines of a record hold: a header, a window for each step that was looked at, what ended it.
+
+A record is JSON lines, appended as they come, so that whatever ends the script leaves a file that is whole up to its
+last line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+from hookcli.report import Report, relaxed, strict
+
+RUN_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line: what it is, beside its fields."""
+
+    kind: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line as strict JSON has it."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        reports = {name: [r.to_dict() for r in values[name]] for name in ("reports",) if name in values}
+        return {"line": self.kind} | dict(strict(values | reports))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse. Raises KeyError or TypeError for a line that is not whole, or not of this kind."""
+        values = {item.name: relaxed(data[item.name]) for item in fields(cls) if item.name != "reports"}
+        if any(item.name == "reports" for item in fields(cls)):
+            values["reports"] = tuple(Report.from_dict(item) for item in data["reports"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Header(_Line):
+    """The first line: what was run, and how it was looked at.
+
+    `name` is the script's or the model's, `argv` the script's arguments with its name first (empty for a `watch` inside
+    a program), `started` a time in UTC as ISO 8601 has it, `every` how many steps are between two that are looked at.
+    """
+
+    kind: ClassVar[str] = "run"
+
+    name: str
+    argv: Sequence[str]
+    started: str
+    every: int
+    versions: Mapping[str, str]
+    schema: int = RUN_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class Window(_Line):
+    """What was seen of one model in one step that was looked at.
+
+    `model` tells models apart ("Net", "Net #2"). `phase`: "train" where gradients were recorded, else "no_grad", whose
+    windows are single forwards: `forward` counts them from the last training step on. `step` counts the steps of the
+    optimizer that has the model's parameters, from 0; without one, the model's forwards. `forwards`: how many there were
+    in this window, and `watched` of them. `losses`: what `backward()` was called on. `seconds`: how long the window took
+    with hooks on, `plain_seconds` how long a step took on average since the window before, without; None where that
+    isn't known. `notes` say what can't be seen, or how figures are meant. Rows of `reports` (probes "activations",
+    "grads", "updates") are one per module or parameter: of several calls and forwards, exactly merged; `calls` counts
+    them.
+    """
+
+    kind: ClassVar[str] = "window"
+
+    model: str
+    phase: str
+    step: int
+    reports: Sequence[Report]
+    forward: int = 0
+    forwards: int = 1
+    watched: int = 1
+    losses: Sequence[float] = ()
+    seconds: float | None = None
+    plain_seconds: float | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bad(_Line):
+    """The first NaN or infinity: where, what (`what`: "output", "gradient", "loss", "parameter"), and in `reports` the
+    rows of the last modules before it, the bad one last."""
+
+    kind: ClassVar[str] = "bad"
+
+    model: str
+    phase: str
+    step: int
+    fqn: str
+    what: str
+    nan: int
+    inf: int
+    reports: Sequence[Report]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A model that ran: how many forwards it made with and without gradients, its steps, and how many windows."""
+
+    model: str
+    forwards: int
+    no_grad_forwards: int
+    steps: int
+    windows: int
+    parameters: int
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End(_Line):
+    """The last line, where the script came to an end by itself or by an exception.
+
+    `exit_code` as a shell would see it; `error` one line that names the exception. `models` as plain mappings of `Ran`.
+    `others`: modules without parameters that were called by themselves (a loss), and how often.
+    """
+
+    kind: ClassVar[str] = "end"
+
+    exit_code: int
+    error: str | None
+    seconds: float
+    models: Sequence[Mapping[str, Any]]
+    others: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+Line = Header | Window | Bad | End
+LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, Window, Bad, End)}
