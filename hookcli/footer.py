@@ -97,6 +97,11 @@ def _of_ranks(meta: Mapping[str, Any]) -> str:
     return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
 
 
+def remarks(report: Report) -> list[str]:
+    """What is to be said of how figures are meant, a line each."""
+    return [str(note) for note in report.meta.get("notes", ())]
+
+
 def skipped_line(report: Report, most: int = 3) -> str:
     """What was not measured, grouped by reason, with an example of each; `most` reasons."""
     said = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)

@@ -27,7 +27,8 @@ def _render(report: Report, view: View) -> str:
     rule = [":---" if layout.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_cell(present.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
-    notes = [footer.totals_line(report), footer.run_line(report), *layout.notes(report, columns)]
+    notes = [footer.totals_line(report), footer.run_line(report), *footer.remarks(report)]
+    notes += layout.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
     return "\n".join([f"### {report.probe}: {report.model}", "", *table, "", *(f"{n}  " for n in notes if n), ""])

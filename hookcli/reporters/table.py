@@ -163,7 +163,7 @@ def _style(row: Row, name: str, text: str) -> str:
 def _footer(report: Report, shown: Report, columns: Sequence[Column], dropped: Sequence[Column]) -> list[str]:
     lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
     lines.append(footer.run_line(report))
-    lines += layout.notes(report, columns)
+    lines += [*footer.remarks(report), *layout.notes(report, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
     hints = []

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError
 from hookcli.runs.record import LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
@@ -128,7 +127,7 @@ def read_record(path: str | Path) -> Record:
     return record
 
 
-def whole_lines(file: BufferedReader, last: bool = False) -> Iterator[tuple[int, bytes]]:
+def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:
     """The lines from where the file stands on, each with its offset. A last one without an end, which may still be
     written, only with `last`; else the file stands before it again."""
     offset = file.tell()
