@@ -40,7 +40,7 @@ _DISPENSABLE = (
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
 )
 _ON_REQUEST = (
-    *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "weight", "update"),
+    *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
 # A column of sentences is too wide for a table: they stand below it.

@@ -49,6 +49,8 @@ class Record:
     def add(self, offset: int, text: bytes) -> None:
         """Take in a line of the file. Raises UsageError for a header of a newer hookcli."""
         self.lines += 1
+        if not text.strip():
+            return
         try:
             data = json.loads(text)
             if data["line"] == Window.kind:
@@ -86,7 +88,7 @@ class Record:
         if not self.damaged:
             return None
         numbers = sorted(set(self.damaged))
-        more = f" and {len(numbers) - _NAMED} more" if numbers[_NAMED:] else ""
+        more = f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else ""
         verb = "is" if len(numbers) == 1 else "are"
         named = ", ".join(map(str, numbers[:_NAMED])) + more
         return f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {named}"
@@ -135,8 +137,7 @@ def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes
         if not (last or text.endswith(b"\n")):
             file.seek(offset)
             return
-        if text.strip():
-            yield offset, text
+        yield offset, text
         offset += len(text)
 
 
