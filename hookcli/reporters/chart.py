@@ -97,7 +97,7 @@ def _bad(report: Report) -> Iterator[str]:
     """The steps in which something was not finite, which figures leave out."""
     steps = [row["step"] for row in report.rows if _has_bad(row)]
     if steps:
-        more = f" and {len(steps) - 1} later ones" if steps[1:] else ""
+        more = f" and {present.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
         yield f"NaN or Inf in step {steps[0]:,}{more}"
 
 
