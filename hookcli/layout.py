@@ -20,21 +20,8 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
-    *(
-        "index",
-        "trainable",
-        "dtype",
-        "numel",
-        "input_shape",
-        "before_l2",
-        "l2",
-        "call",
-        "calls",
-        "order",
-        "flags",
-        "type",
-    ),
-    *("shape", "zeros"),
+    *("index", "trainable", "weight", "update", "dtype", "numel", "input_shape", "before_l2", "l2", "call", "calls"),
+    *("order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),

@@ -191,6 +191,11 @@ MISTAKES = {
     ("train.run.jsonl", "--phase", "eval"): "unknown --phase 'eval': there are no_grad, train",
     ("train.run.jsonl", "--probe", "grad"): "unknown --probe 'grad': did you mean grads?",
     ("train.run.jsonl", "--over-time", "hed"): "unknown module or parameter 'hed': did you mean head?",
+    (
+        "train.run.jsonl",
+        "--over-time",
+        "qqq",
+    ): "unknown module or parameter 'qqq': hookcli show train.run.jsonl lists them",
     ("train.run.jsonl", "--over-time", "x", "--step", "1"): "--step and --over-time: ",
     ("train.run.jsonl", "--columns", "ratoi"): "unknown column 'ratoi': did you mean ratio?",
     ("train.run.jsonl", "--format", "svg"): "--format svg: ",

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 from records import activation, gradient, update, window
 
-from hookcli.errors import UsageError
 from hookcli.fold import fold
 from hookcli.norms import norm, ratio
 from hookcli.report import Report, Row, TensorStats
 from hookcli.runs.overview import COLUMNS, overview
 from hookcli.runs.record import Window
-from hookcli.runs.series import series
+from hookcli.runs.series import names, needed, series
 
 
 def rows(report: Report) -> dict[str, Row]:
@@ -182,8 +181,17 @@ def test_each_model_and_phase_by_itself_and_a_container_that_never_ran() -> None
     assert blocks.rows[0]["param_grad"] == 5
 
 
-def test_an_unknown_name_and_the_nearest() -> None:
-    with pytest.raises(UsageError, match="unknown module or parameter 'hed.weight': did you mean head.weight"):
-        series(WINDOWS, "hed.weight")
-    with pytest.raises(UsageError, match="unknown module or parameter 'zzz': hookcli show x lists them"):
-        series(WINDOWS, "zzz", see="hookcli show x lists them")
+def test_rows_that_are_left_out_change_nothing() -> None:
+    for fqn in ("", "body", "body.0", "head.weight"):
+        keep = needed(fqn)
+        narrowed = [
+            replace(w, reports=[replace(r, rows=[row for row in r.rows if keep(row.flat())]) for r in w.reports])
+            for w in WINDOWS
+        ]
+        assert sum(len(r.rows) for r in narrowed[0].reports) < sum(len(r.rows) for r in WINDOWS[0].reports)
+        assert series(narrowed, fqn) == series(WINDOWS, fqn)
+
+
+def test_a_name_of_which_there_is_nothing() -> None:
+    assert series(WINDOWS, "zzz") == []
+    assert {"body", "body.0", "body.0.bias", "head.weight"} <= names(WINDOWS[0]) and "" not in names(WINDOWS[0])
