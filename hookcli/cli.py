@@ -28,7 +28,7 @@ _MOMENT = 10.0  # seconds
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, "comm", "check", "explain", "diff", "hooks", "package", *LISTING)
+COMMANDS = (*RUNNING, "comm", "check", "explain", "diff", "hooks", "package", "show", *LISTING)
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:

@@ -44,10 +44,10 @@ class HookSession:
     `select` narrows which modules are watched. `fastpath=False` switches the fused attention path off meanwhile.
     `globally` registers the hooks of modules and optimizers through PyTorch's global functions. `edits` change what
     flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is
-    taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are averaged in
-    the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script that is
-    only looked at must not fail by it. `thread`: where not None, the one whose calls count. Raises UsageError for
-    TorchScript modules, which take no hooks.
+    taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
+    averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
+    that is only looked at must not fail by it. `thread`: where not None, the one whose calls count. Raises UsageError
+    for TorchScript modules, which take no hooks.
     """
 
     def __init__(

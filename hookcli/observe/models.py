@@ -117,7 +117,7 @@ class Watched:
         return self.since_training - 1
 
     def due(self, every: int) -> bool:
-        """Whether a forward without grad is to be looked at: where there were so many forwards since the last that was."""
+        """Whether to look at a forward without grad: where there were so many forwards since the last such."""
         if self._forwards <= self._due:
             return False
         self._due = self._forwards + every - 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -113,7 +113,8 @@ class Observer:
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """See Watcher."""
         if not self._active:
-            return self._take_off()
+            self._take_off()
+            return
         with self._guarded():
             self._abandon_failed()
             watched = self.models.find(module)
