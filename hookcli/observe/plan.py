@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hookcli import registry
+from hookcli.errors import UsageError, unknown
+
 DEFAULT_EVERY = 100
 PROBES = ("activations", "grads", "updates")
-FirstBad = Literal["report", "stop"]
+FIRST_BAD = ("report", "stop")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Plan:
     max_seconds: float | None = None
     probes: Sequence[str] = PROBES
     match: str | None = None
-    first_bad: FirstBad | None = None
+    first_bad: Literal["report", "stop"] | None = None
     began: float = field(default_factory=time.monotonic)
 
     def keeps(self, step: int) -> bool:
@@ -42,3 +45,32 @@ class Plan:
     def covers(self, step: int) -> bool:
         """Whether it is one of those that are asked for."""
         return step >= self.start and (self.stop is None or step < self.stop) and not self.over
+
+
+def check_probes(names: Sequence[str]) -> Sequence[str]:
+    """The names. Raises UsageError for a probe that can't look at a program that runs as it is.
+
+    Imports torch only for one of another distribution.
+    """
+    for name in names:
+        if name not in (*PROBES, *_OTHERS):
+            _check(name)
+    return names
+
+
+def _check(name: str) -> None:
+    plugin = next((found for found in registry.plugins("probes") if found.name == name), None)
+    if plugin is None:
+        raise UsageError(unknown("--probe", name, [*PROBES, *_OTHERS]))
+    if plugin.distribution != "hookcli":
+        from hookcli.probes.base import StatsProbe
+
+        probe = plugin.load()
+        if isinstance(probe, type) and issubclass(probe, StatsProbe):
+            return
+    raise UsageError(
+        f"--probe {name}: needs a run of its own (`hookcli {name}`); here {', '.join((*PROBES, *_OTHERS))}"
+    )
+
+
+_OTHERS = ("inputs",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -241,20 +241,3 @@ def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str,
 
 def _unscaled(loss: Tensor, scaler: Any) -> float:
     return float(loss) / scaler.get_scale() if scaler is not None else float(loss)
-
-
-def check_probes(names: Sequence[str]) -> None:
-    """Raises UsageError for a probe that can't look at a program that runs as it is."""
-    from hookcli.errors import UsageError, unknown
-    from hookcli.observe.plan import PROBES
-
-    for name in names:
-        if name in PROBES:
-            continue
-        if name not in registry.names("probes"):
-            raise UsageError(unknown("--probe", name, [*registry.names("probes"), *PROBES]))
-        probe = registry.load("probes", name)
-        if not (isinstance(probe, type) and issubclass(probe, StatsProbe)):
-            raise UsageError(
-                f"--probe {name}: needs a run of its own (`hookcli {name}`); here {', '.join(PROBES)}, inputs"
-            )
