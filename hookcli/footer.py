@@ -81,7 +81,9 @@ def run_line(report: Report) -> str:
 def _of_step(meta: Mapping[str, Any]) -> list[str]:
     """Which step of a script that ran, how it was looked at, and its loss."""
     losses = meta["losses"]
-    said = [f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] else "")]
+    said = [
+        f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] is not None else "")
+    ]
     said += [] if meta["phase"] == "train" else [meta["phase"].replace("_", " ")]
     if losses:
         said.append(f"loss {' '.join(map(number, losses[:3]))}{f' and {len(losses) - 3} more' if losses[3:] else ''}")

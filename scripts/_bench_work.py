@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,6 +17,11 @@ import torchvision
 from torch import Tensor, nn
 
 from hookcli import registry
+from hookcli.observe.observer import Observer
+from hookcli.observe.plan import Plan
+from hookcli.runs.record import Header
+from hookcli.runs.recorder import Recorder
+from hookcli.runs.writer import RecordWriter
 
 BATCH = 10
 Actions = dict[str, Callable[[], object]]
@@ -91,6 +96,36 @@ def grads(kinds: tuple[str, ...]) -> tuple[Actions, Callable[[], object]]:
     for of in kinds:
         actions[f"hookcli grads --of {of}"] = partial(probed, "grads", backward, model, x, of=of)
     return actions, partial(model.zero_grad, set_to_none=True)
+
+
+class ObservedStep:
+    """A training step as a script has it, and before it an observer that leaves it alone or looks at it.
+
+    Starting the observer is not part of the step; writing the record is.
+    """
+
+    def __init__(self) -> None:
+        self.model, self.x = build("resnet50", train=True)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self._observer: Observer | None = None
+
+    def step(self) -> None:
+        nn.functional.cross_entropy(self.model(self.x), self.x.new_zeros(len(self.x)).long()).backward()
+        self.optimizer.step()
+
+    def plain(self) -> None:
+        """Nothing is on in the next step."""
+        if self._observer:
+            self._observer.stop()
+            self._observer = None
+        self.model.zero_grad(set_to_none=True)
+
+    def watched(self, probes: Sequence[str]) -> None:
+        """An observer is on in the next step; without probes it leaves that step alone."""
+        self.plain()
+        recorder = Recorder(RecordWriter("/dev/null"), Header("bench", [], "", 1, {}), print)
+        plan = Plan(every=1, start=0 if probes else 1, probes=probes)
+        self._observer = Observer(plan, recorder).start()
 
 
 class Step:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import Any, Protocol, Self
 
@@ -141,7 +141,8 @@ class GlobalHooks:
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
             local.call = call = _Running(module, sys._getframe(1), sys.exc_info()[1])
-            call.handle = module.register_forward_hook(self._leave, with_kwargs=True, always_call=True)
+            leave = partial(self._leave, call)
+            call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
         return enter
 
@@ -155,15 +156,19 @@ class GlobalHooks:
         self._local.call = None
         return False
 
-    def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        call = self._local.call
-        if call is None or call.what is not module:  # of a call in another thread, or of one that was interrupted
+    def _leave(self, call: _Running, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+        """The hook at the end. `rest`: keyword arguments and the output.
+
+        Without the former where another thread, which runs the same module, has just taken this hook off.
+        """
+        if call is not self._local.call:  # of another thread, or of a call that was interrupted
             return
         if call.depth:
             call.depth -= 1
             return
         self._local.call = None
         assert call.handle is not None
+        kwargs, output = rest if len(rest) == 2 else ({}, rest[0])
         if output is None and sys.exc_info()[1] is not call.error:
             self._later.append(call.handle)  # PyTorch is walking through the module's hooks
             self._watcher.failed(module)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ class ModuleHooks(Family):
             self._hook_globally(through)
 
     def _hook(self, site: Site) -> None:
-        enter, leave = (self.session.safe(partial(hook, site)) for hook in (self._before, self._after))
+        enter, leave = (self.session.safe(self._here(partial(hook, site))) for hook in (self._before, self._after))
         self._hooked.enter_context(site.module.register_forward_pre_hook(enter, with_kwargs=True))
         self._hooked.enter_context(site.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
 
@@ -123,14 +124,12 @@ class ModuleHooks(Family):
             site = sites.get(id(module))
             return self._after(site, module, args, {}, output) if site else None
 
-        self._hooked.enter_context(register_module_forward_pre_hook(self.session.safe(enter)))
-        self._hooked.enter_context(register_module_forward_hook(self.session.safe(leave), always_call=True))
+        self._hooked.enter_context(register_module_forward_pre_hook(self.session.safe(self._here(enter))))
+        self._hooked.enter_context(register_module_forward_hook(self.session.safe(self._here(leave)), always_call=True))
 
     # Firing.
 
     def _before(self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._elsewhere():
-            return None
         self.session.nodes.claim((args, kwargs))
         call = self._begin(site)
         self.running.append(call)
@@ -145,8 +144,6 @@ class ModuleHooks(Family):
         return (args, kwargs) if edits else None
 
     def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
-        if self._elsewhere():
-            return None
         call = self._end(site)
         if call is None:  # the session began while the module was running
             return None
@@ -167,9 +164,19 @@ class ModuleHooks(Family):
             self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
 
-    def _elsewhere(self) -> bool:
-        """Whether this is a call in a thread that the session does not watch. Autograd recomputes in its own."""
-        return self.session.thread not in (None, threading.get_ident()) and not in_backward()
+    def _here(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """The hook, which leaves calls in threads alone that the session does not watch.
+
+        Into those it may come with other arguments, as another thread puts hooks on and takes them off.
+        """
+
+        def here(*given: Any) -> Any:
+            # Autograd recomputes in threads of its own.
+            if self.session.thread in (None, threading.get_ident()) or in_backward():
+                return hook(*given)
+            return None
+
+        return here
 
     def _emit(self, kind: HookKind, call: Call, **shown: Any) -> None:
         if call.site.watched:

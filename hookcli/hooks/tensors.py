@@ -39,6 +39,10 @@ class TensorGradHooks:
         self._hooked_at: Any = WeakTensorKeyDictionary()  # output -> its version when it was hooked
         session.stack.callback(self._remove)
 
+    def gone(self) -> bool:
+        """Whether none of the hooked tensors' hooks can fire any more: autograd has let go of them."""
+        return all(handle.hooks_dict_ref() is None for handle in self.handles)
+
     def watches_inputs(self, site: Site) -> bool:
         """Whether what the module received is hooked."""
         return (site.watched and self._session.wants(_IN)) or "grad_input" in site.edits

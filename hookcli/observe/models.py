@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from torch import nn
+from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
@@ -148,7 +149,8 @@ class Models:
         if self._only and not self._only(module):
             return None
         if next(module.parameters(), None) is None:
-            self.others[plain_type(module)] += 1
+            if not isinstance(module, GraphModule):  # what torch.compile makes of parts
+                self.others[plain_type(module)] += 1
             return None
         return self._add(module, plain_type(module))
 

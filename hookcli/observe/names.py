@@ -25,10 +25,8 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def plain_type(module: nn.Module) -> str:
     """ResNet, also where it is compiled, sharded or averaged."""
     inner = unwrapped(module)
-    for attribute in _ATTRIBUTES:
-        if isinstance(part := inner._modules.get(attribute), nn.Module):
-            return plain_type(part)
-    return type_text(inner)
+    wrapped = next((part for name, part in inner.named_children() if name in _ATTRIBUTES), None)
+    return type_text(inner) if wrapped is None else plain_type(wrapped)
 
 
 class Names:

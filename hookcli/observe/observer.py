@@ -117,6 +117,8 @@ class Observer:
             return
         with self._guarded():
             self._abandon_failed()
+            for window in [window for window in self._open if not window.busy and window.forlorn]:
+                self._close(window)
             watched = self.models.find(module)
             if watched is not None:
                 self._enter(watched, module, args)
@@ -126,15 +128,15 @@ class Observer:
         step = watched.step()
         forward = watched.count(grad=grad)
         (watched.training if grad else watched.inference).start()
-        window = self._window(watched, step, forward, grad)
+        try:
+            window = self._window(watched, step, forward, grad)
+        except UsageError as error:  # TorchScript
+            watched.blind = str(error)
+            watched.note(str(error))
+            window = None
         self._calls[threading.get_ident()] = watched, window
         if window is not None:
-            try:
-                window.begin(module, args)
-            except UsageError as error:  # TorchScript
-                watched.blind = str(error)
-                watched.note(str(error))
-                self._drop(window)
+            window.begin(module, args)
 
     def _window(self, watched: Watched, step: int, forward: int, grad: bool) -> OpenWindow | None:
         """The window that this forward belongs to; None where it is not looked at."""
@@ -158,7 +160,7 @@ class Observer:
     def _place(self, watched: Watched, step: int, forward: int, grad: bool) -> Place:
         """Forwards without grad between the steps of a training, such as a validation's, have no steps to go by."""
         if grad or not watched.optimizers():
-            return Place("train" if grad else "no_grad", step, 0, self.plan.keeps(step))
+            return Place("train" if grad else "no_grad", step, None, self.plan.keeps(step))
         return Place("no_grad", step, forward, self.plan.covers(step) and watched.due(self.plan.every))
 
     def _opened(self, window: OpenWindow) -> OpenWindow:
@@ -188,10 +190,11 @@ class Observer:
                 window.seconds = seconds
                 self._close(window)
         elif not watched.optimizers():
-            if window is None:
-                watched.training.stop(counts=True)
-            elif not any(x.requires_grad for _, x in tree.leaves(output)):
-                self._end_step(watched, window)  # no gradient can come
+            seconds = watched.training.stop(counts=window is None)
+            if window is not None:
+                window.seconds = seconds
+                if not any(x.requires_grad for _, x in tree.leaves(output)):
+                    self._close(window)  # no gradient can come
 
     def failed(self, module: nn.Module) -> None:
         """See Watcher. Hooks stay until the next call."""
@@ -237,7 +240,7 @@ class Observer:
         self._look_for_bad(window)
         if not window.watched.optimizers():
             window.take_gradients()
-            self._end_step(window.watched, window)
+            self._close(window)
 
     def scaled(self, scaler: Any, losses: Any) -> None:
         """See Watcher."""
@@ -303,7 +306,7 @@ class Observer:
         for watched in self.models.blind(optimizer):
             model = watched.module
             if model is not None and self.plan.keeps(step):
-                window = OpenWindow(watched, model, self.plan, self.safe, Place("train", step, 0, True))
+                window = OpenWindow(watched, model, self.plan, self.safe, Place("train", step, None, True))
                 window.forwards = 0
                 window.take_gradients(optimizer)
                 window.take_updates(snapshot)

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
     phase: str
     step: int
-    forward: int
+    forward: int | None
     kept: bool
 
 
@@ -58,7 +58,7 @@ class OpenWindow:
         self._scaler: Any = None
         self._searched: dict[str, int] = {}
         self._plan = plan
-        self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules else {}
+        self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
         self._losses: list[tuple[Tensor, Any]] = []
         self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
         self._updates: list[Row] = []
@@ -97,6 +97,11 @@ class OpenWindow:
     def sees_gradients(self) -> bool:
         """Whether it would notice a backward pass through the model."""
         return bool(self.session.modules.gradients.handles)
+
+    @property
+    def forlorn(self) -> bool:
+        """Whether what it waits for can't come any more: the graph of its forwards is gone."""
+        return not self.watched.optimizers() and self.session.modules.gradients.gone()
 
     def differentiated(self, tensors: Any, scaler: Any) -> None:
         """A backward pass through this model was of these tensors, which a GradScaler made or none.
@@ -183,7 +188,8 @@ class OpenWindow:
 
     def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
         found = merged(probe.report(self.watched.tally.model, meta), self.name)
-        hidden = [Skipped(self.name(fqn), reason) for fqn, reason in self._hidden.items()]
+        seen = {row.fqn for row in found.rows}  # the wrapper of what is compiled is
+        hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]
         if isinstance(probe, GradsProbe):
             rows = [self._unscaled_row(row) for row in found.rows] + self._gradient_rows()
             return replace(found, rows=rows, skipped=[*found.skipped, *self._without_gradient(), *hidden])

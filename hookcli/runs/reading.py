@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError
@@ -23,7 +24,7 @@ class Place:
     model: str
     phase: str
     step: int
-    forward: int
+    forward: int | None
     line: int
     offset: int
 
@@ -107,7 +108,8 @@ _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  
 
 def _place(data: Mapping[str, Any], line: int, offset: int) -> Place:
     place = Place(data["model"], data["phase"], data["step"], data["forward"], line, offset)
-    if not all(map(isinstance, (place.model, place.phase, place.step, place.forward), (str, str, int, int))):
+    kinds = (str, str, int, (int, NoneType))
+    if not all(map(isinstance, (place.model, place.phase, place.step, place.forward), kinds)):
         raise TypeError
     return place
 
