@@ -145,3 +145,22 @@ def test_quantities(value: int | None, text: str) -> None:
 def test_a_share_is_never_rounded_to_none_or_all() -> None:
     for zeros, text in ((0, "0"), (1, "0.1%"), (999_999, "99.9%"), (1_000_000, "100%")):
         assert present.share(row("x", "T", TensorStats(1_000_000, zeros=zeros)), "zeros") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.25, "0.25 s"),
+        (4.21, "4.2 s"),
+        (99.94, "99.9 s"),
+        (200, "3 min 20 s"),
+        (3599.9, "1 h 0 min"),
+        (7505, "2 h 5 min"),
+    ],
+)
+def test_how_long_a_person_waited(seconds: float, text: str) -> None:
+    assert present.clock(seconds) == text
+
+
+def test_counted() -> None:
+    assert [present.counted(n, "model") for n in (0, 1, 2000)] == ["0 models", "1 model", "2,000 models"]
