@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.norms import gathered
 from hookcli.runs.choice import Choice
-from hookcli.runs.overview import overview
+from hookcli.runs.overview import COLUMNS, overview
 from hookcli.runs.reading import Record
 from hookcli.runs.record import Window
 from hookcli.runs.summary import bad_line, ran_line
@@ -35,16 +36,21 @@ def follow(path: Path, choice: Choice, output: Output) -> int:
         if not path.parent.is_dir():
             raise UsageError(f"{path}: no such file, and no folder {path.parent}/ in which to wait for it")
         remark(f"{path}: not there yet; waiting for it", output.options)
+    if choice.probe is None and choice.over_time is None:
+        output.check_columns(COLUMNS)  # before the first window, not when it comes
     show = _on_terminal if sys.stdout.isatty() else _in_pipe
     tail = Tail(path)
     try:
         show(tail, choice, output)
+    except BrokenPipeError:  # a reader that has seen enough (`| head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain again at exit
+        return 0
     finally:
         tail.close()
     if tail.record.header:
         remark(ran_line(tail.record.header, tail.record.end, path), output.options)
-    for text in filter(None, (tail.record.said_of_damage(), *(bad_line(bad) for bad in tail.record.bad[:1]))):
-        remark(text, output.options)
+    if damage := tail.record.said_of_damage():
+        remark(damage, output.options)
     return 0
 
 
@@ -70,19 +76,21 @@ def _in_pipe(tail: Tail, choice: Choice, output: Output) -> None:
 
 
 class _Lines:
-    """Prints the windows that came since the last time."""
+    """Prints the windows that came since the last time, and what was not finite."""
 
     def __init__(self, choice: Choice) -> None:
         self._choice = choice
         self._record: Record | None = None
-        self._shown = 0
+        self._shown = self._bad = 0
 
     def __call__(self, record: Record) -> None:
         if record is not self._record:  # a new run's, in the place of the one before
-            self._record, self._shown = record, 0
+            self._record, self._shown, self._bad = record, 0, 0
         for window in record.windows(self._choice.of(record.places[self._shown :])):
             print(_line(window), flush=True)
-        self._shown = len(record.places)
+        for bad in record.bad[self._bad :]:
+            print(bad_line(bad), flush=True)
+        self._shown, self._bad = len(record.places), len(record.bad)
 
 
 def _line(window: Window) -> str:
@@ -111,7 +119,7 @@ def _on_terminal(tail: Tail, choice: Choice, output: Output) -> None:
     with Live(Text(f"waiting for {tail.path}"), console=console, auto_refresh=False) as live:
 
         def changed(record: Record) -> None:
-            if record.places:
+            if choice.of(record.places):
                 live.update(Text.from_ansi(output.rendered(choice.reports(record))), refresh=True)
 
         _watch(tail, output, changed)

@@ -201,6 +201,7 @@ MISTAKES = {
     ("train.run.jsonl", "--format", "svg"): "--format svg: ",
     ("train.run.jsonl", "--format", "chart"): "--format chart: draws what `hookcli show --over-time` finds; here table",
     ("train.run.jsonl", "--follow", "--format", "json"): "--follow: shows the latest as it comes",
+    ("train.run.jsonl", "--follow", "--columns", "ratoi"): "unknown column 'ratoi': did you mean ratio?",
     ("none/x.jsonl", "--follow"): "no folder none/ in which to wait",
     (".", "--follow"): ".: is a folder",
 }
@@ -260,8 +261,8 @@ def test_a_line_per_window_as_they_come(record: Path) -> None:
     assert process.stdout.readline().startswith("Net  step 100  train")
     append(record, bad(), end())
     out, err = process.communicate(timeout=20)
-    assert process.returncode == 0 and out == ""
-    assert "300 steps of 1 model in 41.2 s, exit code 0" in err and "12 NaN and 1 Inf" in err
+    assert process.returncode == 0 and "300 steps of 1 model in 41.2 s, exit code 0" in err
+    assert out == "first that is not finite: 12 NaN and 1 Inf in the output of body.1 (Net, step 100)\n"
 
 
 def test_a_new_run_in_the_same_file_is_followed_from_its_beginning(record: Path) -> None:
@@ -281,6 +282,16 @@ def test_ctrl_c_ends_it_as_it_ends_tail(record: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130 and err.splitlines()[-1] == "hookcli: interrupted" and "Traceback" not in err
+
+
+def test_a_reader_that_has_seen_enough(record: Path) -> None:
+    save(record, RUN[:2])
+    process = following(record.name)
+    assert process.stdout is not None and process.stderr is not None and process.stdout.readline()
+    process.stdout.close()
+    append(record, window(1))
+    assert process.wait(timeout=20) == 0 and process.stderr.read() == ""
+    process.stderr.close()
 
 
 def test_a_writer_that_died_is_noticed_and_waited_for(record: Path) -> None:

@@ -68,7 +68,7 @@ def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
 
 
 MODULES = [import_module(f"hookcli.commands.{name}") for name in COMMANDS]
-NEED_A_FILE = ("net.p", "before.json", "run.jsonl")
+NEED_A_FILE = ("net.p", "before.json", "run.jsonl", "hookcli run ")
 EXAMPLES = [line for m in MODULES for line in m.EXAMPLES if not any(name in line for name in NEED_A_FILE)]
 
 

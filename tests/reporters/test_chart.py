@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from records import window
@@ -33,7 +34,7 @@ def test_points_stand_where_their_figures_say() -> None:
     heights = {line[:10].strip(): y for y, line in enumerate(lines) if "┤" in line}
     assert list(heights) == ["3.000", "2.000", "1.000"]
     assert [y for _, y in found] == [heights[text] for text in ("1.000", "3.000", "2.000", "1.000", "3.000")]
-    gaps = [b - a for (a, _), (b, _) in zip(found[:-1], found[1:], strict=True)]
+    gaps = [b - a for (a, _), (b, _) in pairwise(found)]
     assert max(gaps) - min(gaps) <= 1
     assert lines[-1].split() == ["0", "100", "200", "300", "400"]
 

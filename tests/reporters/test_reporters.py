@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,11 @@ FIRINGS = Report(
           "id": 1, "next": [], "type": None, "name": "AccumulateGrad"})],
 )  # fmt: skip
 
+STEPS = Report(
+    "over-time", "Net", (Column("step", "Step"), Column("ratio", "|dw|/|w|")),
+    [Row({"step": 0, "ratio": 0.5}), Row({"step": 100, "ratio": 0.25})],
+)  # fmt: skip
+
 VIEWS = {
     "table": ("table", View()),
     "table80": ("table", View(width=80, height=24)),
@@ -83,6 +89,14 @@ def test_the_table_marks_in_words_what_is_wrong() -> None:
     assert any("drop and 1 more: never called" in line for line in lines)
 
 
+def test_of_several_reports_each_has_its_heading_above_it() -> None:
+    lines = TableReporter().render([REPORT, replace(REPORT, model="other")], View()).splitlines()
+    alone = TableReporter().render([REPORT], View()).splitlines()
+    run = [n for n, line in enumerate(lines) if "input 2x3" in line]
+    assert run[0] == 0 and lines[run[1]].startswith("other") and lines[run[1] - 1] == ""
+    assert sorted(lines[: run[1] - 1]) == sorted(alone) and "input 2x3" in alone[-2]
+
+
 def test_colour_only_where_it_is_asked_for() -> None:
     assert "\x1b[" in TableReporter().render([REPORT], View(width=100, color=True))
     assert "\x1b[" not in TableReporter().render([REPORT], View(width=100))
@@ -91,10 +105,11 @@ def test_colour_only_where_it_is_asked_for() -> None:
 @pytest.mark.parametrize("name", registry.names("reporters"))
 def test_every_reporter_takes_none_one_and_several(name: str) -> None:
     reporter = registry.load("reporters", name)()
-    report = FIRINGS if getattr(reporter, "needs", ()) else REPORT
+    needs = getattr(reporter, "needs", ())
+    report = STEPS if "step" in needs else FIRINGS if needs else REPORT
     for reports in ([], [report], [report, report]):
         assert isinstance(reporter.render(reports, View()), str)
-    assert reporter.suffixes or name in ("chrome", "github")
+    assert reporter.suffixes or name in ("chart", "chrome", "github")
 
 
 def test_machine_formats_hold_every_row_unrounded() -> None:
@@ -130,3 +145,22 @@ def test_quantities(value: int | None, text: str) -> None:
 def test_a_share_is_never_rounded_to_none_or_all() -> None:
     for zeros, text in ((0, "0"), (1, "0.1%"), (999_999, "99.9%"), (1_000_000, "100%")):
         assert present.share(row("x", "T", TensorStats(1_000_000, zeros=zeros)), "zeros") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.25, "0.25 s"),
+        (4.21, "4.2 s"),
+        (99.94, "99.9 s"),
+        (200, "3 min 20 s"),
+        (3599.9, "1 h 0 min"),
+        (7505, "2 h 5 min"),
+    ],
+)
+def test_how_long_a_person_waited(seconds: float, text: str) -> None:
+    assert present.clock(seconds) == text
+
+
+def test_counted() -> None:
+    assert [present.counted(n, "model") for n in (0, 1, 2000)] == ["0 models", "1 model", "2,000 models"]
