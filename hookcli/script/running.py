@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoader
+from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader, SourcelessFileLoader
 from inspect import currentframe
 from pathlib import Path
 from pkgutil import get_importer
@@ -109,6 +109,7 @@ class Module(Script):
     def _load(self, main: ModuleType) -> CodeType:
         args = sys.argv[1:]
         sys.argv = ["-m", *args]  # while packages are imported
+        _describe(main, None, BuiltinImporter)
         put_first(os.getcwd())  # noqa: PTH109
         spec = _import_packages(self.target)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -145,8 +146,8 @@ def restored() -> Iterator[None]:
 
 
 def _depth(frame: FrameType | None) -> int:
-    """How many frames are on the stack: the script has them for its own under `python`."""
-    depth = 0
+    """How much of the recursion limit is used up, all of which the script has for itself under `python`."""
+    depth = 1 if sys.version_info < (3, 12) else 0  # where the call of `exec` counts, too
     while frame is not None:
         depth, frame = depth + 1, frame.f_back
     return depth
