@@ -17,7 +17,8 @@ from hookcli.checks.base import Comparison, Facts
 from hookcli.checks.crash import Crash
 from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
-from hookcli.engine import arguments, capture, describe_run
+from hookcli.described import describe_run
+from hookcli.engine import arguments, capture
 from hookcli.errors import ModelError, NoGradientsError, UsageError
 from hookcli.origin import shown_path
 from hookcli.probes.activations import ActivationsProbe

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_option
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
 from hookcli.world import LAUNCHER, end_with_launcher, world
 
+if TYPE_CHECKING:
+    from hookcli.script import Ending
+
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
 _NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
@@ -28,7 +31,7 @@ _MOMENT = 10.0  # seconds
 
 RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
 LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, "comm", "check", "explain", "diff", "hooks", "package", *LISTING)
+COMMANDS = (*RUNNING, "run", "comm", "check", "explain", "diff", "hooks", "package", "show", *LISTING)
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -46,15 +49,25 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
             module = import_module(f"hookcli.commands.{name}")
             shared = getattr(module, "OPTIONS", None)
             function = takes_options(getattr(module, name), shared)
-            _add(app, name, function, inspect.getdoc(function) or "", module.EXAMPLES)
+            _add(
+                app, name, function, inspect.getdoc(function) or "", module.EXAMPLES, getattr(module, "SETTINGS", None)
+            )
         else:
             about = f"The probe {name}, from {registry.find('probes', name).distribution}."
             _add(app, name, takes_options(_probe_command(name)), about, (f"hookcli {name} resnet50",))
     return app
 
 
-def _add(app: typer.Typer, name: str, function: Callable[..., int], text: str, examples: Sequence[str]) -> None:
-    app.command(name, help=text, epilog=_epilog(examples), cls=GroupedCommand)(function)
+def _add(
+    app: typer.Typer,
+    name: str,
+    function: Callable[..., int],
+    text: str,
+    examples: Sequence[str],
+    settings: dict[str, Any] | None = None,
+) -> None:
+    epilog = _epilog(examples)
+    app.command(name, help=text, epilog=epilog, cls=GroupedCommand, context_settings=settings)(function)
 
 
 def _epilog(examples: Sequence[str], note: str = "") -> str:
@@ -102,13 +115,30 @@ def _wanted(arguments: Sequence[str]) -> Sequence[str]:
 
 def _in_ranks(arguments: Sequence[str]) -> bool:
     """Whether the command runs a model, which the processes that torchrun starts do together."""
-    alone = {*COMMANDS, "--help", "-h", "--version"} - {*RUNNING, "comm"}
+    alone = {*COMMANDS, "--help", "-h", "--version"} - {*RUNNING, "comm", "run"}
     return bool(arguments) and arguments[0] not in alone
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run."""
+    """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run.
+
+    That of `hookcli run` is the script's.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if _wanted(arguments) != ("run",):
+        return _exit_code(_main(arguments))
+    from hookcli.script import restored
+
+    with restored():
+        return _exit_code(_main(arguments))
+
+
+def _exit_code(result: int | Ending) -> int:
+    return result if isinstance(result, int) else result.exit_code
+
+
+def _main(arguments: list[str]) -> int | Ending:
+    """The exit code; of a script that ran, how it ended."""
     say = partial(print, file=sys.stderr)
     if not (world().writes or _in_ranks(arguments)):
         return 0
@@ -116,7 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
         if code == INTERRUPTED and LAUNCHER not in os.environ:  # which says it
             say("hookcli: interrupted")
-        return int(code or 0)
+        result: int | Ending = code or 0
+        return result
     except typer.TyperException as error:
         return _usage_error(error)
     except ProcessesWanted as error:
@@ -179,6 +210,14 @@ def _usage_error(error: Any) -> int:
 
 def entry() -> None:
     """The console script."""
+    arguments = sys.argv[1:]
+    if _wanted(arguments) == ("run",):
+        from hookcli.script import leave
+
+        result = _main(arguments)
+        if not isinstance(result, int):
+            leave(result)
+        sys.exit(result)
     if world().size == 1:
         sys.exit(main())
     end_with_launcher()

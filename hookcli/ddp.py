@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hookcli import failure
 from hookcli.comm_hooks import CommHook, check_works
-from hookcli.engine import describe_run
+from hookcli.described import describe_run
 from hookcli.errors import CommHookError, HookcliError, ModelError, UsageError
 from hookcli.hooks import HookSession
 from hookcli.hooks.comm import CommObserver, Payload

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import failure, registry, tree
+from hookcli.described import describe_run
 from hookcli.edits import Edit, check_applied, check_edits, parse_edit
 from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
 from hookcli.hooks import HookSession, Select
@@ -132,20 +133,6 @@ def watch(
         _attach(chosen, session)
         described = describe_run(model, ()) | {"fastpath": fastpath} | _edits_of(changes)
         yield Watch(session, chosen, name or type(model).__name__, described)
-
-
-def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
-    """What a report's `meta` says of a run: versions, device, dtype, mode, input shapes."""
-    tensors: list[Tensor] = [*model.parameters(), *(t for _, t in tree.leaves(inputs)), torch.empty(0)]
-    tensor = tensors[0]
-    shapes = [tree.shape_text(t) for _, t in tree.leaves(inputs)]
-    return {
-        "torch": torch.__version__,
-        "device": str(tensor.device),
-        "dtype": tree.dtype_text(tensor),
-        "mode": "train" if model.training else "eval",
-        "input": ", ".join(shapes),
-    }
 
 
 def parse_edits(edits: str | Edit | Sequence[str | Edit], model: nn.Module, backward: bool) -> list[Edit]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hookcli.diff.discrepancy import Discrepancy
 from hookcli.errors import UsageError, unknown
+from hookcli.norms import NORMS, gathered
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats
 
 _SIZES = ("params", "trainable")
@@ -67,7 +68,7 @@ def fold(report: Report, depth: float) -> Report:
 
     Where rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and what
     counts something (columns with a unit) is summed. Events below the limit are left out. Of steps the last is left,
-    and the first where its buckets were others.
+    and the first where its buckets were others. Norms over a module's own parameters become those over all within.
     """
     if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
         return report
@@ -91,7 +92,17 @@ def fold(report: Report, depth: float) -> Report:
         elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
     rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    if any(name in row.values for row in report.rows[:1] for name in NORMS):
+        rows = _gathered(report.rows, rows, int(depth))
     return replace(report, rows=rows)
+
+
+def _gathered(rows: Sequence[Row], folded: Sequence[Row], depth: int) -> list[Row]:
+    """The folded rows with the norms of all parameters within, on the first row of each."""
+    parts: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[".".join(row.fqn.split(".")[:depth])].append(row)
+    return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in folded]
 
 
 def _first_and_last(rows: Sequence[Row]) -> list[Row]:

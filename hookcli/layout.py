@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli.fold import View
+from hookcli.footer import by_reason
 from hookcli.kinds import HookKind
-from hookcli.present import by_reason, mark
+from hookcli.present import mark
 from hookcli.report import STATS_KEYS, Column, Report, Row
 
 # Columns that are worth their width only on a wide screen or on request, the first to go first.
@@ -19,14 +20,27 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
-    *("index", "trainable", "dtype", "numel", "input_shape", "before_l2", "l2", "call", "order", "flags", "type"),
+    *(
+        "index",
+        "trainable",
+        "dtype",
+        "numel",
+        "input_shape",
+        "before_l2",
+        "l2",
+        "call",
+        "calls",
+        "order",
+        "flags",
+        "type",
+    ),
     *("shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
 )
 _ON_REQUEST = (
-    *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),
+    *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "weight", "update"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
 # A column of sentences is too wide for a table: they stand below it.
@@ -61,14 +75,15 @@ def _speaks(report: Report, name: str) -> bool:
     if name == "fired":
         return any((row.get("fired") or 0) > (row.get("merged") or 1) for row in report.rows)
     values = [row.get(name) for row in report.rows]
-    if name in ("nan", "inf"):
+    if name in ("nan", "inf", "grad_nan", "grad_inf"):
         return False  # the mark says it, with the count
     if name == "order" and values == [row.get("bucket") for row in report.rows]:
         return False
     if name == "dtype":  # the run's own stands below the table
         return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
-    if name in ("path", "call", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
-        return any(value not in (None, "", 0, "float32") for value in values)
+    if name in ("path", "call", "calls", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
+        nothing = (None, "", 0, "float32") if name != "calls" else (None, 1)
+        return any(value not in nothing for value in values)
     if name == "step":
         return len(set(values)) > 1
     if name == "kind":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from hookcli.report import Report, Row
+from hookcli.report import Row
 
 COUNTS = ("zeros", "nan", "inf")
 FIGURES = ("mean", "std", "min", "max", "l2")
@@ -117,7 +117,7 @@ def figure(value: float | None) -> str:
 
 
 _WRITTEN: dict[str, Callable[[Any], str]] = {
-    "macs": quantity,
+    **dict.fromkeys(("macs", "parameters"), quantity),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after"), size),
     "us": microseconds,
     "seconds": seconds,
@@ -147,6 +147,9 @@ def share(row: Row, name: str) -> str:
     return f"{min(max(100 * value / numel, 0.1), 99.9):.1f}%"
 
 
+_IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
+
+
 def mark(row: Row) -> str:
     """What is wrong with a row, in words, so that it reads without colour."""
     said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
@@ -161,6 +164,7 @@ def mark(row: Row) -> str:
         said += [f"{row.stats.inf:,} Inf"] if row.stats.inf else []
         said += ["all zero"] if total and row.stats.zeros == total else []
         said += ["empty"] if not total else []
+    said += [f"{row[name]:,} {what} in gradients" for name, what in _IN_GRADIENTS.items() if row.get(name)]
     return ", ".join(said)
 
 
@@ -171,94 +175,14 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
 
 
-def totals_line(report: Report) -> str:
-    """The totals, exactly; of checks what they found."""
-    if {"errors", "warnings", "checks"} <= report.totals.keys():
-        return _verdict(report.totals)
-    named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
-    named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
-    said = []
-    for key, value in report.totals.items():
-        text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
-        if key == "macs":
-            text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
-        elif key in ("order", "verdict", "structure"):
-            said.append(str(value))
-            continue
-        elif key == "hooks" and isinstance(value, dict):
-            text = "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
-        elif key == "kept_bytes":
-            text = f"{size(value)} kept for backward"
-        elif key.endswith("_us"):
-            text = f"{key.removesuffix('_us')} {duration(value / 1e6)}"
-        elif key == "param_bytes":
-            text = f"{value / 2**20:,.1f} MiB"
-        else:
-            name = named.get(key, key)
-            text = f"{text} {name.removesuffix('s') if value == 1 else name}"
-        said.append(text)
-    return " · ".join(filter(None, said))
+def clock(seconds: float) -> str:
+    """How long something took that a person waited for: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 100:
+        return duration(seconds) if seconds < 1 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
-    """What a communication hook made of all buckets of a step."""
-    sent = "uncounted" if figures["bytes_after"] is None else size(figures["bytes_after"])
-    error = f"error {number(figures['relative_l2'])}, cosine {number(figures['cosine'])}"
-    return f"{hook}, all buckets of step {figures['step']}: {size(figures['bytes_before'])} to {sent}, {error}"
-
-
-def _verdict(totals: Mapping[str, Any]) -> str:
-    counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
-    found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
-    well = "All well" if totals["checks"] else "Nothing judged"
-    return f"{', '.join(found) or well}: {_counted(totals, 'check')} on {_counted(totals, 'module')}"
-
-
-def _counted(totals: Mapping[str, Any], what: str) -> str:
-    number = totals[f"{what}s"]
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def run_line(report: Report) -> str:
-    """One line about the run: model, input, device, mode, time."""
-    meta = report.meta
-    said = [report.model]
-    said += [f"input {meta['input']}"] if meta.get("input") else []
-    said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
-    if "loss_value" in meta and meta["loss_value"] is not None:
-        said.append(f"loss {meta['loss_value']:.4g} ({meta['loss']})")
-    elif "backward_vector" in meta:
-        said.append(f"vector-Jacobian product with {meta['backward_vector']}")
-    said += [f"edited {edit}" for edit in meta.get("edits", ())]
-    if "processes" in meta:
-        how = f" ({meta['parallel']})" if meta.get("parallel") else ""
-        said.append(f"{meta['processes']} processes{how}{_of_ranks(meta)}")
-    said += [duration(meta["seconds"])] if "seconds" in meta else []
-    if meta.get("complete") is False:
-        said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
-    return " · ".join(said)
-
-
-def _of_ranks(meta: Mapping[str, Any]) -> str:
-    """Whose figures these are, where not all processes' together."""
-    shown = meta.get("rank")
-    if shown is None:
-        return ""
-    return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
-
-
-def skipped_line(report: Report, most: int = 3) -> str:
-    """What was not measured, grouped by reason, with an example of each; `most` reasons."""
-    said = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
-    if len(said) > most:
-        said[most:] = [f"and {len(said) - most} more reasons (--format json lists all)"]
-    return "; ".join(said)
-
-
-def by_reason(items: Iterable[tuple[str, str]]) -> list[str]:
-    """Pairs of a reason and a name as a text per reason, with an example."""
-    reasons: dict[str, dict[str, None]] = {}
-    for reason, name in items:
-        reasons.setdefault(reason, {})[name] = None
-    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in reasons.items()}
-    return [f"{next(iter(names))}{more[reason]}: {reason}" for reason, names in reasons.items()]
+def counted(number: int, what: str) -> str:
+    """1 model, 2,000 models."""
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -43,6 +43,7 @@ _BUILT_IN = {
         "dot": "hookcli.reporters.dot:DotReporter",
         "svg": "hookcli.reporters.svg:SvgReporter",
         "chrome": "hookcli.reporters.chrome:ChromeReporter",
+        "chart": "hookcli.reporters.chart:ChartReporter",
         "junit": "hookcli.reporters.junit:JunitReporter",
         "sarif": "hookcli.reporters.sarif:SarifReporter",
         "github": "hookcli.reporters.github:GithubReporter",

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -57,14 +58,22 @@ class Output:
         """
         if not (own or world().writes):
             return
-        folds = self.view.depth is not None and not self._needs
-        shown = [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
+        shown = self._shown(reports)
         text = self.reporter.render(shown, self.view)
         if self.path is None:
             _print(text)
             return
         _replace(self.path, text)
         remark(f"wrote {self.path}: {sum(len(r.rows) for r in shown):,} rows", self.options)
+
+    def rendered(self, reports: Sequence[Report]) -> str:
+        """The text of the reports, for a screen that they share."""
+        height = self.view.height // max(len(reports), 1) if self.view.height else None
+        return self.reporter.render(self._shown(reports), replace(self.view, height=height))
+
+    def _shown(self, reports: Sequence[Report]) -> list[Report]:
+        folds = self.view.depth is not None and not self._needs
+        return [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
 
 
 def _print(text: str) -> None:
@@ -103,6 +112,7 @@ _SPECIAL = {
     "dot": "draws what `hookcli graph` sees",
     "svg": "draws what `hookcli graph` sees",
     "chrome": "shows what `hookcli trace` sees, event by event",
+    "chart": "draws what `hookcli show --over-time` finds",
     **dict.fromkeys(("junit", "sarif", "github"), "shows what `hookcli check` finds"),
 }
 _SUFFIXES = {

@@ -18,12 +18,13 @@ from hookcli.compare.compiled import compiled, outermost, within
 from hookcli.compare.meeting import GRAD_OUTPUT, OUTPUT, Meeting, Seen
 from hookcli.compare.rendezvous import A, B, Rendezvous
 from hookcli.compare.worlds import ModelWorld, SourceTree
+from hookcli.described import describe_run
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place, align
 from hookcli.diff.judgement import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.edits import Edit, check_applied
-from hookcli.engine import arguments, describe_run, parse_edits
+from hookcli.engine import arguments, parse_edits
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks import HookEvent, HookSession, Select
 from hookcli.preserve import preserved

@@ -8,6 +8,8 @@ changes bits. It and its children are watched by global hooks instead. A module 
 from __future__ import annotations
 
 import sys
+import threading
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from hookcli.edits import Applied, by_what
 from hookcli.errors import UsageError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
-from hookcli.hooks.sites import Call, Site
+from hookcli.hooks.sites import Call, Site, in_backward
 from hookcli.hooks.tensors import TensorGradHooks
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ class ModuleHooks(Family):
         self.running: list[Call] = []
         self.ours: int | None = None
         self._began = 0
+        self._through: dict[int, Site] = {}
+        self._hooked = ExitStack()
+        self._attached = False
         self.gradients = TensorGradHooks(session)
 
     def want(self, kind: HookKind) -> None:
@@ -51,7 +56,7 @@ class ModuleHooks(Family):
         if self._started and (self._everything or not everything):
             return
         if not self._started:
-            self.session.stack.callback(self._leave)
+            self.session.stack.callback(self.detach)
         self._started, self._everything = True, self._everything or everything
         session = self.session
         new: dict[int, Site] = {}
@@ -61,18 +66,43 @@ class ModuleHooks(Family):
             watched = session.select is None or session.select(fqn, module)
             if id(module) in self.sites or not (watched or edits or everything):
                 continue
-            site = new[id(module)] = Site(fqn, module, watched, edits=edits)
-            if not (session.globally or id(module) in fused):
-                self._hook(site)
+            new[id(module)] = Site(fqn, module, watched, edits=edits)
         self.sites |= new
-        if through := {k: s for k, s in new.items() if session.globally or k in fused}:
+        through = {k: s for k, s in new.items() if session.globally or k in fused}
+        self._through |= through
+        self._attach([site for key, site in new.items() if key not in through], through)
+
+    def detach(self) -> None:
+        """Take the hooks off the modules; what they have begun to see goes on, such as gradients on their way."""
+        self._leave()
+        self._hooked.close()
+        self._attached = False
+
+    def attach(self) -> None:
+        """Put them on again, after `detach`."""
+        if self._attached:
+            return
+        self._attach([site for key, site in self.sites.items() if key not in self._through], self._through)
+
+    def enter(self, args: tuple[Any, ...]) -> None:
+        """The model itself is being called: told where hooks were put on by a hook of this very call.
+
+        PyTorch had gathered the hooks to call by then. What comes by keyword is not seen.
+        """
+        if site := self.sites.get(id(self.session.model)):
+            self._before(site, site.module, args, {})
+
+    def _attach(self, sites: list[Site], through: dict[int, Site]) -> None:
+        self._attached = True
+        for site in sites:
+            self._hook(site)
+        if through:
             self._hook_globally(through)
 
     def _hook(self, site: Site) -> None:
-        enter, leave = partial(self._before, site), partial(self._after, site)
-        self.session.stack.enter_context(site.module.register_forward_pre_hook(enter, with_kwargs=True))
-        handle = site.module.register_forward_hook(leave, with_kwargs=True, always_call=True)
-        self.session.stack.enter_context(handle)
+        enter, leave = (self.session.safe(partial(hook, site)) for hook in (self._before, self._after))
+        self._hooked.enter_context(site.module.register_forward_pre_hook(enter, with_kwargs=True))
+        self._hooked.enter_context(site.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
 
     def _hook_globally(self, sites: dict[int, Site]) -> None:
         """Global hooks see every module of the process. They pass no keyword arguments."""
@@ -93,12 +123,14 @@ class ModuleHooks(Family):
             site = sites.get(id(module))
             return self._after(site, module, args, {}, output) if site else None
 
-        self.session.stack.enter_context(register_module_forward_pre_hook(enter))
-        self.session.stack.enter_context(register_module_forward_hook(leave, always_call=True))
+        self._hooked.enter_context(register_module_forward_pre_hook(self.session.safe(enter)))
+        self._hooked.enter_context(register_module_forward_hook(self.session.safe(leave), always_call=True))
 
     # Firing.
 
     def _before(self, site: Site, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._elsewhere():
+            return None
         self.session.nodes.claim((args, kwargs))
         call = self._begin(site)
         self.running.append(call)
@@ -113,6 +145,8 @@ class ModuleHooks(Family):
         return (args, kwargs) if edits else None
 
     def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        if self._elsewhere():
+            return None
         call = self._end(site)
         if call is None:  # the session began while the module was running
             return None
@@ -132,6 +166,10 @@ class ModuleHooks(Family):
         if self.session.follow and module is self.session.model:
             self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
+
+    def _elsewhere(self) -> bool:
+        """Whether this is a call in a thread that the session does not watch. Autograd recomputes in its own."""
+        return self.session.thread not in (None, threading.get_ident()) and not in_backward()
 
     def _emit(self, kind: HookKind, call: Call, **shown: Any) -> None:
         if call.site.watched:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Select = Callable[[str, nn.Module], bool]
 Roots = Sequence[Tensor]
+Safe = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 class HookSession:
@@ -38,9 +43,11 @@ class HookSession:
 
     `select` narrows which modules are watched. `fastpath=False` switches the fused attention path off meanwhile.
     `globally` registers the hooks of modules and optimizers through PyTorch's global functions. `edits` change what
-    flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is taken
-    to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are averaged in
-    the course of a backward pass. Raises UsageError for TorchScript modules, which take no hooks.
+    flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is
+    taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
+    averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
+    that is only looked at must not fail by it. `thread`: where not None, the one whose calls count. Raises UsageError
+    for TorchScript modules, which take no hooks.
     """
 
     def __init__(
@@ -53,11 +60,14 @@ class HookSession:
         edits: Sequence[Edit] = (),
         follow: bool = False,
         averaged: int = 1,
+        safe: Safe = _as_it_is,
     ) -> None:
         refuse_torchscript(model)
         self.model = model
         self.follow = follow
         self.averaged = averaged
+        self.safe = safe
+        self.thread: int | None = None
         self.select = select
         self.fastpath = fastpath
         self.globally = globally

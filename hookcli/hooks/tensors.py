@@ -89,7 +89,8 @@ class TensorGradHooks:
         handles = [x.register_hook(partial(_edit, edit, call.site.fqn, call.number, path)) for edit in edits]
         if call.site.watched and self._session.wants(kind):
             edited = ", ".join(edit.op for edit in edits)
-            handles.append(x.register_hook(partial(self._arrive, kind, call.site, call.number, path, edited)))
+            arrive = partial(self._arrive, kind, call.site, call.number, path, edited)
+            handles.append(x.register_hook(self._session.safe(arrive)))
         if first and edits:
             table = cast("OrderedDict[int, Any]", x._backward_hooks)
             for handle in reversed(handles):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from graphviz import Digraph
 
-from hookcli import present
+from hookcli import footer, present
 from hookcli.fold import View
 from hookcli.report import Report, Row
 
@@ -31,7 +31,7 @@ class DotReporter:
 
 def drawn(report: Report, depth: float | None) -> Digraph:
     """The graph of one report."""
-    title = f"{report.probe}: {present.run_line(report)}"
+    title = f"{report.probe}: {footer.run_line(report)}"
     graph = Digraph(report.model, graph_attr={"label": title, "fontname": "Helvetica"}, node_attr=_NODE)
     if depth is None or math.isinf(depth):
         _draw_boxes(graph, _by_owner(report.rows), "")

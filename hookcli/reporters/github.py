@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from hookcli import present
+from hookcli import footer
 from hookcli.fold import View
 from hookcli.report import Finding, Report
 from hookcli.reporters.rules import NEEDS, sentence, title
@@ -29,7 +29,7 @@ def _lines(report: Report) -> Iterator[str]:
         command = "error" if finding.severity == "error" else "warning"
         properties = ",".join(f"{key}={_property(value)}" for key, value in _properties(finding))
         yield f"::{command} {properties}::{_data(f'{sentence(report, finding)}{_hint(finding)}')}"
-    yield f"::notice title={_property(f'hookcli check {report.model}')}::{_data(present.totals_line(report))}"
+    yield f"::notice title={_property(f'hookcli check {report.model}')}::{_data(footer.totals_line(report))}"
 
 
 def _properties(finding: Finding) -> Iterator[tuple[str, str]]:

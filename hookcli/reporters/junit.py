@@ -8,7 +8,7 @@ from typing import ClassVar
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
-from hookcli import present
+from hookcli import footer
 from hookcli.fold import View
 from hookcli.report import Finding, Report
 from hookcli.reporters.rules import NEEDS, fails, figures, sentence, title
@@ -46,7 +46,7 @@ def _add_suite(root: Element, report: Report) -> None:
     counts = {"tests": "testcase", "failures": "testcase/failure", "errors": "testcase/error"}
     for name, path in (counts | {"skipped": "testcase/skipped"}).items():
         suite.set(name, str(len(suite.findall(path))))
-    SubElement(suite, "system-out").text = _legal(f"{present.totals_line(report)}\n{present.run_line(report)}")
+    SubElement(suite, "system-out").text = _legal(f"{footer.totals_line(report)}\n{footer.run_line(report)}")
 
 
 def _add_case(suite: Element, report: Report, check: str) -> None:

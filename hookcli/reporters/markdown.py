@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hookcli import layout, present
+from hookcli import footer, layout, present
 from hookcli.fold import View, fitting_depth, fold
 from hookcli.report import Report
 from hookcli.reporters.base import SCREEN
@@ -27,9 +27,10 @@ def _render(report: Report, view: View) -> str:
     rule = [":---" if layout.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_cell(present.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
-    notes = [present.totals_line(report), present.run_line(report), *layout.notes(report, columns)]
+    notes = [footer.totals_line(report), footer.run_line(report), *footer.remarks(report)]
+    notes += layout.notes(report, columns)
     if report.skipped:
-        notes.append(f"Not measured: {present.skipped_line(report)}")
+        notes.append(f"Not measured: {footer.skipped_line(report)}")
     return "\n".join([f"### {report.probe}: {report.model}", "", *table, "", *(f"{n}  " for n in notes if n), ""])
 
 

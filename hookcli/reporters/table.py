@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hookcli import layout, present
+from hookcli import footer, layout, present
 from hookcli.fold import View, deepest, depth_of, fitting_depth, fold
 from hookcli.report import Column, Report, Row
 from hookcli.reporters.base import SCREEN
@@ -37,12 +37,15 @@ class TableReporter:
             highlight=False,
             legacy_windows=False,
         )
-        for report in reports:
-            _print(console, report, view)
+        for number, report in enumerate(reports):
+            if several := len(reports) > 1:
+                above = ("\n" if number else "") + footer.run_line(report)
+                console.print(Text(above, style="bold"), soft_wrap=True)
+            _print(console, report, view, headed=several)
         return "".join(line.rstrip() + "\n" for line in text.getvalue().splitlines())
 
 
-def _print(console: Console, report: Report, view: View) -> None:
+def _print(console: Console, report: Report, view: View, *, headed: bool) -> None:
     shown = report
     if view.depth is None and not view.sort:
         shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
@@ -61,7 +64,8 @@ def _print(console: Console, report: Report, view: View) -> None:
         _print_rich(console, cells, columns, kept, widths, shown)
     else:
         _print_plain(console, cells, columns, widths, shown)
-    for note in _footer(report, shown, columns, [c for c in columns if c not in kept]):
+    below = _footer(report, shown, columns, [c for c in columns if c not in kept])
+    for note in below if not headed else [line for line in below if line != footer.run_line(report)]:
         console.print(note, style="dim", soft_wrap=view.width is None)
 
 
@@ -105,7 +109,7 @@ def _print_rich(
 def _in_call_order(report: Report) -> bool:
     """Whether rows come as modules were entered, containers first, so that they read as a tree."""
     names = {column.name for column in report.columns}
-    return "call" in names and "kind" not in names and report.grouping == "nested"
+    return bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
 
 
 def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[Text]]:
@@ -157,11 +161,11 @@ def _style(row: Row, name: str, text: str) -> str:
 
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], dropped: Sequence[Column]) -> list[str]:
-    lines = [present.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
-    lines.append(present.run_line(report))
-    lines += layout.notes(report, columns)
+    lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
+    lines.append(footer.run_line(report))
+    lines += [*footer.remarks(report), *layout.notes(report, columns)]
     if report.skipped:
-        lines.append(f"not measured: {present.skipped_line(report)}")
+        lines.append(f"not measured: {footer.skipped_line(report)}")
     hints = []
     if len(shown.rows) < len(report.rows):
         level = max((depth_of(row) for row in shown.rows), default=0)

@@ -60,12 +60,12 @@ class Window(_Line):
 
     `model` tells models apart ("Net", "Net #2"). `phase`: "train" where gradients were recorded, else "no_grad", whose
     windows are single forwards: `forward` counts them from the last training step on. `step` counts the steps of the
-    optimizer that has the model's parameters, from 0; without one, the model's forwards. `forwards`: how many there were
-    in this window, and `watched` of them. `losses`: what `backward()` was called on. `seconds`: how long the window took
-    with hooks on, `plain_seconds` how long a step took on average since the window before, without; None where that
-    isn't known. `notes` say what can't be seen, or how figures are meant. Rows of `reports` (probes "activations",
-    "grads", "updates") are one per module or parameter: of several calls and forwards, exactly merged; `calls` counts
-    them.
+    optimizer that has the model's parameters, from 0; without one, the model's forwards. `forwards`: how many there
+    were in this window, and `watched` of them. `losses`: what `backward()` was called on. `seconds`: how long the step
+    took with hooks on, from its first forward to its end, `plain_seconds` how long one took on average since the window
+    before, without; None where that isn't known. `notes` say what can't be seen, or how figures are meant. Rows of
+    `reports` (probes "activations", "grads", "updates") are one per module or parameter: of several calls and forwards,
+    exactly merged; `calls` counts them.
     """
 
     kind: ClassVar[str] = "window"

@@ -1,0 +1,117 @@
+"""hookcli show --follow"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hookcli import present
+from hookcli.commands.output import Output, remark
+from hookcli.errors import UsageError
+from hookcli.norms import gathered
+from hookcli.runs.choice import Choice
+from hookcli.runs.overview import overview
+from hookcli.runs.reading import Record
+from hookcli.runs.record import Window
+from hookcli.runs.summary import bad_line, ran_line
+from hookcli.runs.tail import Tail
+
+_PAUSE = 0.25  # seconds between two looks at the file
+_QUIET = 60.0  # seconds without a line after which that is said
+
+
+def follow(path: Path, choice: Choice, output: Output) -> int:
+    """Show what is written as it comes: on a terminal always the latest, in a pipe a line per window.
+
+    Ends with the record, or by Ctrl-C. Raises UsageError where there can't be such a file.
+    """
+    if choice.step is not None or output.path or output.options.format not in (None, "table", "chart"):
+        raise UsageError("--follow: shows the latest as it comes; leave out --step, --output and --format")
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; give a record in it")
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: no such file, and no folder {path.parent}/ in which to wait for it")
+        remark(f"{path}: not there yet; waiting for it", output.options)
+    show = _on_terminal if sys.stdout.isatty() else _in_pipe
+    tail = Tail(path)
+    try:
+        show(tail, choice, output)
+    finally:
+        tail.close()
+    if tail.record.header:
+        remark(ran_line(tail.record.header, tail.record.end, path), output.options)
+    for text in filter(None, (tail.record.said_of_damage(), *(bad_line(bad) for bad in tail.record.bad[:1]))):
+        remark(text, output.options)
+    return 0
+
+
+def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> None:
+    """Look at the file until the record ends; say once where nothing comes for long."""
+    said = False
+    while tail.record.end is None:
+        if tail.poll():
+            changed(tail.record)
+            said = False
+            continue
+        last = tail.changed()
+        if last is not None and not said and time.time() - last > _QUIET:
+            ago = present.clock(time.time() - last)
+            remark(f"the last line came {ago} ago, and no end; waiting for more (Ctrl-C ends)", output.options)
+            said = True
+        time.sleep(_PAUSE)
+
+
+def _in_pipe(tail: Tail, choice: Choice, output: Output) -> None:
+    """A line per window that is asked for."""
+    _watch(tail, output, _Lines(choice))
+
+
+class _Lines:
+    """Prints the windows that came since the last time."""
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
+        self._record: Record | None = None
+        self._shown = 0
+
+    def __call__(self, record: Record) -> None:
+        if record is not self._record:  # a new run's, in the place of the one before
+            self._record, self._shown = record, 0
+        for window in record.windows(self._choice.of(record.places[self._shown :])):
+            print(_line(window), flush=True)
+        self._shown = len(record.places)
+
+
+def _line(window: Window) -> str:
+    """Net  step 200  train  loss 0.6931  gradient 13.00  |dw|/|w| 1.000e-03  2 NaN"""
+    report = overview(window)
+    whole = gathered(report.rows)
+    figures = {
+        "loss": sum(window.losses) / len(window.losses) if window.losses else None,
+        "gradient": whole["param_grad"],
+        "|dw|/|w|": whole["ratio"],
+    }
+    said = [f"{name} {present.number(value)}" for name, value in figures.items() if value is not None]
+    for what in ("nan", "inf"):
+        count = sum(row.get(what) or 0 for row in report.rows) + (whole[f"grad_{what}"] or 0)
+        said += [f"{count:,.0f} {'NaN' if what == 'nan' else 'Inf'}"] if count else []
+    return "  ".join([window.model, f"step {window.step}", window.phase, *said])
+
+
+def _on_terminal(tail: Tail, choice: Choice, output: Output) -> None:
+    """The tables or charts of the latest, in the place of those before."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(no_color=not output.view.color)
+    with Live(Text(f"waiting for {tail.path}"), console=console, auto_refresh=False) as live:
+
+        def changed(record: Record) -> None:
+            if record.places:
+                live.update(Text.from_ansi(output.rendered(choice.reports(record))), refresh=True)
+
+        _watch(tail, output, changed)

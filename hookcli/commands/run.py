@@ -1,0 +1,191 @@
+"""hookcli run"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hookcli.errors import UsageError, unknown
+from hookcli.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes
+from hookcli.runs.record import Header
+from hookcli.runs.recorder import Recorder
+from hookcli.runs.writer import RecordWriter
+from hookcli.script import Ending, Script, find
+from hookcli.script.importing import when_imported
+from hookcli.world import world
+
+if TYPE_CHECKING:
+    from hookcli.observe.observer import Observer
+
+OPTIONS = ()
+EXAMPLES = (
+    "hookcli run train.py --epochs 3",
+    "hookcli run --every 10 --output run.jsonl train.py --epochs 3",
+    "hookcli run --first-bad stop -m my_package.train",
+)
+SETTINGS = {"allow_interspersed_args": False}  # what comes after the script is the script's
+_PANEL = "What is looked at"
+
+
+def _option(*names: str, metavar: str | None = None, **settings: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, rich_help_panel=_PANEL, **settings)
+
+
+def run(
+    script: Annotated[
+        str, typer.Argument(metavar="SCRIPT", help="The script, as python takes it.", show_default=False)
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own.", show_default=False)
+    ] = None,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as for python -m.")] = False,
+    every: Annotated[int, _option("--every", metavar="N", help="Look at every Nth step.", min=1)] = DEFAULT_EVERY,
+    steps: Annotated[
+        str | None, _option("--steps", metavar="A:B", help="Only from step A until before B; 0:1000, 500:.")
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [the first three]."),
+    ] = None,
+    match: Annotated[
+        str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
+    ] = None,
+    first_bad: Annotated[
+        str | None,
+        _option(
+            "--first-bad",
+            metavar="|".join(FIRST_BAD),
+            help="Look at each step, and report the first NaN or Inf, or stop there (exit code 1).",
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, _option("--max-seconds", metavar="S", help="Look no longer; the script goes on.", min=0)
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="The record [SCRIPT.run.jsonl, numbered].")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Where hookcli itself fails, show all of it.")] = False,
+    *,
+    options: object,
+) -> Ending:
+    """Look inside a script that stays as it is.
+
+    Runs it as python would, and records of the models that run in it: activations, gradients and the size of updates,
+    per module, in every Nth step. Its output, its figures and its exit code are its own. hookcli show reads the record.
+    """
+    plan = Plan(
+        every=every,
+        **_range(steps),
+        max_seconds=max_seconds,
+        probes=check_probes([name.strip() for text in probe or [",".join(PROBES)] for name in text.split(",")]),
+        match=match,
+        first_bad=_first_bad(first_bad),
+    )
+    found = find(script, module)
+    if not world().writes:  # of several processes the first one is looked at
+        return found.run(arguments or [])
+    writer = _writer(output, found)
+    header = Header(found.name, [script, *(arguments or [])], _now(), every, _versions())
+    return _Run(found, plan, Recorder(writer, header, _say, debug), quiet).run(arguments or [])
+
+
+@dataclass
+class _Run:
+    script: Script
+    plan: Plan
+    recorder: Recorder
+    quiet: bool
+    observer: Observer | None = None
+
+    def run(self, arguments: list[str]) -> Ending:
+        with when_imported("torch", self._start):
+            ending = self.script.run(arguments)
+        self._finish(ending)
+        return ending
+
+    def _start(self) -> None:
+        try:
+            from hookcli.observe.observer import Observer
+
+            self.observer = Observer(self.plan, self.recorder).start()
+        except Exception as error:  # the script must not fail by it
+            self.recorder.gave_up(error)
+
+    def _finish(self, ending: Ending) -> None:
+        models, others = [], {}
+        if self.observer is None:
+            self.recorder.note("torch was never imported")
+        else:
+            self.observer.stop()
+            models = [tally.ran() for tally in self.observer.models.tallies.values()]
+            others = dict(self.observer.models.others)
+        end = self.recorder.finish(ending.exit_code, ending.error, models, others)
+        if not self.quiet:
+            shown = sys.stderr.isatty()
+            width = shutil.get_terminal_size().columns if shown else None
+            color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            _say(self.recorder.summary(end, _relative(self.recorder.path), width, color).rstrip("\n"))
+
+
+def _say(text: str) -> None:
+    try:
+        print(f"hookcli: {text}", file=sys.__stderr__, flush=True)
+    except (OSError, ValueError):  # nobody reads it; that is no reason to fail
+        return
+
+
+def _range(steps: str | None) -> dict[str, Any]:
+    """0:1000, 500: or :20, as Python's slices. Raises UsageError for anything else."""
+    if steps is None:
+        return {}
+    parts = re.fullmatch(r"(\d*):(\d*)", steps)
+    if not parts or (parts[2] and int(parts[1] or 0) >= int(parts[2])):
+        raise UsageError(f"--steps {steps!r}: give a range such as 0:1000, or 500: for all from there on")
+    return {"start": int(parts[1] or 0), "stop": int(parts[2]) if parts[2] else None}
+
+
+def _first_bad(text: str | None) -> Any:
+    if text is not None and text not in FIRST_BAD:
+        raise UsageError(unknown("--first-bad", text, FIRST_BAD))
+    return text
+
+
+def _writer(output: str | None, script: Script) -> RecordWriter:
+    try:
+        return RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
+    except OSError as error:
+        where = output or f"a record in {Path.cwd()}"
+        raise UsageError(f"can't write {where}: {error.strerror} (--output names another file)") from error
+
+
+def _versions() -> dict[str, str]:
+    """Of what is looked at, without importing it."""
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "hookcli"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _relative(path: Path) -> str:
+    """The shortest way to name it from here; the script may have moved, or deleted, the working directory."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (OSError, ValueError):
+        return str(path)

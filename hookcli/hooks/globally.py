@@ -1,0 +1,281 @@
+"""PyTorch's global hooks, for a program that is looked at as it runs.
+
+A global pre-hook finds the outermost module of each call, whose end a hook on that module alone tells; global hooks on
+optimizers see each step. There is no hook for the begin of a backward pass, for the scaling of a loss, for an optimizer
+that is made and for a module that is compiled in place: these functions of PyTorch's are wrapped meanwhile.
+
+Code that `torch.compile` traces goes past all of it. A forked process has none of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from types import FrameType
+from typing import Any, Protocol, Self
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from hookcli.hooks.sites import in_backward
+
+
+class Watcher(Protocol):
+    """What is told. None of it may raise."""
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """A module is called that no other module calls."""
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Its call is over."""
+
+    def failed(self, module: nn.Module) -> None:
+        """Its call is over by an exception, which is on its way through hooks: none may be taken off now."""
+
+    def backward_begins(self, tensors: Any) -> None:
+        """`backward()` of these tensors."""
+
+    def backward_over(self) -> None:
+        """That pass is over, or failed."""
+
+    def scaled(self, scaler: Any, losses: Any) -> None:
+        """A GradScaler made these losses."""
+
+    def scaler_stepped(self, optimizer: Optimizer) -> None:
+        """A GradScaler has let an optimizer step, or has left the step out."""
+
+    def made(self, optimizer: Optimizer) -> None:
+        """There is another optimizer."""
+
+    def step_begins(self, optimizer: Optimizer, closure: bool) -> None:
+        """An optimizer's step; with a closure, the forward and backward passes are inside it."""
+
+    def step_over(self, optimizer: Optimizer) -> None:
+        """That step is over."""
+
+    def compiled(self, module: nn.Module) -> None:
+        """`module.compile()`: no hook sees its calls any more."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """What is under way in a thread: an outermost call, or a step of an optimizer; `depth` counts its own inside it."""
+
+    what: Any
+    frame: FrameType
+    error: BaseException | None
+    handle: RemovableHandle | None = None
+    depth: int = 0
+
+    def still(self) -> bool:
+        """Whether its frame is on the stack: an interrupt, of which no hook is told, may have ended it."""
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        return frame is not None
+
+
+class _Local(threading.local):
+    call: _Running | None = None
+    step: _Running | None = None
+
+
+class GlobalHooks:
+    """On for the time of a `with` block, in all threads of this process but not in its children."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._local = _Local()
+        self._stack = ExitStack()
+        self._later: list[RemovableHandle] = []
+
+    def __enter__(self) -> Self:
+        on = self._stack.enter_context
+        mine = on(torch_module.register_module_forward_pre_hook(self._entering()))
+        on(register_optimizer_step_pre_hook(self._step_begins))
+        on(register_optimizer_step_post_hook(self._step_over))
+        on(_replaced(torch.autograd, "backward", self._backward))
+        on(_replaced(Optimizer, "__init__", self._made))
+        on(_replaced(nn.Module, "compile", self._compiled))
+        on(_replaced(torch.amp.GradScaler, "scale", self._scaled))
+        on(_replaced(torch.amp.GradScaler, "step", self._scaler_step))
+        on(_replaced(torch_module, "_has_any_global_hook", lambda original: lambda: _others_than(mine.id)))
+        _on_now.add(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _on_now.discard(self)
+        self.clean_up()
+        self._stack.close()
+
+    def clean_up(self) -> None:
+        """Take off what could not be taken off while an exception passed through it."""
+        while self._later:
+            self._later.pop().remove()
+
+    # Modules.
+
+    def _entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        local, watcher = self._local, self._watcher
+        is_compiling = torch.compiler.is_compiling
+
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if is_compiling():
+                return
+            call = local.call
+            if call is not None and (call.what is not module or self._again(call)):
+                return
+            if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
+                return
+            self.clean_up()
+            watcher.enter(module, args)
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
+                return
+            local.call = call = _Running(module, sys._getframe(1), sys.exc_info()[1])
+            call.handle = module.register_forward_hook(self._leave, with_kwargs=True, always_call=True)
+
+        return enter
+
+    def _again(self, call: _Running) -> bool:
+        """A module that runs is called: by itself, or the first call was interrupted."""
+        if call.still():
+            call.depth += 1
+            return True
+        if call.handle:
+            call.handle.remove()
+        self._local.call = None
+        return False
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        call = self._local.call
+        if call is None or call.what is not module:  # of a call in another thread, or of one that was interrupted
+            return
+        if call.depth:
+            call.depth -= 1
+            return
+        self._local.call = None
+        assert call.handle is not None
+        if output is None and sys.exc_info()[1] is not call.error:
+            self._later.append(call.handle)  # PyTorch is walking through the module's hooks
+            self._watcher.failed(module)
+        else:
+            call.handle.remove()
+            self._watcher.leave(module, args, kwargs, output)
+
+    # Optimizers.
+
+    def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        step = self._local.step
+        if step is not None and step.what is optimizer and step.still():  # a subclass calls the step that it extends
+            step.depth += 1
+            return
+        self._drop_interrupted()
+        self.clean_up()
+        self._local.step = _Running(optimizer, sys._getframe(1), None)
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        self._watcher.step_begins(optimizer, closure is not None)
+
+    def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        step = self._local.step
+        if step is None or step.what is not optimizer:
+            return
+        if step.depth:
+            step.depth -= 1
+            return
+        self._local.step = None
+        self._watcher.step_over(optimizer)
+
+    def _drop_interrupted(self) -> None:
+        call = self._local.call
+        if call is not None and not call.still():
+            self._again(call)
+
+    # What there is no hook for.
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
+                return original(tensors, *args, **kwargs)
+            self._drop_interrupted()
+            self._watcher.backward_begins(tensors)
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                self._watcher.backward_over()
+
+        return backward
+
+    def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            self._watcher.made(optimizer)
+
+        return init
+
+    def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            self._watcher.compiled(module)
+
+        return compile_in_place
+
+    def _scaled(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def scale(scaler: Any, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            if scaler.is_enabled():
+                self._watcher.scaled(scaler, scaled)
+            return scaled
+
+        return scale
+
+    def _scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, optimizer, *args, **kwargs)
+            if scaler.is_enabled():
+                self._watcher.scaler_stepped(optimizer)
+            return result
+
+        return step
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    original = getattr(owner, name)
+    ours = wraps(original)(wrapper(original))
+    setattr(owner, name, ours)
+    try:
+        yield
+    finally:
+        if getattr(owner, name) is ours:  # what someone else has wrapped since stays
+            setattr(owner, name, original)
+
+
+def _others_than(ours: int) -> bool:
+    """Whether someone else has put global hooks on: `torch.compile` warns of any."""
+    tables = (
+        torch_module._global_backward_pre_hooks,
+        torch_module._global_backward_hooks,
+        torch_module._global_forward_hooks,
+    )
+    return any(tables) or any(number != ours for number in torch_module._global_forward_pre_hooks)
+
+
+_on_now: weakref.WeakSet[GlobalHooks] = weakref.WeakSet()
+
+
+def _off_in_child() -> None:
+    for hooks in list(_on_now):
+        hooks.__exit__()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_off_in_child)

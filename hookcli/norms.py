@@ -1,0 +1,34 @@
+"""What adds up over the parameters of a model: norms of gradients, weights and updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from hookcli.report import Row
+
+NORMS = ("param_grad", "weight", "update")
+COUNTS = ("grad_nan", "grad_inf")
+
+
+def gathered(rows: Iterable[Row]) -> dict[str, float | None]:
+    """Those of all parameters of the rows together: norms, their `ratio`, and counts; None where there is none."""
+    rows = list(rows)
+    known = {name: [row[name] for row in rows if row.get(name) is not None] for name in (*NORMS, *COUNTS)}
+    found = {name: (norm if name in NORMS else sum)(parts) if parts else None for name, parts in known.items()}
+    return found | {"ratio": ratio(found["update"], found["weight"])}
+
+
+def norm(parts: Iterable[float]) -> float:
+    """The L2 norm of the concatenation, of whose parts these are the norms; NaN where one is NaN, also beside inf."""
+    parts = list(parts)
+    return math.nan if any(map(math.isnan, parts)) else math.hypot(*parts)
+
+
+def ratio(update: float | None, weight: float | None) -> float | None:
+    """|dw|/|w|: infinite where weights of 0 changed, NaN where they did not."""
+    if update is None or weight is None:
+        return None
+    if weight == 0:
+        return math.nan if update == 0 or math.isnan(update) else math.inf
+    return update / weight

@@ -1,0 +1,56 @@
+"""Steps of optimizers, and which of them a model's parameters belong to."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+
+@dataclass(slots=True)
+class _Count:
+    steps: int = 0
+
+
+class Clocks:
+    """Each optimizer's number of steps. Holds none of them."""
+
+    def __init__(self) -> None:
+        self._counts: WeakKeyDictionary[Optimizer, _Count] = WeakKeyDictionary()
+        self.known = 0
+        """How many have ever been added: who asked before there were so many must ask again."""
+
+    def find(self) -> None:
+        """Add those that there are already."""
+        for item in gc.get_objects():
+            if issubclass(type(item), Optimizer):  # isinstance would ask the object, which may be a proxy
+                self.add(item)
+
+    def add(self, optimizer: Optimizer) -> None:
+        """Count this one's steps, from 0."""
+        if optimizer not in self._counts:
+            self._counts[optimizer] = _Count()
+            self.known += 1
+
+    def tick(self, optimizer: Optimizer) -> None:
+        """A step is over."""
+        self.add(optimizer)
+        self._counts[optimizer].steps += 1
+
+    def steps(self, optimizer: Optimizer) -> int:
+        """How many steps it has made; the number of the one that it makes next."""
+        count = self._counts.get(optimizer)
+        return count.steps if count else 0
+
+    def of(self, model: nn.Module) -> list[Optimizer]:
+        """Those that hold a parameter of the model."""
+        mine = {id(p) for p in model.parameters()}
+        return [optimizer for optimizer in list(self._counts) if not mine.isdisjoint(ids(optimizer))]
+
+
+def ids(optimizer: Optimizer) -> set[int]:
+    """The identities of its parameters."""
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}

@@ -1,0 +1,182 @@
+"""The models that have run: what is known of each, without keeping any alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import Optimizer
+
+from hookcli.observe.clocks import Clocks
+from hookcli.observe.names import plain_type, unwrapped
+from hookcli.observe.unseen import NEVER_RAN
+from hookcli.runs.record import Ran
+
+if TYPE_CHECKING:
+    from hookcli.observe.window import OpenWindow
+
+# Scripts that build models in a loop would fill the summary: those beyond are counted under one name.
+_NAMED = 16
+
+
+@dataclass
+class Tally:
+    """What is left of a model, or of several under one name, when it is gone."""
+
+    model: str
+    parameters: int
+    forwards: int = 0
+    no_grad_forwards: int = 0
+    steps: int = 0
+    windows: int = 0
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def ran(self) -> Ran:
+        """As the record has it."""
+        return Ran(**asdict(self) | {"notes": tuple(self.notes)})
+
+
+class Stopwatch:
+    """How long steps take, from the begin of their first forward; those that are looked at are left out of the mean."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._seconds, self._count = 0.0, 0
+
+    def start(self) -> None:
+        """A forward begins: the step's first one counts."""
+        if self._began is None:
+            self._began = perf_counter()
+
+    def stop(self, *, counts: bool) -> float | None:
+        """The step is over. What it took in seconds, None where it had no forward; it `counts` for the mean or not."""
+        if self._began is None:
+            return None
+        seconds, self._began = perf_counter() - self._began, None
+        if counts:
+            self._seconds, self._count = self._seconds + seconds, self._count + 1
+        return seconds
+
+    def mean(self) -> float | None:
+        """The mean since it was last asked for, in seconds."""
+        mean = self._seconds / self._count if self._count else None
+        self._seconds, self._count = 0.0, 0
+        return mean
+
+
+class Watched:
+    """A model that runs: its steps, and the window that is open on it."""
+
+    def __init__(self, module: nn.Module, tally: Tally, clocks: Clocks) -> None:
+        self.tally = tally
+        self.window: OpenWindow | None = None
+        self.training, self.inference = Stopwatch(), Stopwatch()
+        self.since_training = 0
+        self.blind = ""
+        self._module = weakref.ref(unwrapped(module))
+        self._clocks = clocks
+        self._asked = -1
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._forwards = 0
+        self._due = 0
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The model, without wrappers around it; None when it is gone."""
+        return self._module()
+
+    def optimizers(self) -> list[Optimizer]:
+        """Those that have its parameters."""
+        module = self.module
+        if module is not None and self._asked != self._clocks.known:
+            self._asked = self._clocks.known
+            self._optimizers = [weakref.ref(optimizer) for optimizer in self._clocks.of(module)]
+        return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
+
+    def step(self) -> int:
+        """The number of the step that it is in: of its optimizer, or else of its forwards."""
+        optimizers = self.optimizers()
+        return max(map(self._clocks.steps, optimizers)) if optimizers else self._forwards
+
+    def count(self, *, grad: bool) -> int:
+        """A forward is over or under way. Of one without grad: how many there were since the last with."""
+        self._forwards += 1
+        if grad:
+            self.tally.forwards += 1
+            self.since_training = 0
+            return 0
+        self.tally.no_grad_forwards += 1
+        self.since_training += 1
+        return self.since_training - 1
+
+    def due(self, every: int) -> bool:
+        """Whether to look at a forward without grad: where there were so many forwards since the last such."""
+        if self._forwards <= self._due:
+            return False
+        self._due = self._forwards + every - 1
+        return True
+
+    def note(self, text: str) -> None:
+        """Say something of this model, once."""
+        self.tally.notes[text] = None
+
+
+class Models:
+    """All of them, by the module that is called."""
+
+    def __init__(self, clocks: Clocks, only: Callable[[nn.Module], bool] | None = None) -> None:
+        self.tallies: dict[str, Tally] = {}
+        self.others: Counter[str] = Counter()
+        self._clocks = clocks
+        self._only = only
+        self._watched: WeakKeyDictionary[nn.Module, Watched] = WeakKeyDictionary()
+        self._built: Counter[str] = Counter()
+        self._alone: WeakKeyDictionary[Optimizer, nn.Module] = WeakKeyDictionary()
+
+    def find(self, module: nn.Module) -> Watched | None:
+        """The model that is called; None for a module that is none: one without parameters, such as a loss."""
+        found = self._watched.get(module)
+        if found is not None:
+            return found
+        if self._only and not self._only(module):
+            return None
+        if next(module.parameters(), None) is None:
+            self.others[plain_type(module)] += 1
+            return None
+        return self._add(module, plain_type(module))
+
+    def _add(self, module: nn.Module, kind: str) -> Watched:
+        parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
+        found = self._watched[module] = Watched(module, self._tally(kind, parameters), self._clocks)
+        return found
+
+    def blind(self, optimizer: Optimizer) -> list[Watched]:
+        """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""
+        found = self.of(optimizer)
+        if not found and self._only is None:
+            alone = self._alone[optimizer] = nn.ParameterList(p for g in optimizer.param_groups for p in g["params"])
+            found = [self._add(alone, f"parameters of {type(optimizer).__name__}")]
+            found[0].blind = NEVER_RAN
+            found[0].note(NEVER_RAN)
+        return [watched for watched in found if watched.blind]
+
+    def alive(self) -> Iterator[Watched]:
+        """Those that there still are."""
+        yield from list(self._watched.values())
+
+    def of(self, optimizer: Optimizer) -> list[Watched]:
+        """Those that have parameters in it."""
+        return [watched for watched in self.alive() if any(optimizer is other for other in watched.optimizers())]
+
+    def _tally(self, kind: str, parameters: int) -> Tally:
+        self._built[kind] += 1
+        number = self._built[kind]
+        name = kind if number == 1 else f"{kind} #{number}" if number <= _NAMED else f"{kind} (further ones)"
+        return self.tallies.setdefault(name, Tally(name, parameters))

@@ -1,0 +1,76 @@
+"""Which steps are looked at, and what at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hookcli import registry
+from hookcli.errors import UsageError, unknown
+
+DEFAULT_EVERY = 100
+PROBES = ("activations", "grads", "updates")
+FIRST_BAD = ("report", "stop")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every `every`th step from `start` until before `stop` is looked at, for `max_seconds` from now on.
+
+    `probes` by name; "grads" are those of parameters and of what modules return, "updates" what optimizers change.
+    `match` narrows modules and parameters by a glob. `first_bad`: look at each step, and tell the first value that is
+    not finite ("report"), or end the program there ("stop").
+    """
+
+    every: int = DEFAULT_EVERY
+    start: int = 0
+    stop: int | None = None
+    max_seconds: float | None = None
+    probes: Sequence[str] = PROBES
+    match: str | None = None
+    first_bad: Literal["report", "stop"] | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def keeps(self, step: int) -> bool:
+        """Whether what is seen in this step is written down."""
+        return self.covers(step) and (step - self.start) % self.every == 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return self.max_seconds is not None and time.monotonic() - self.began > self.max_seconds
+
+    def covers(self, step: int) -> bool:
+        """Whether it is one of those that are asked for."""
+        return step >= self.start and (self.stop is None or step < self.stop) and not self.over
+
+
+def check_probes(names: Sequence[str]) -> Sequence[str]:
+    """The names. Raises UsageError for a probe that can't look at a program that runs as it is.
+
+    Imports torch only for one of another distribution.
+    """
+    for name in names:
+        if name not in (*PROBES, *_OTHERS):
+            _check(name)
+    return names
+
+
+def _check(name: str) -> None:
+    plugin = next((found for found in registry.plugins("probes") if found.name == name), None)
+    if plugin is None:
+        raise UsageError(unknown("--probe", name, [*PROBES, *_OTHERS]))
+    if plugin.distribution != "hookcli":
+        from hookcli.probes.base import StatsProbe
+
+        probe = plugin.load()
+        if isinstance(probe, type) and issubclass(probe, StatsProbe):
+            return
+    raise UsageError(
+        f"--probe {name}: needs a run of its own (`hookcli {name}`); here {', '.join((*PROBES, *_OTHERS))}"
+    )
+
+
+_OTHERS = ("inputs",)

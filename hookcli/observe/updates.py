@@ -1,0 +1,81 @@
+"""What an optimizer's step does to parameters: the change beside what there was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli import distance, tree
+from hookcli.observe.names import Names
+from hookcli.report import Column, Row
+
+COLUMNS = (
+    Column("fqn", "Parameter"),
+    Column("type", "Type"),
+    Column("shape", "Shape"),
+    Column("dtype", "Dtype"),
+    Column("weight", "|w|"),
+    Column("update", "|dw|"),
+    Column("ratio", "|dw|/|w|"),
+)
+
+
+class Snapshot:
+    """The parameters of an optimizer as they were before a step; they take their memory once more until it is over."""
+
+    def __init__(self, optimizer: Optimizer, closure: bool = False) -> None:
+        self.closure = closure
+        """Whether the step runs the model itself, so that gradients are there only when it is over."""
+        self._before = {
+            id(p): _local(p).detach().clone()
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None or p.requires_grad
+        }
+
+    def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, tuple[nn.Parameter, Any]]:
+        """For each of the parameters that the optimizer holds: what `distance` found between before and now."""
+        found = {}
+        for fqn, parameter in parameters:
+            before = self._before.get(id(parameter))
+            now = _local(parameter).detach()
+            if before is not None and before.shape == now.shape and now.device.type != "meta":
+                found[fqn] = parameter, distance.compare(before, now)
+        return found
+
+
+def rows(model: nn.Module, names: Names, changes: Mapping[str, tuple[nn.Parameter, Any]]) -> list[Row]:
+    """A row per parameter. `weight` is the l2 norm before the step, `update` that of the change."""
+    measured = distance.resolve([pending for _, pending in changes.values()])
+    return [
+        Row(
+            {
+                "fqn": names(fqn),
+                "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
+                "shape": tree.shape_of(parameter),
+                "dtype": tree.dtype_text(parameter),
+                "weight": found.a_l2,
+                "update": found.error_l2,
+                "ratio": ratio(found.error_l2, found.a_l2),
+            }
+        )
+        for (fqn, (parameter, _)), found in zip(changes.items(), measured, strict=True)
+    ]
+
+
+def ratio(update: float, weight: float) -> float:
+    """|dw|/|w|; infinite where what was zero has changed, NaN where it was zero and stayed so."""
+    if weight:
+        return update / weight
+    return math.inf if update else math.nan
+
+
+def _local(parameter: Tensor) -> Tensor:
+    """Of a sharded parameter the part that this process holds."""
+    sharded: Any = parameter
+    return sharded.to_local() if tree.is_sharded(parameter) else torch.Tensor.detach(parameter)

@@ -1,0 +1,243 @@
+"""A step of a model that is looked at: hooks on its modules while it runs, and what they saw."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli import registry, tree
+from hookcli.described import describe_run
+from hookcli.hooks import HookSession
+from hookcli.hooks.session import Safe
+from hookcli.observe import updates
+from hookcli.observe.clocks import ids
+from hookcli.observe.models import Watched
+from hookcli.observe.names import Names, compiled_parts
+from hookcli.observe.plan import Plan
+from hookcli.observe.rows import merged
+from hookcli.probes.base import Probe, StatsProbe
+from hookcli.probes.grads import GradsProbe
+from hookcli.report import Report, Row, Skipped
+from hookcli.runs.record import Window
+from hookcli.stats import Pending, measure, resolve
+
+Seen = list[tuple[dict[str, Any], Pending]]
+# Of more forwards in one step (a loop over time, a rollout) the first ones are looked at.
+MOST_FORWARDS = 64
+
+
+class Place(NamedTuple):
+    """Where in a program a window is, as the record has it; `kept`: whether it goes there."""
+
+    phase: str
+    step: int
+    forward: int
+    kept: bool
+
+
+class OpenWindow:
+    """From the first forward of a step on. Keeps the model alive until `close`."""
+
+    def __init__(self, watched: Watched, model: nn.Module, plan: Plan, safe: Safe, place: Place) -> None:
+        self.watched = watched
+        self.model = model
+        self.phase, self.step, self.forward, self.kept = place.phase, place.step, place.forward, place.kept
+        self.forwards, self.looked_at = 1, 0
+        self.busy = False
+        self.stepped: set[int] = set()
+        self.seconds: float | None = None
+        self.notes: dict[str, None] = {}
+        self.name = Names(model)
+        self._scaler: Any = None
+        self._searched: dict[str, int] = {}
+        self._plan = plan
+        self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules else {}
+        self._losses: list[tuple[Tensor, Any]] = []
+        self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
+        self._updates: list[Row] = []
+        self._meta: dict[str, Any] = {}
+        self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe)
+        here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
+        self.probes = [self._probe(name) for name in here]
+
+    # While it is open.
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """A forward begins: hooks go on."""
+        self.busy = True
+        self.session.thread = threading.get_ident()
+        if not self.looked_at:
+            self.session.__enter__()
+            for probe in self.probes:
+                probe.attach(self.session)
+        else:
+            self.session.modules.attach()
+        self.looked_at += 1
+        if module is self.model:
+            self.session.modules.enter(args)
+
+    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """It is over: they come off, but for those on tensors."""
+        self.abandon()
+        self._meta = self._meta or describe_run(self.model, (args, kwargs))
+
+    def abandon(self) -> None:
+        """It is over, whatever way it ended."""
+        self.busy = False
+        self.session.modules.detach()
+
+    @property
+    def sees_gradients(self) -> bool:
+        """Whether it would notice a backward pass through the model."""
+        return bool(self.session.modules.gradients.handles)
+
+    def differentiated(self, tensors: Any, scaler: Any) -> None:
+        """A backward pass through this model was of these tensors, which a GradScaler made or none.
+
+        Of a lone number the value is kept.
+        """
+        self._scaler = self._scaler or scaler
+        found = [x for _, x in tree.leaves(tensors)]
+        if len(found) == 1 and found[0].numel() == 1:
+            self._losses.append((found[0].detach().clone(), scaler))
+
+    def take_gradients(self, optimizer: Optimizer | None = None) -> None:
+        """The gradients of parameters as they are now; those that an optimizer is about to use, or used."""
+        if "grads" not in self._plan.probes:
+            return
+        held = ids(optimizer) if optimizer else None
+        scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales for itself
+        for fqn, parameter in self._parameters():
+            if parameter.grad is not None and (held is None or id(parameter) in held):
+                values = _described(self.name(fqn), self.model, fqn, parameter.grad)
+                grad = parameter.grad if scale is None else parameter.grad / scale.to(parameter.grad.device)
+                self._gradients[fqn] = values, measure(grad)
+
+    def take_updates(self, snapshot: updates.Snapshot) -> None:
+        """What a step has done to parameters."""
+        self._updates += updates.rows(self.model, self.name, snapshot.changes(self._parameters()))
+
+    # For the search.
+
+    def unsearched(self) -> Iterator[tuple[str, Probe, Seen, int]]:
+        """What was seen: of each sort all of it, and how much of that is new since it was last asked for."""
+        for probe in self.probes:
+            what = "gradient" if isinstance(probe, GradsProbe) else "output"
+            if isinstance(probe, StatsProbe) and not (what == "gradient" and self._scaler):  # it copes with overflows
+                yield from self._new(what, probe, probe.seen())
+                if what == "gradient":
+                    yield from self._new("parameter gradient", probe, list(self._gradients.values()))
+
+    def _new(self, what: str, probe: Probe, seen: Seen) -> Iterator[tuple[str, Probe, Seen, int]]:
+        key = f"{probe.name} {what}"
+        new = len(seen) - self._searched.get(key, 0)
+        self._searched[key] = len(seen)
+        if new > 0:
+            yield what, probe, seen, new
+
+    def new_losses(self) -> list[float]:
+        """The losses since they were last asked for."""
+        done = self._searched.get("loss", 0)
+        self._searched["loss"] = len(self._losses)
+        return [_unscaled(loss, scaler) for loss, scaler in self._losses[done:]]
+
+    # When it is over.
+
+    def close(self) -> Window:
+        """Take all hooks off, and tell what they saw."""
+        self.session.__exit__(None, None, None)
+        reports = self.reports()
+        return Window(
+            model=self.watched.tally.model,
+            phase=self.phase,
+            step=self.step,
+            reports=reports,
+            forward=self.forward,
+            forwards=self.forwards,
+            watched=self.looked_at,
+            losses=[_unscaled(loss, scaler) for loss, scaler in self._losses],
+            seconds=self.seconds,
+            notes=tuple(self.notes),
+        )
+
+    def discard(self) -> None:
+        """Take all hooks off, and tell nothing."""
+        self.session.__exit__(None, None, None)
+
+    def reports(self) -> list[Report]:
+        """What was seen until now. On an accelerator this waits for it."""
+        meta = self._meta | {"phase": self.phase, "step": self.step, "complete": True}
+        reports = [self._report(probe, meta) for probe in self.probes]
+        if "updates" in self._plan.probes and self._updates:
+            skipped = [Skipped(self.name(fqn), reason) for fqn, reason in self._unmoved()]
+            rows = self._updates
+            reports.append(Report("updates", self.watched.tally.model, updates.COLUMNS, rows, meta, {}, skipped))
+        return reports
+
+    def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
+        found = merged(probe.report(self.watched.tally.model, meta), self.name)
+        hidden = [Skipped(self.name(fqn), reason) for fqn, reason in self._hidden.items()]
+        if isinstance(probe, GradsProbe):
+            rows = [self._unscaled_row(row) for row in found.rows] + self._gradient_rows()
+            return replace(found, rows=rows, skipped=[*found.skipped, *self._without_gradient(), *hidden])
+        return replace(found, skipped=[*found.skipped, *hidden])
+
+    def _gradient_rows(self) -> list[Row]:
+        measured = resolve([pending for _, pending in self._gradients.values()])
+        return [Row(values, stats) for (values, _), stats in zip(self._gradients.values(), measured, strict=True)]
+
+    def _without_gradient(self) -> list[Skipped]:
+        missing = [(fqn, p) for fqn, p in self._parameters() if fqn not in self._gradients]
+        reasons = {True: "no gradient reached it", False: "frozen (requires_grad=False)"}
+        return [Skipped(self.name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
+
+    def _unmoved(self) -> list[tuple[str, str]]:
+        """Parameters that no optimizer has."""
+        held = set[int]().union(*(ids(optimizer) for optimizer in self.watched.optimizers()))
+        return [(fqn, "not in any optimizer that stepped") for fqn, p in self._parameters() if id(p) not in held]
+
+    def _unscaled_row(self, row: Row) -> Row:
+        if self._scaler is None or row.stats is None:
+            return row
+        scale = self._scaler.get_scale()
+        self.notes[f"losses and gradients of outputs are divided by the GradScaler's scale, {scale:g}"] = None
+        return replace(row, stats=row.stats.scaled(1 / scale))
+
+    # What is looked at.
+
+    def _probe(self, name: str) -> Probe:
+        return GradsProbe(of="outputs") if name == "grads" else registry.load("probes", name)()
+
+    def _selects(self, fqn: str, module: nn.Module) -> bool:
+        return fqn not in self._hidden and self._matches(fqn)
+
+    def _matches(self, fqn: str) -> bool:
+        return self._plan.match is None or fnmatchcase(self.name(fqn), self._plan.match)
+
+    def _parameters(self) -> list[tuple[str, nn.Parameter]]:
+        found = self.model.named_parameters()
+        return [(fqn, p) for fqn, p in found if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
+
+
+def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str, Any]:
+    return {
+        "fqn": name,
+        "kind": "parameter",
+        "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
+        "calls": 1,
+        "index": 0,
+        "path": "",
+        "shape": tree.shape_of(grad),
+        "dtype": tree.dtype_text(grad),
+    }
+
+
+def _unscaled(loss: Tensor, scaler: Any) -> float:
+    return float(loss) / scaler.get_scale() if scaler is not None else float(loss)

@@ -1,0 +1,103 @@
+"""Figures over steps as small charts of characters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from hookcli import footer, present
+from hookcli.fold import View
+from hookcli.report import Column, Report, Row
+
+_WIDTH = 80  # of a file or pipe, as that of a plain terminal
+_WIDEST = 120
+_LOWEST, _HEIGHT = 7, 9  # lines of a chart, with its axis
+_DOTTED = 40  # so many points are shown as such
+_SPREAD = 100.0  # figures that are so many times apart are compared by their logarithms
+_LABEL = 10  # columns of the figures at the side, alike in all charts so that steps stand below each other
+_TICKS = 5
+
+
+class ChartReporter:
+    """A chart per figure that a report has of steps; plain text without escape codes."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ("step", "ratio")
+
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        return "\n".join("\n".join(_lines(report, view)) + "\n" for report in reports)
+
+
+def _lines(report: Report, view: View) -> Iterator[str]:
+    columns = [column for column in report.columns if _is_charted(report, column)]
+    lines = (view.height - 3) // max(len(columns), 1) - 1 if view.height else _HEIGHT
+    size = min(view.width or _WIDTH, _WIDEST), min(max(lines, _LOWEST), _HEIGHT)
+    yield footer.run_line(report) + f" · {_span(report)}"
+    for column in columns:
+        points = [(row["step"], _finite(row.get(column.name))) for row in report.rows]
+        logarithmic = _is_wide([value for _, value in points if not math.isnan(value)])
+        yield column.title + (" (logarithmic)" if logarithmic else "")
+        yield from _chart(points, logarithmic, size)
+    yield from _bad(report)
+
+
+def _finite(value: Any) -> float:
+    """The figure; NaN, which leaves a gap, where it isn't finite or there is none."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
+
+
+def _is_charted(report: Report, column: Column) -> bool:
+    """Figures without a unit, where there are any; the mean of an output says little."""
+    if column.unit or column.name in ("step", "forward", "mean"):
+        return False
+    return any(not math.isnan(_finite(row.get(column.name))) for row in report.rows)
+
+
+def _span(report: Report) -> str:
+    steps = [row["step"] for row in report.rows]
+    if not steps:
+        return "nothing was looked at"
+    where = f"step {steps[0]:,}" if steps[0] == steps[-1] else f"steps {steps[0]:,} to {steps[-1]:,}"
+    return f"{present.counted(len(steps), 'window')}, {where}"
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) > _SPREAD * min(values)
+
+
+def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
+    import plotext as plt
+
+    steps = [step for step, _ in points]
+    heights = [math.log10(value) if logarithmic and not math.isnan(value) else value for _, value in points]
+    plt.clear_figure()
+    plt.limit_size(False, False)  # by the terminal: there may be none
+    plt.plotsize(*size)
+    plt.xaxes(True, False)
+    plt.yaxes(True, False)
+    plt.plot(steps, heights, marker="braille")
+    if len(steps) <= _DOTTED:
+        plt.scatter(steps, heights, marker="•")
+    shown = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
+    plt.xticks(shown, [f"{step:,}" for step in shown])
+    levels = _levels([height for height in heights if not math.isnan(height)])
+    plt.yticks(levels, [present.number(10**level if logarithmic else level).rjust(_LABEL) for level in levels])
+    return (line.rstrip() for line in plt.uncolorize(plt.build()).splitlines())
+
+
+def _levels(heights: Sequence[float]) -> list[float]:
+    low, high = min(heights), max(heights)
+    return [low] if low == high else [low, (low + high) / 2, high]
+
+
+def _bad(report: Report) -> Iterator[str]:
+    """The steps in which something was not finite, which figures leave out."""
+    steps = [row["step"] for row in report.rows if _has_bad(row)]
+    if steps:
+        more = f" and {len(steps) - 1} later ones" if steps[1:] else ""
+        yield f"NaN or Inf in step {steps[0]:,}{more}"
+
+
+def _has_bad(row: Row) -> bool:
+    return any(row.get(name) for name in ("nan", "inf", "grad_nan", "grad_inf"))

@@ -1,0 +1,94 @@
+"""Which windows of a record to show, and what of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hookcli.errors import UsageError, unknown
+from hookcli.report import Report
+from hookcli.runs.overview import meta, overview
+from hookcli.runs.reading import Place, Record
+from hookcli.runs.record import Bad, Window
+from hookcli.runs.series import series
+from hookcli.runs.summary import bad_line
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was asked for: of `model` and `phase` the windows of a `step`, else the last ones; of these the report of a
+    `probe`, else all joined; or with `over_time` what became of a module or parameter, "" or "." the model itself."""
+
+    step: int | None = None
+    model: str | None = None
+    phase: str | None = None
+    probe: str | None = None
+    over_time: str | None = None
+
+    def reports(self, record: Record) -> list[Report]:
+        """Of what is asked for. Raises UsageError for what the record doesn't have."""
+        places = self._known(record)
+        if self.over_time is not None:
+            fqn = "" if self.over_time == "." else self.over_time
+            return series(record.windows(self._of_one_phase(places)), fqn, see=f"hookcli show {record.path} lists them")
+        chosen = self._at_step(places, record) if self.step is not None else {p.key: p for p in places}.values()
+        found = [report for window in record.windows(chosen) for report in self._of_window(window)]
+        if not found and self.probe:
+            raise UsageError(_no_probe(self.probe, record))
+        return found
+
+    def bad(self, record: Record) -> list[Report]:
+        """The rows before what was not finite, as far as that is of what is asked for."""
+        if self.step is not None or self.probe or self.over_time is not None:
+            return []
+        mine = [bad for bad in record.bad if self.model in (None, bad.model) and self.phase in (None, bad.phase)]
+        return [report for bad in mine[:1] for report in _before(bad)]
+
+    def _known(self, record: Record) -> list[Place]:
+        for what, given, known in (
+            ("--model", self.model, [place.model for place in record.places]),
+            ("--phase", self.phase, [place.phase for place in record.places]),
+        ):
+            if given is not None and given not in known:
+                raise UsageError(unknown(what, given, dict.fromkeys(known)))
+        return self.of(record.places)
+
+    def of(self, places: Iterable[Place]) -> list[Place]:
+        """Those of the model and phase that are asked for."""
+        return [p for p in places if self.model in (None, p.model) and self.phase in (None, p.phase)]
+
+    def _of_one_phase(self, places: Sequence[Place]) -> list[Place]:
+        """Those of training, for a model that was trained: both kinds in one line would say little."""
+        trained = {place.model for place in places if place.phase == "train"}
+        return [p for p in places if self.phase or p.phase == "train" or p.model not in trained]
+
+    def _at_step(self, places: Sequence[Place], record: Record) -> list[Place]:
+        found = [place for place in places if place.step == self.step]
+        if not found:
+            steps = sorted({place.step for place in places})
+            every = f" (every {record.header.every:,})" if record.header else ""
+            raise UsageError(f"--step {self.step}: was not looked at{_nearest(steps, self.step or 0)}{every}")
+        return found
+
+    def _of_window(self, window: Window) -> Iterable[Report]:
+        if self.probe is None:
+            return [overview(window)]
+        found = [report for report in window.reports if report.probe == self.probe]
+        return [replace(report, meta={**report.meta, **meta(window)}) for report in found]
+
+
+def _nearest(steps: Sequence[int], step: int) -> str:
+    below, above = [s for s in steps if s < step][-1:], [s for s in steps if s > step][:1]
+    near = [f"{s:,}" for s in (*below, *above)]
+    return f"; the nearest {'is' if len(near) == 1 else 'are'} {' and '.join(near)}" if near else ", as no step was"
+
+
+def _no_probe(probe: str, record: Record) -> str:
+    known = {report.probe for window in record.windows(record.latest().values()) for report in window.reports}
+    return unknown("--probe", probe, known)
+
+
+def _before(bad: Bad) -> list[Report]:
+    """The last rows of each probe, the bad one last: never folded."""
+    place = f"{bad.model}: the last before {bad.fqn or 'the model'}"
+    return [replace(r, model=place, meta={**r.meta, "notes": [bad_line(bad)]}, grouping="list") for r in bad.reports]

@@ -1,0 +1,153 @@
+"""Reads a record back, also one that is damaged or still being written: what is whole, and how much is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from hookcli.errors import UsageError
+from hookcli.runs.record import LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
+
+Key = tuple[str, str]
+"""A model's name and a phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A window in a file: which it is, and where its line is."""
+
+    model: str
+    phase: str
+    step: int
+    forward: int
+    line: int
+    offset: int
+
+    @property
+    def key(self) -> Key:
+        return self.model, self.phase
+
+
+@dataclass
+class Record:
+    """What a record holds: of windows, which may be gigabytes, only where they are; `windows` loads them.
+
+    `damaged`: the numbers, from 1, of lines that are not whole or not known.
+    """
+
+    path: Path
+    header: Header | None = None
+    places: list[Place] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    end: End | None = None
+    damaged: list[int] = field(default_factory=list)
+    lines: int = 0
+
+    def add(self, offset: int, text: bytes) -> None:
+        """Take in a line of the file. Raises UsageError for a header of a newer hookcli."""
+        self.lines += 1
+        try:
+            data = json.loads(text)
+            if data["line"] == Window.kind:
+                self.places.append(_place(data, self.lines, offset))
+            else:
+                self._keep(_parsed(data, self.path))
+        except _NOT_WHOLE:
+            self.damaged.append(self.lines)
+
+    def _keep(self, line: Line) -> None:
+        match line:
+            case Header():
+                self.header = self.header or line
+            case Bad():
+                self.bad.append(line)
+            case End():
+                self.end = line
+
+    def latest(self) -> dict[Key, Place]:
+        """The last window of each model and phase, in the order in which they first came."""
+        return {place.key: place for place in self.places}
+
+    def windows(self, places: Iterable[Place]) -> Iterator[Window]:
+        """These windows, one at a time; one whose reports are damaged is left out and counted."""
+        with self.path.open("rb") as file:
+            for place in places:
+                file.seek(place.offset)
+                try:
+                    yield cast(Window, _parsed(json.loads(file.readline()), self.path))
+                except _NOT_WHOLE:
+                    self.damaged.append(place.line)
+
+    def said_of_damage(self) -> str | None:
+        """One line on the lines that were left out: `2 of 31 lines are damaged and left out: 7, 31`."""
+        if not self.damaged:
+            return None
+        numbers = sorted(set(self.damaged))
+        more = f" and {len(numbers) - _NAMED} more" if numbers[_NAMED:] else ""
+        verb = "is" if len(numbers) == 1 else "are"
+        named = ", ".join(map(str, numbers[:_NAMED])) + more
+        return f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {named}"
+
+
+_NAMED = 5
+_NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  # JSON's own errors are ValueErrors
+
+
+def _place(data: Mapping[str, Any], line: int, offset: int) -> Place:
+    place = Place(data["model"], data["phase"], data["step"], data["forward"], line, offset)
+    if not all(map(isinstance, (place.model, place.phase, place.step, place.forward), (str, str, int, int))):
+        raise TypeError
+    return place
+
+
+def _parsed(data: Mapping[str, Any], path: Path) -> Line:
+    schema = data["schema"] if data["line"] == Header.kind else RUN_SCHEMA
+    if schema > RUN_SCHEMA:
+        raise UsageError(f"{path}: schema {schema} is of a newer hookcli; this one knows {RUN_SCHEMA}: upgrade it")
+    return LINES[data["line"]].from_dict(data)
+
+
+def read_record(path: str | Path) -> Record:
+    """The record in a file. Raises UsageError where there is none; what is damaged of one is left out and counted."""
+    path = Path(path)
+    record = Record(path)
+    try:
+        if not path.is_file():
+            raise UsageError(f"{path}: {_no_file(path)}")
+        with path.open("rb") as file:
+            for offset, text in whole_lines(file, last=True):
+                record.add(offset, text)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read as a record of a run ({error.strerror})") from error
+    if not (record.header or record.places or record.bad or record.end):
+        raise UsageError(f"{path}: {_not_a_record(path)}")
+    return record
+
+
+def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:
+    """The lines from where the file stands on, each with its offset. A last one without an end, which may still be
+    written, only with `last`; else the file stands before it again."""
+    offset = file.tell()
+    for text in iter(file.readline, b""):
+        if not (last or text.endswith(b"\n")):
+            file.seek(offset)
+            return
+        if text.strip():
+            yield offset, text
+        offset += len(text)
+
+
+def _no_file(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder; give a record in it"
+    return "is not a file" if path.exists() else "no such file (hookcli run writes records, named SCRIPT.run.jsonl)"
+
+
+def _not_a_record(path: Path) -> str:
+    if not path.stat().st_size:
+        return "is empty: nothing was recorded, or not yet (--follow waits)"
+    run = f"; `hookcli run {path}` makes one" if path.suffix == ".py" else ""
+    return f"damaged, or not a record of a run: none of its lines is one of hookcli run's{run}"

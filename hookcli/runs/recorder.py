@@ -1,0 +1,79 @@
+"""Takes what an observer sees: into a file at once, and of each model what the summary at the end needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+from hookcli.runs.record import Bad, End, Header, Ran, Window
+from hookcli.runs.summary import bad_line, summary
+from hookcli.runs.writer import RecordWriter
+
+
+class Recorder:
+    """A Sink. Keeps the last window of each model and phase, so that memory does not grow with steps."""
+
+    def __init__(self, writer: RecordWriter, header: Header, say: Callable[[str], None], debug: bool = False) -> None:
+        self.path = writer.path
+        self.latest: dict[tuple[str, str], Window] = {}
+        self._writer = writer
+        self._header = header
+        self._say = say
+        self._debug = debug
+        self._first_losses: dict[str, float] = {}
+        self._bad: list[Bad] = []
+        self._notes: list[str] = []
+        self._began = perf_counter()
+        writer.write(header)
+
+    def window(self, window: Window) -> None:
+        """Append it. Raises OSError where the file takes no more."""
+        self.latest[window.model, window.phase] = window
+        if window.losses:
+            self._first_losses.setdefault(window.model, window.losses[-1])
+        self._writer.write(window)
+
+    def bad(self, bad: Bad) -> None:
+        """Append it, and say it at once: the program may go on for hours."""
+        self._bad.append(bad)
+        self._say(bad_line(bad))
+        self._writer.write(bad)
+
+    def gave_up(self, error: Exception) -> None:
+        """Say once that from now on nothing is looked at."""
+        what = f"can't write {self.path}: {error.strerror}" if isinstance(error, OSError) else _described(error)
+        self._notes.append(f"{what}; from then on nothing was looked at")
+        self._say(f"warning: {what}; the program goes on, and is not looked at any more")
+        if self._debug:
+            import traceback
+
+            self._say("".join(traceback.format_exception(error)))
+
+    def note(self, text: str) -> None:
+        """Say something of the whole run, at its end."""
+        self._notes.append(text)
+
+    def finish(self, exit_code: int, error: str | None, models: list[Ran], others: Mapping[str, int]) -> End:
+        """The last line."""
+        seconds = perf_counter() - self._began
+        end = End(exit_code, error, seconds, [_plain(model) for model in models], dict(others), tuple(self._notes))
+        try:
+            self._writer.write(end)
+        except OSError as failed:
+            self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
+        self._writer.close()
+        return end
+
+    def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
+        """What came of it, for a screen."""
+        return summary(self._header, end, self.latest, self._bad, path, width, color, self._first_losses)
+
+
+def _plain(model: Ran) -> dict[str, Any]:
+    return asdict(model)
+
+
+def _described(error: Exception) -> str:
+    return f"hookcli failed ({type(error).__name__}: {str(error).partition(chr(10))[0]}), which is a bug in hookcli"

@@ -1,0 +1,143 @@
+"""What a run comes to, on a screen: which models ran, what each looked like last, and how to see more."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hookcli import present
+from hookcli.fold import View, fitting_depth, fold
+from hookcli.registry import load
+from hookcli.report import Column, Report, Row
+from hookcli.runs.overview import overview
+from hookcli.runs.record import Bad, End, Header, Window
+
+_MODELS = 10  # in the table of models
+_SHOWN = 3  # of which the modules are shown
+_ROWS = 14  # of a model
+_MODEL_COLUMNS = (
+    Column("name", "Model"),
+    Column("parameters", "Params"),
+    Column("steps", "Steps"),
+    Column("forwards", "Forwards"),
+    Column("no_grad_forwards", "No grad"),
+    Column("windows", "Windows"),
+    Column("first_loss", "First loss"),
+    Column("loss", "Last loss"),
+    Column("seconds", "Plain step"),
+)
+
+
+def summary(
+    header: Header,
+    end: End,
+    latest: Mapping[tuple[str, str], Window],
+    bad: Sequence[Bad],
+    path: str | Path,
+    width: int | None,
+    color: bool,
+    first_losses: Mapping[str, float] = MappingProxyType({}),
+) -> str:
+    """The text that ends a run, for a terminal of this `width` (None: no terminal).
+
+    `latest` is the last window of each model and phase, `first_losses` the first loss of each model, as far as known;
+    `path` is the record as a person would name it.
+    """
+    view = View(depth=math.inf, width=width, color=color)
+    models = sorted(end.models, key=lambda model: -model["windows"])  # the sort is stable: else as they came
+    parts = [ran_line(header, end, path)]
+    if not models:
+        return "\n".join([*parts, _nothing(end), ""])
+    shown = [window for model in models[:_SHOWN] for window in _last(model["model"], latest)]
+    parts += ["", _rendered([_table(models, latest, first_losses)], view)]
+    parts += [_rendered([condensed(overview(window)) for window in shown], view)] if shown else []
+    parts += [f"… and {len(models) - _MODELS} more models"] if models[_MODELS:] else []
+    parts += [*(bad_line(one) for one in bad[:1]), *_notes(end, latest.values()), *_further(shown, path), ""]
+    return "\n".join(parts)
+
+
+def _last(name: str, latest: Mapping[tuple[str, str], Window]) -> list[Window]:
+    """The model's last window of training; where it was not trained, of any phase."""
+    own = [window for (model, _), window in latest.items() if model == name]
+    return [window for window in own if window.phase == "train"] or own[-1:]
+
+
+def ran_line(header: Header, end: End | None, path: str | Path) -> str:
+    """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 windows in train.run.jsonl"""
+    if end is None:
+        return f"{header.name}: looked at every {header.every} steps from {header.started} on; no end is recorded"
+    steps, forwards, windows = (sum(m[key] for m in end.models) for key in ("steps", "forwards", "windows"))
+    did = present.counted(steps, "step") if steps else present.counted(forwards, "forward")
+    of = f"{did} of {present.counted(len(end.models), 'model')} in " if end.models else ""
+    ended = f"{end.error} (exit code {end.exit_code})" if end.error else f"exit code {end.exit_code}"
+    return f"{header.name}: {of}{present.clock(end.seconds)}, {ended}; {present.counted(windows, 'window')} in {path}"
+
+
+def _nothing(end: End) -> str:
+    if end.others:
+        return f"no module with parameters was called, so there is nothing to see; without: {_called(end.others)}"
+    return "no module was called, so there is nothing to see"
+
+
+def _called(others: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in others.items())
+
+
+def _table(
+    models: Sequence[Mapping[str, Any]], latest: Mapping[tuple[str, str], Window], first_losses: Mapping[str, float]
+) -> Report:
+    """A row per model: what it did, and where its loss went."""
+    rows = [_model_row(m, latest.get((m["model"], "train")), first_losses) for m in models[:_MODELS]]
+    return Report("models", "", _MODEL_COLUMNS, rows, grouping="list")
+
+
+def _model_row(model: Mapping[str, Any], window: Window | None, first_losses: Mapping[str, float]) -> Row:
+    name = model["model"]
+    losses = {"first_loss": first_losses.get(name), "loss": window.losses[-1] if window and window.losses else None}
+    return Row({**model, **losses, "name": name, "seconds": window.plain_seconds if window else None})
+
+
+def condensed(report: Report) -> Report:
+    """As deep as fits in a few lines; of what doesn't even so, the first and the last rows."""
+    report = fold(report, fitting_depth(report, _ROWS))
+    left_out = len(report.rows) - _ROWS
+    if left_out <= 0:
+        return report
+    half = _ROWS // 2
+    said = Row({"fqn": f"… {left_out} more …"})
+    return replace(report, rows=[*report.rows[:half], said, *report.rows[-half:]])
+
+
+def _rendered(reports: Sequence[Report], view: View) -> str:
+    text: str = load("reporters", "table")().render(reports, view)
+    return text
+
+
+def bad_line(bad: Bad) -> str:
+    """first NaN: 12 in the output of layer1.relu (Net, step 3)"""
+    found = [f"{count:,} {what}" for count, what in ((bad.nan, "NaN"), (bad.inf, "Inf")) if count]
+    phase = "" if bad.phase == "train" else f", {bad.phase}"
+    where = f"{bad.what} of {bad.fqn or 'the model'}" if bad.what != "loss" else "loss"
+    return f"first that is not finite: {' and '.join(found)} in the {where} ({bad.model}, step {bad.step:,}{phase})"
+
+
+def _notes(end: End, windows: Iterable[Window]) -> list[str]:
+    said = [*end.notes, *(f"{m['model']}: {note}" for m in end.models for note in m.get("notes", ()))]
+    said += [f"{window.model}: {note}" for window in windows for note in window.notes]
+    said += [f"called by themselves: {_called(end.others)}"] if end.others else []
+    return list(dict.fromkeys(said))
+
+
+def _further(shown: Sequence[Window], path: str | Path) -> list[str]:
+    """How to see more, with the module whose weights change most as the example."""
+    command = f"hookcli show {shlex.quote(str(path))}"
+    rows = [row for window in shown for row in overview(window).rows if row.fqn]
+    known = [row for row in rows if math.isfinite(row.get("ratio") or math.nan)]
+    example = max(known, key=lambda row: row["ratio"]) if known else rows[-1] if rows else None
+    over_time = [f"over time: {command} --over-time {shlex.quote(example.fqn)}"] if example else []
+    return [f"see more: {command}", *over_time]

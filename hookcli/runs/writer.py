@@ -1,0 +1,55 @@
+"""Writes a record a line at a time, so that nothing that ends the process spoils what is there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Self
+
+from hookcli.runs.record import Line
+
+
+class RecordWriter:
+    """Appends lines to a file, nothing in memory: each goes to the system in one write.
+
+    `path` is absolute, since scripts change their working directory; the file stays open, so that it takes lines also
+    after its folder was renamed or deleted. A file that is there already is replaced, with `new` it is an error. A
+    child of a fork shares the file but writes nothing. Raises OSError where the file can't be made or takes no more;
+    what was written then of a line is ended before the next one, so that it spoils no other.
+    """
+
+    def __init__(self, path: str | Path, *, new: bool = False) -> None:
+        self.path = Path(path).absolute()
+        how = os.O_EXCL if new else os.O_TRUNC
+        self._file: int | None = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | how, 0o666)
+        self._cut = False
+        self._process = os.getpid()
+
+    @classmethod
+    def numbered(cls, folder: str | Path, stem: str) -> Self:
+        """`STEM.run.jsonl` in the folder, or `STEM-2.run.jsonl` and on where that is taken, also at this moment."""
+        number, name = 1, f"{stem}.run.jsonl"
+        while True:
+            try:
+                return cls(Path(folder, name), new=True)
+            except FileExistsError:
+                number += 1
+                name = f"{stem}-{number}.run.jsonl"
+
+    def write(self, line: Line) -> None:
+        """Append a line. Raises OSError (disk full); the next may fit again."""
+        if self._file is None or os.getpid() != self._process:
+            return
+        # ASCII: arguments that are not UTF-8 are surrogates, which JSON can escape and UTF-8 can't hold.
+        text = json.dumps(line.to_dict(), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        rest = memoryview(b"\n" + text if self._cut else text)
+        while rest:  # one write takes all, unless the disk is full, which the next says
+            rest = rest[os.write(self._file, rest) :]
+            self._cut = bool(rest)
+
+    def close(self) -> None:
+        """Close the file; lines after that are dropped."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

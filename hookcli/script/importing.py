@@ -1,0 +1,74 @@
+"""Waits for a module to be imported.
+
+A script may set environment variables before it imports torch (threads, devices, the allocator's settings), so nothing
+may import it earlier.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+@contextmanager
+def when_imported(name: str, then: Callable[[], object]) -> Iterator[None]:
+    """Call `then` once, as soon as the module has been imported, which may be now; not after the block."""
+    if name in sys.modules:
+        then()
+        yield
+        return
+    finder = _Finder(name, then)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            sys.meta_path.remove(finder)
+
+
+class _Finder(MetaPathFinder):
+    """Lets the others find the module, and stands in for its loader."""
+
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
+        self._name = name
+        self._then = then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(fullname, path, target) if find and finder is not self else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(self, spec.loader, self._then)
+                return spec
+        return None
+
+
+class _Loader(Loader):
+    """The module's own loader, but for what comes after it."""
+
+    def __init__(self, finder: _Finder, loader: Any, then: Callable[[], object]) -> None:
+        self._finder = finder
+        self._loader = loader
+        self._then = then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        with suppress(ValueError):
+            sys.meta_path.remove(self._finder)
+        self._then()
