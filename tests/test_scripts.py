@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 import torch
+from script.small import SCRIPTS
 from script.support import ENV
 
 FOLDER = Path(__file__).parent / "scripts"
@@ -35,12 +35,6 @@ def python(folder: Path, *arguments: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr, folder)
 
 
-@pytest.fixture(scope="session")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A script under `python` alone, once for all tests."""
-    return cache(lambda name: python(tmp_path_factory.mktemp(name), *command(name)))
-
-
 def command(name: str) -> tuple[str, ...]:
     return str(FOLDER / f"{name}.py"), *ARGUMENTS[name], "--out", "weights.pt"
 
@@ -54,15 +48,17 @@ def tensors(saved: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_realistic_script(name: str, plain: Any, tmp_path: Path) -> None:
-    alone, seen = plain(name), python(tmp_path, *RUN, *command(name))
+def test_a_realistic_script(name: str, tmp_path: Path) -> None:
+    alone, seen = python(tmp_path / "alone", *command(name)), python(tmp_path / "seen", *RUN, *command(name))
     assert (alone.code, seen.code) == (0, 0), seen.err.decode()
     assert seen.out == alone.out and seen.err.startswith(alone.err)
-    for file in alone.folder.glob("*.pt"):
+    files = sorted(alone.folder.glob("*.pt"))
+    assert "weights.pt" in [file.name for file in files]
+    for file in files:
         before, after = (dict(tensors(torch.load(ran.folder / file.name))) for ran in (alone, seen))
         assert before.keys() == after.keys() and len(before) > 20
         assert all(torch.equal(before[key], after[key]) for key in before)
-    lines = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (seen.folder / "record.jsonl").read_text().splitlines()]
     assert [lines[0]["line"], lines[-1]["line"], lines[-1]["exit_code"]] == ["run", "end", 0]
     assert sum(line["line"] == "window" for line in lines) >= 3
 

@@ -19,8 +19,8 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--image-size", type=int, default=24)
+    parser.add_argument("--images", type=int, default=48)
+    parser.add_argument("--image-size", type=int, default=16)
     parser.add_argument("--classes", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--lr", type=float, default=0.05)
@@ -37,7 +37,7 @@ def seed_worker(worker_id):
 def make_loaders(args):
     size = (3, args.image_size, args.image_size)
     normalize = [transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.25] * 3)]
-    augment = [transforms.RandomCrop(args.image_size, padding=4), transforms.RandomHorizontalFlip()]
+    augment = [transforms.RandomCrop(args.image_size, padding=2), transforms.RandomHorizontalFlip()]
     train = datasets.FakeData(args.images + 16, size, args.classes, transforms.Compose(augment + normalize))
     val = datasets.FakeData(args.images + 16, size, args.classes, transforms.Compose(normalize))
     train_loader = DataLoader(

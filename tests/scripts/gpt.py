@@ -1,6 +1,6 @@
 """Train a small GPT on its own source text, with mixed precision and gradient accumulation, and sample from it.
 
-    python gpt.py --steps 5 --checkpointing --out gpt.pt
+    python gpt.py --steps 4 --checkpointing --out gpt.pt
 """
 
 import argparse
@@ -122,7 +122,7 @@ def get_batch(data, batch_size, block_size):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--accumulate", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--lr", type=float, default=1e-3)
