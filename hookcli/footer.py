@@ -15,7 +15,7 @@ def totals_line(report: Report) -> str:
         return _verdict(report.totals)
     named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
     named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
-    named |= {"param_grad": "gradient in all", "ratio": "|dw|/|w| in all"}
+    over_all = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
     said = []
     for key, value in report.totals.items():
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
@@ -26,6 +26,8 @@ def totals_line(report: Report) -> str:
             continue
         elif key == "hooks" and isinstance(value, dict):
             text = "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
+        elif key in over_all:
+            text = f"{over_all[key]} of all parameters {text}"
         elif key == "kept_bytes":
             text = f"{size(value)} kept for backward"
         elif key.endswith("_us"):
@@ -79,8 +81,8 @@ def run_line(report: Report) -> str:
 def _of_step(meta: Mapping[str, Any]) -> list[str]:
     """Which step of a script that ran, how it was looked at, and its loss."""
     losses = meta["losses"]
-    said = [f"step {meta['step']:,}" + ("" if meta["phase"] == "train" else f", forward {meta['forward']:,} after it")]
-    said += [] if meta["phase"] == "train" else ["no grad" if meta["phase"] == "no_grad" else meta["phase"]]
+    said = [f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] else "")]
+    said += [] if meta["phase"] == "train" else [meta["phase"].replace("_", " ")]
     if losses:
         said.append(f"loss {' '.join(map(number, losses[:3]))}{f' and {len(losses) - 3} more' if losses[3:] else ''}")
     if meta["forwards"] > 1:

@@ -20,27 +20,14 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: those of rare kinds first
-    *(
-        "index",
-        "trainable",
-        "dtype",
-        "numel",
-        "input_shape",
-        "before_l2",
-        "l2",
-        "call",
-        "calls",
-        "order",
-        "flags",
-        "type",
-    ),
-    *("shape", "zeros"),
+    *("index", "trainable", "weight", "update", "dtype", "numel", "input_shape", "before_l2", "l2", "call", "calls"),
+    *("order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
 )
 _ON_REQUEST = (
-    *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "weight", "update"),
+    *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
 # A column of sentences is too wide for a table: they stand below it.

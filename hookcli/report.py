@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from types import NoneType
 from typing import Any
 
 SCHEMA = 1
@@ -221,6 +222,8 @@ def strict(value: Any) -> Any:
     """The value with non-finite floats as the strings that strict JSON allows."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (str, float, int, NoneType)):  # most are, and to ask an abstract class takes long
+        return value
     if isinstance(value, Mapping):
         return {key: strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -232,6 +235,8 @@ def relaxed(value: Any) -> Any:
     """The inverse of `strict`."""
     if isinstance(value, str):
         return _NON_FINITE.get(value, value)
+    if isinstance(value, (float, int, NoneType)):  # most are, and to ask an abstract class takes long
+        return value
     if isinstance(value, Mapping):
         return {key: relaxed(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

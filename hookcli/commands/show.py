@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from hookcli import present
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
@@ -33,9 +35,7 @@ def _which(metavar: str, text: str, **settings: Any) -> Any:
 
 
 def show(
-    record: Annotated[
-        Path, typer.Argument(metavar="RECORD", help="What hookcli run wrote, or a report saved as JSON.")
-    ],
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="What hookcli run wrote, or a report saved as JSON.")],
     step: Annotated[int | None, _which("N", "This step's windows [the last of each model and phase].", min=0)] = None,
     model: Annotated[str | None, _which("NAME", "Of one model.")] = None,
     phase: Annotated[str | None, _which("train|no_grad", "Of one phase.")] = None,
@@ -54,19 +54,20 @@ def show(
     A row per module: statistics of what it returned, L2 norms of its output's gradient and of its parameters', and the
     size of the last update beside that of the weights. Imports no torch.
     """
+    path = Path(record)
     choice = Choice(step, model, phase, probe, over_time)
     _check(choice)
     if over_time is not None and options.format is None and (options.output or ".txt").endswith(".txt"):
         options = replace(options, format="chart")
     output = Output(options)
-    if _is_report(record):
-        _check_report(record, choice, follow)
-        return _write(output, read_reports(str(record)))
+    if _is_report(path):
+        _check_report(path, choice, follow)
+        return _write(output, read_reports(record))
     if follow:
         from hookcli.commands.following import follow as follow_record
 
-        return follow_record(record, choice, output)
-    return _show(read_record(record), choice, output)
+        return follow_record(path, choice, output)
+    return _show(read_record(path), choice, output)
 
 
 def _check(choice: Choice) -> None:
@@ -110,10 +111,15 @@ def _write(output: Output, reports: list[Report]) -> int:
 
 def said(record: Record) -> list[str]:
     """How the run ended, what was not finite, and what the record lacks, a line each."""
-    lines = [ran_line(record.header, record.end, record.path)] if record.header else []
-    lines += [] if record.header else [f"{record.path}: has no header; what was run, and how, is not known"]
+    if record.header:
+        lines = [ran_line(record.header, record.end, record.path)]
+    else:
+        error = f"; it ended with {record.end.error}" if record.end and record.end.error else ""
+        lines = [f"{record.path}: has no header; what was run, and how, is not known{error}"]
+    if record.end is None:
+        ago = time.time() - record.path.stat().st_mtime
+        lines.append(f"the last line came {present.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += [] if record.places else ["no window was recorded: nothing was looked at"]
     lines += [bad_line(bad) for bad in record.bad[:1]]
-    lines += [record.end.error] if record.end and record.end.error and not record.header else []
     damage = record.said_of_damage()
     return [*lines, *([damage] if damage else [])]

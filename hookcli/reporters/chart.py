@@ -36,10 +36,20 @@ def _lines(report: Report, view: View) -> Iterator[str]:
     yield footer.run_line(report) + f" · {_span(report)}"
     for column in columns:
         points = [(row["step"], _finite(row.get(column.name))) for row in report.rows]
-        logarithmic = _is_wide([value for _, value in points if not math.isnan(value)])
-        yield column.title + (" (logarithmic)" if logarithmic else "")
-        yield from _chart(points, logarithmic, size)
+        yield from _figure(column.title, points, size)
     yield from _bad(report)
+
+
+def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, int]) -> Iterator[str]:
+    """A chart with its title; of what never changed, one line."""
+    known = [value for _, value in points if not math.isnan(value)]
+    if min(known) == max(known):
+        where = "throughout" if len(known) == len(points) else f"in {len(known)} of {len(points)} windows"
+        yield f"{title}: {present.number(known[0])}" + (f" {where}" if points[1:] else "")
+        return
+    logarithmic = min(known) > 0 and max(known) > _SPREAD * min(known)
+    yield title + (" (logarithmic)" if logarithmic else "")
+    yield from _chart(points, logarithmic, size)
 
 
 def _finite(value: Any) -> float:
@@ -62,10 +72,6 @@ def _span(report: Report) -> str:
     return f"{present.counted(len(steps), 'window')}, {where}"
 
 
-def _is_wide(values: Sequence[float]) -> bool:
-    return min(values) > 0 and max(values) > _SPREAD * min(values)
-
-
 def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
     import plotext as plt
 
@@ -81,21 +87,17 @@ def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[i
         plt.scatter(steps, heights, marker="•")
     shown = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
     plt.xticks(shown, [f"{step:,}" for step in shown])
-    levels = _levels([height for height in heights if not math.isnan(height)])
+    low, high = (limit(height for height in heights if not math.isnan(height)) for limit in (min, max))
+    levels = [low, (low + high) / 2, high]
     plt.yticks(levels, [present.number(10**level if logarithmic else level).rjust(_LABEL) for level in levels])
     return (line.rstrip() for line in plt.uncolorize(plt.build()).splitlines())
-
-
-def _levels(heights: Sequence[float]) -> list[float]:
-    low, high = min(heights), max(heights)
-    return [low] if low == high else [low, (low + high) / 2, high]
 
 
 def _bad(report: Report) -> Iterator[str]:
     """The steps in which something was not finite, which figures leave out."""
     steps = [row["step"] for row in report.rows if _has_bad(row)]
     if steps:
-        more = f" and {len(steps) - 1} later ones" if steps[1:] else ""
+        more = f" and {present.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
         yield f"NaN or Inf in step {steps[0]:,}{more}"
 
 

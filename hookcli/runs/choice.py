@@ -10,8 +10,7 @@ from hookcli.report import Report
 from hookcli.runs.overview import meta, overview
 from hookcli.runs.reading import Place, Record
 from hookcli.runs.record import Bad, Window
-from hookcli.runs.series import series
-from hookcli.runs.summary import bad_line
+from hookcli.runs.series import names, needed, series
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,7 @@ class Choice:
         """Of what is asked for. Raises UsageError for what the record doesn't have."""
         places = self._known(record)
         if self.over_time is not None:
-            fqn = "" if self.over_time == "." else self.over_time
-            return series(record.windows(self._of_one_phase(places)), fqn, see=f"hookcli show {record.path} lists them")
+            return self._series(record, "" if self.over_time == "." else self.over_time, self._of_one_phase(places))
         chosen = self._at_step(places, record) if self.step is not None else {p.key: p for p in places}.values()
         found = [report for window in record.windows(chosen) for report in self._of_window(window)]
         if not found and self.probe:
@@ -62,6 +60,16 @@ class Choice:
         trained = {place.model for place in places if place.phase == "train"}
         return [p for p in places if self.phase or p.phase == "train" or p.model not in trained]
 
+    def _series(self, record: Record, fqn: str, places: Sequence[Place]) -> list[Report]:
+        found = series(record.windows(places, needed(fqn)), fqn)
+        if not found:
+            last = {place.key: place for place in places}.values()
+            known = {name for window in record.windows(last) for name in names(window)}
+            if fqn in known:
+                raise UsageError(f"--over-time {fqn}: nothing was measured of it")
+            raise UsageError(unknown("module or parameter", fqn, known, see=f"hookcli show {record.path} lists them"))
+        return found
+
     def _at_step(self, places: Sequence[Place], record: Record) -> list[Place]:
         found = [place for place in places if place.step == self.step]
         if not found:
@@ -90,5 +98,5 @@ def _no_probe(probe: str, record: Record) -> str:
 
 def _before(bad: Bad) -> list[Report]:
     """The last rows of each probe, the bad one last: never folded."""
-    place = f"{bad.model}: the last before {bad.fqn or 'the model'}"
-    return [replace(r, model=place, meta={**r.meta, "notes": [bad_line(bad)]}, grouping="list") for r in bad.reports]
+    place = f"{bad.model}, step {bad.step:,}: the last before {bad.fqn or 'the model'}"
+    return [replace(report, model=place, grouping="list") for report in bad.reports]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -13,6 +13,7 @@ from hookcli.runs.record import LINES, RUN_SCHEMA, Bad, End, Header, Line, Windo
 
 Key = tuple[str, str]
 """A model's name and a phase."""
+Keep = Callable[[Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Record:
     def add(self, offset: int, text: bytes) -> None:
         """Take in a line of the file. Raises UsageError for a header of a newer hookcli."""
         self.lines += 1
+        if not text.strip():
+            return
         try:
             data = json.loads(text)
             if data["line"] == Window.kind:
@@ -71,13 +74,19 @@ class Record:
         """The last window of each model and phase, in the order in which they first came."""
         return {place.key: place for place in self.places}
 
-    def windows(self, places: Iterable[Place]) -> Iterator[Window]:
-        """These windows, one at a time; one whose reports are damaged is left out and counted."""
+    def windows(self, places: Iterable[Place], keep: Keep | None = None) -> Iterator[Window]:
+        """These windows, one at a time; one whose reports are damaged is left out and counted.
+
+        `keep` tells by a row as JSON has it whether it is wanted: making rows is most of the work.
+        """
         with self.path.open("rb") as file:
             for place in places:
                 file.seek(place.offset)
                 try:
-                    yield cast(Window, _parsed(json.loads(file.readline()), self.path))
+                    data = json.loads(file.readline())
+                    for report in data["reports"] if keep else ():
+                        report["rows"] = [row for row in report["rows"] if keep is None or keep(row)]
+                    yield cast(Window, _parsed(data, self.path))
                 except _NOT_WHOLE:
                     self.damaged.append(place.line)
 
@@ -86,7 +95,7 @@ class Record:
         if not self.damaged:
             return None
         numbers = sorted(set(self.damaged))
-        more = f" and {len(numbers) - _NAMED} more" if numbers[_NAMED:] else ""
+        more = f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else ""
         verb = "is" if len(numbers) == 1 else "are"
         named = ", ".join(map(str, numbers[:_NAMED])) + more
         return f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {named}"
@@ -135,8 +144,7 @@ def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes
         if not (last or text.endswith(b"\n")):
             file.seek(offset)
             return
-        if text.strip():
-            yield offset, text
+        yield offset, text
         offset += len(text)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hookcli.errors import UsageError, unknown
 from hookcli.norms import gathered
 from hookcli.report import STATS_COLUMNS, Column, Report, Row
 from hookcli.runs.overview import overview
@@ -29,21 +28,33 @@ _IN_GRADIENTS = (
 COLUMNS = (*_WHEN, *_FIGURES, *_COUNTED, *_IN_GRADIENTS)
 
 
-def series(windows: Iterable[Window], fqn: str, see: str = "") -> list[Report]:
-    """A report per model and phase, a row per window, of a module or parameter; "" is the model itself.
+def series(windows: Iterable[Window], fqn: str) -> list[Report]:
+    """A report per model and phase, a row per window, of a module or parameter; "" is the model itself. None of those
+    in which nothing was measured of it.
 
     `loss` is the model's alone, the mean over the step's calls of `backward`. Norms over parameters are those of all
-    within the module. Statistics are those of the first tensor that it returned. Raises UsageError where no window
-    knows the name; `see` is how to list those that there are.
+    within the module. Statistics are those of the first tensor that it returned.
     """
     found: dict[tuple[str, str], list[Row]] = {}
-    known: dict[str, None] = {}
     for window in windows:
-        row = _row(window, fqn, known)
-        found.setdefault((window.model, window.phase), []).append(row)
-    if fqn and fqn not in known:
-        raise UsageError(unknown("module or parameter", fqn, filter(None, known), see=see))
+        found.setdefault((window.model, window.phase), []).append(_row(window, fqn))
     return [_report(model, phase, fqn, rows) for (model, phase), rows in found.items() if any(map(_says, rows))]
+
+
+def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether `series` needs a row, as JSON has it: its own, and those of all parameters within."""
+
+    def keep(row: Mapping[str, Any]) -> bool:
+        name = row["fqn"]
+        of_parameter = row.get("kind") == "parameter" or "update" in row
+        return bool(name == fqn or (of_parameter and (not fqn or name.startswith(f"{fqn}."))))
+
+    return keep
+
+
+def names(window: Window) -> set[str]:
+    """Every module, container and parameter that the window knows."""
+    return {name for report in window.reports for row in report.rows for name in _owners(row.fqn)} - {""}
 
 
 def _says(row: Row) -> bool:
@@ -57,10 +68,9 @@ def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
     return Report("over-time", place, columns, rows, said, {"windows": len(rows)}, grouping="list")
 
 
-def _row(window: Window, fqn: str, known: dict[str, None]) -> Row:
+def _row(window: Window, fqn: str) -> Row:
     report = overview(window)
     parameters = {row.fqn: row for row in _of_parameters(window)}
-    known |= dict.fromkeys(name for row in report.rows for name in _owners(row.fqn)) | dict.fromkeys(parameters)
     values: dict[str, Any] = {"step": window.step, "forward": window.forward, "seconds": window.seconds}
     values["loss"] = math.fsum(window.losses) / len(window.losses) if window.losses and not fqn else None
     if fqn in parameters:

@@ -57,7 +57,8 @@ def summary(
     parts += ["", _rendered([_table(models, latest, first_losses)], view)]
     parts += [_rendered([condensed(overview(window)) for window in shown], view)] if shown else []
     parts += [f"… and {len(models) - _MODELS} more models"] if models[_MODELS:] else []
-    parts += [*(bad_line(one) for one in bad[:1]), *_notes(end, latest.values()), *_further(shown, path), ""]
+    unseen = [window for window in latest.values() if window not in shown]
+    parts += [*(bad_line(one) for one in bad[:1]), *_notes(end, unseen), *_further(shown, path), ""]
     return "\n".join(parts)
 
 
@@ -70,8 +71,9 @@ def _last(name: str, latest: Mapping[tuple[str, str], Window]) -> list[Window]:
 def ran_line(header: Header, end: End | None, path: str | Path) -> str:
     """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 windows in train.run.jsonl"""
     if end is None:
-        return f"{header.name}: looked at every {header.every} steps from {header.started} on; no end is recorded"
-    steps, forwards, windows = (sum(m[key] for m in end.models) for key in ("steps", "forwards", "windows"))
+        return f"{header.name}, started {header.started}: no end is recorded; it still runs, or was killed"
+    steps, windows = (sum(model[key] for model in end.models) for key in ("steps", "windows"))
+    forwards = sum(model["forwards"] + model["no_grad_forwards"] for model in end.models)
     did = present.counted(steps, "step") if steps else present.counted(forwards, "forward")
     of = f"{did} of {present.counted(len(end.models), 'model')} in " if end.models else ""
     ended = f"{end.error} (exit code {end.exit_code})" if end.error else f"exit code {end.exit_code}"
@@ -103,7 +105,9 @@ def _model_row(model: Mapping[str, Any], window: Window | None, first_losses: Ma
 
 
 def condensed(report: Report) -> Report:
-    """As deep as fits in a few lines; of what doesn't even so, the first and the last rows."""
+    """As deep as fits in a few lines; of what doesn't even so, the first and the last rows. Norms that `ratio` is of
+    are left out."""
+    report = replace(report, columns=[column for column in report.columns if column.name not in ("weight", "update")])
     report = fold(report, fitting_depth(report, _ROWS))
     left_out = len(report.rows) - _ROWS
     if left_out <= 0:

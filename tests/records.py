@@ -104,6 +104,11 @@ def text(lines: Iterable[Line]) -> str:
     return "".join(json.dumps(line.to_dict()) + "\n" for line in lines)
 
 
+def same(found: Iterable[Line], expected: Iterable[Line]) -> bool:
+    """Whether they are the same lines: a record gives lists for tuples."""
+    return text(found) == text(expected)
+
+
 def save(path: Path, lines: Iterable[Line]) -> Path:
     path.write_text(text(lines))
     return path

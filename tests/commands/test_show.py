@@ -1,0 +1,308 @@
+"""`hookcli show`, through `main`: records and saved reports in every format, and while they are written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import HEADER, RUN, activation, bad, end, ran, save, text, window
+
+from hookcli.commands.show import EXAMPLES
+from hookcli.report import Report, TensorStats
+
+Cli = Callable[..., Any]
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a record, as the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return save(tmp_path / "train.run.jsonl", RUN)
+
+
+def reports(output: str) -> list[dict[str, Any]]:
+    return json.loads(output)["reports"]
+
+
+def on_terminal(columns: int, *argv: str, **environment: str) -> str:
+    """What a terminal of this width gets on stdout."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hookcli", *argv],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "xterm", **environment},
+    )
+    os.close(theirs)
+    found = b""
+    while True:
+        try:
+            found += os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+    os.close(ours)
+    process.wait()
+    return found.decode().replace("\r\n", "\n")
+
+
+def test_the_last_window_of_each_model_and_phase(cli: Cli, record: Path) -> None:
+    found = cli("show", str(record), "-f", "json")
+    train, no_grad = reports(found.out)
+    assert found.code == 0 and (train["meta"]["step"], no_grad["meta"]["step"]) == (200, 100)
+    rows = {row["fqn"]: row for row in train["rows"]}
+    assert (rows["body.0"]["param_grad"], rows["body.0"]["std"], rows["body.1"]["zeros"]) == (5.0, 0.5, 64)
+    assert rows["body.0"]["ratio"] == pytest.approx(0.001) and rows["body"]["param_grad"] is None
+    assert f"300 steps of 1 model in 41.2 s, exit code 0; 4 windows in {record}" in found.err
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_golden(record: Path, columns: int, request: pytest.FixtureRequest) -> None:
+    save(record, (HEADER, window(0), replace(window(100), model="Discriminator"), bad(), end()))
+    found = on_terminal(columns, "show", record.name, NO_COLOR="1")
+    file = GOLDEN / f"show{columns}.txt"
+    if request.config.getoption("--golden"):
+        file.write_text(found)
+    assert found == file.read_text()
+    assert "\x1b" not in found and max(map(len, found.splitlines())) <= columns
+    for said in ("Net · step 0 · loss 2.000", "Discriminator · step 100", "5.000", "13.00", "12 NaN, 1 Inf"):
+        assert said in found
+
+
+def test_colour_on_a_terminal_alone(cli: Cli, record: Path) -> None:
+    assert "\x1b[" in on_terminal(100, "show", record.name)
+    assert "\x1b" not in cli("show", record.name).out
+
+
+@pytest.mark.parametrize("name", ["table", "json", "csv", "markdown"])
+@pytest.mark.parametrize("how", [(), ("--step", "100"), ("--probe", "grads"), ("--over-time", "body.0")])
+def test_every_format(cli: Cli, record: Path, name: str, how: tuple[str, ...]) -> None:
+    found = cli("show", record.name, *how, "--format", name)
+    assert found.code == 0 and ("body.0" in found.out or "body\n  0" in found.out or "  0  " in found.out), found.err
+
+
+def test_a_step(cli: Cli, record: Path) -> None:
+    found = reports(cli("show", record.name, "--step", "100", "-f", "json").out)
+    assert [(report["meta"]["phase"], report["meta"]["step"]) for report in found] == [("train", 100), ("no_grad", 100)]
+    (train,) = reports(cli("show", record.name, "--step", "100", "--phase", "train", "-f", "json").out)
+    assert train["rows"][0]["std"] == 1.5
+
+
+def test_a_probe_as_it_was_recorded(cli: Cli, record: Path) -> None:
+    (updates,) = reports(cli("show", record.name, "--probe", "updates", "-f", "json").out)
+    assert [(row["fqn"], row["weight"], row["update"]) for row in updates["rows"]] == [
+        ("body.0.weight", 30.0, 0.03), ("body.0.bias", 40.0, 0.04), ("head.weight", 120.0, 0.12),
+    ]  # fmt: skip
+    assert updates["meta"]["step"] == 200
+
+
+def test_other_probes_are_shown_as_they_are(cli: Cli, record: Path) -> None:
+    more = Report("inputs", "Net", (), [activation("body", "Sequential", TensorStats(4, 7.0))])
+    save(record, (HEADER, replace(window(0), reports=[*window(0).reports, more])))
+    (found,) = reports(cli("show", record.name, "--probe", "inputs", "-f", "json").out)
+    assert found["rows"][0]["mean"] == 7.0
+
+
+def test_over_time_as_rows_and_as_charts(cli: Cli, record: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(cli("show", record.name, "--over-time", "body.0", "-f", "csv").out)))
+    assert [(row["step"], float(row["std"]), float(row["param_grad"])) for row in rows] == [
+        ("0", 0.25, 5.0), ("100", 0.375, 5.0), ("200", 0.5, 5.0),
+    ]  # fmt: skip
+    chart = cli("show", record.name, "--over-time", "body.0").out
+    assert "Std of the output\n" in chart and "0.2500┤•" in chart and "\x1b" not in chart
+    assert cli("show", record.name, "--over-time", "body.0", "-o", "chart.txt").code == 0
+    assert Path("chart.txt").read_text() == chart
+    model = cli("show", record.name, "--over-time", ".").out
+    assert "Loss" in model and cli("show", record.name, "--over-time", "").out == model
+
+
+def test_saved_figures_over_time_are_drawn_again(cli: Cli, record: Path) -> None:
+    cli("show", record.name, "--over-time", "body.0", "-o", "series.json")
+    assert cli("show", "series.json", "-f", "chart").out == cli("show", record.name, "--over-time", "body.0").out
+
+
+def test_a_saved_report(cli: Cli, record: Path) -> None:
+    cli("show", record.name, "--phase", "train", "-o", "saved.json")
+    markdown = cli("show", "saved.json", "-f", "markdown")
+    assert markdown.code == 0 and markdown.out == cli("show", record.name, "--phase", "train", "-f", "markdown").out
+    assert cli("show", "saved.json", "--step", "3").err.endswith("; --step goes with a record of hookcli run\n")
+
+
+def test_columns_sort_and_depth(cli: Cli, record: Path) -> None:
+    found = cli("show", record.name, "--phase", "train", "--columns", "fqn,ratio,param_grad", "--sort", "-param_grad")
+    assert [line.split()[0] for line in found.out.splitlines()[2:4]] == ["head", "body.0"]
+    folded = cli("show", record.name, "--phase", "train", "--depth", "1", "-f", "json")
+    assert {row["fqn"]: row["param_grad"] for row in reports(folded.out)[0]["rows"]} == {
+        "": None,
+        "body": 5,
+        "head": 12,
+    }
+
+
+def test_what_was_not_finite(cli: Cli, record: Path) -> None:
+    save(record, (HEADER, window(0), bad(), end(exit_code=1, error="ValueError: loss is NaN")))
+    found = cli("show", record.name)
+    assert found.code == 0 and "12 NaN, 1 Inf" in found.out and "the last before body.1" in found.out
+    assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in found.err
+    assert "ValueError: loss is NaN (exit code 1)" in found.err
+    for how in (("--probe", "grads"), ("--step", "0"), ("--columns", "fqn,ratio"), ("--over-time", "body")):
+        assert "the last before" not in cli("show", record.name, *how).out
+
+
+def test_what_is_whole_is_shown_and_the_rest_is_counted(cli: Cli, record: Path) -> None:
+    record.write_text(text(RUN[:2]) + '{"line": "wind\n' + text(RUN[2:3])[:-300])
+    found = cli("show", record.name)
+    assert found.code == 0 and "Net · step 0" in found.out
+    assert "hookcli: 2 of 4 lines are damaged and left out: 3, 4\n" in found.err
+    assert "no end is recorded; it still runs, or was killed" in found.err
+    assert re.search(r"the last line came \S+ .?s ago", found.err)
+
+
+def test_windows_without_a_header(cli: Cli, record: Path) -> None:
+    found = cli("show", str(save(record, RUN[1:])))
+    assert found.code == 0 and "has no header; what was run, and how, is not known" in found.err
+
+
+def test_a_run_without_a_window(cli: Cli, record: Path) -> None:
+    found = cli("show", str(save(record, (HEADER, end([])))))
+    assert found.code == 0 and "no window was recorded" in found.err and found.out == ""
+
+
+MISTAKES = {
+    ("none.jsonl",): "none.jsonl: no such file",
+    (".",): ".: is a folder",
+    ("train.run.jsonl", "--step", "150"): "--step 150: was not looked at; the nearest are 100 and 200 (every 100)",
+    ("train.run.jsonl", "--step", "999"): "--step 999: was not looked at; the nearest is 200 (every 100)",
+    ("train.run.jsonl", "--model", "Nett"): "unknown --model 'Nett': did you mean Net?",
+    ("train.run.jsonl", "--phase", "eval"): "unknown --phase 'eval': there are no_grad, train",
+    ("train.run.jsonl", "--probe", "grad"): "unknown --probe 'grad': did you mean grads?",
+    ("train.run.jsonl", "--over-time", "hed"): "unknown module or parameter 'hed': did you mean head?",
+    (
+        "train.run.jsonl",
+        "--over-time",
+        "qqq",
+    ): "unknown module or parameter 'qqq': hookcli show train.run.jsonl lists them",
+    ("train.run.jsonl", "--over-time", "x", "--step", "1"): "--step and --over-time: ",
+    ("train.run.jsonl", "--columns", "ratoi"): "unknown column 'ratoi': did you mean ratio?",
+    ("train.run.jsonl", "--format", "svg"): "--format svg: ",
+    ("train.run.jsonl", "--format", "chart"): "--format chart: draws what `hookcli show --over-time` finds; here table",
+    ("train.run.jsonl", "--follow", "--format", "json"): "--follow: shows the latest as it comes",
+    ("none/x.jsonl", "--follow"): "no folder none/ in which to wait",
+    (".", "--follow"): ".: is a folder",
+}
+
+
+@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
+def test_mistakes(cli: Cli, record: Path, argv: tuple[str, ...]) -> None:
+    found = cli("show", *argv)
+    assert found.code == 2 and found.out == ""
+    last = found.err.splitlines()[-1]
+    assert last.startswith("hookcli: error: ") and MISTAKES[argv] in last, found.err
+
+
+def test_no_torch(record: Path) -> None:
+    code = (
+        "import sys; from hookcli.cli import main\n"
+        "main(['show', 'train.run.jsonl']); main(['show', 'train.run.jsonl', '--over-time', 'body', '-q'])\n"
+        "main(['show', 'train.run.jsonl', '--follow']); main(['show', 'train.run.jsonl', '--step', '3'])\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_examples_work(cli: Cli, record: Path, line: str) -> None:
+    cli("show", record.name, "-o", "before.json")
+    found = cli(*shlex.split(line.replace("layer4.2.conv3", "body.0"))[1:])
+    assert found.code == 0 and found.out, found.err
+
+
+# While it is written.
+
+
+def following(*argv: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "hookcli", "show", *argv, "--follow"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def append(path: Path, *lines: Any) -> None:
+    with path.open("a") as file:
+        file.write(text(lines))
+
+
+def test_a_line_per_window_as_they_come(record: Path) -> None:
+    record.unlink()
+    process = following(record.name)
+    assert process.stdout is not None and process.stderr is not None
+    assert "not there yet; waiting for it" in process.stderr.readline()
+    append(record, HEADER, window(0))
+    assert process.stdout.readline() == "Net  step 0  train  loss 2.000  gradient 13.00  |dw|/|w| 0.001000\n"
+    whole = text([window(100)])
+    with record.open("a") as file:  # a line that is written in two parts is shown once, and whole
+        file.write(whole[:200])
+        file.flush()
+        time.sleep(0.6)
+        file.write(whole[200:])
+    assert process.stdout.readline().startswith("Net  step 100  train")
+    append(record, bad(), end())
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0 and out == ""
+    assert "300 steps of 1 model in 41.2 s, exit code 0" in err and "12 NaN and 1 Inf" in err
+
+
+def test_a_new_run_in_the_same_file_is_followed_from_its_beginning(record: Path) -> None:
+    save(record, RUN[:3])
+    process = following(record.name, "--phase", "train")
+    assert process.stdout is not None
+    assert [process.stdout.readline().split()[2] for _ in range(2)] == ["0", "100"]
+    save(record, (HEADER, window(7), window(8, phase="no_grad"), end()))
+    out, _ = process.communicate(timeout=20)
+    assert [line.split()[2] for line in out.splitlines()] == ["7"] and process.returncode == 0
+
+
+def test_ctrl_c_ends_it_as_it_ends_tail(record: Path) -> None:
+    save(record, RUN[:2])
+    process = following(record.name)
+    assert process.stdout is not None and process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and err.splitlines()[-1] == "hookcli: interrupted" and "Traceback" not in err
+
+
+def test_a_writer_that_died_is_noticed_and_waited_for(record: Path) -> None:
+    save(record, RUN[:2])
+    os.utime(record, (time.time() - 200, time.time() - 200))
+    process = following(record.name)
+    assert process.stderr is not None
+    assert re.search(r"the last line came 3 min 2\d s ago, and no end; waiting", process.stderr.readline())
+    append(record, end())
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_on_a_terminal_the_table_is_the_latest(record: Path) -> None:
+    found = on_terminal(80, "show", record.name, "--follow", NO_COLOR="1")
+    assert "Net · step 200 · loss" in found and "\x1b[31m" not in found
+    charts = on_terminal(80, "show", record.name, "--follow", "--over-time", "body.0", NO_COLOR="1")
+    assert "Std of the output" in charts
+
+
+def test_a_record_of_two_models_in_a_pipe(record: Path) -> None:
+    other = replace(window(0), model="Other")
+    save(record, (HEADER, window(0), other, end([ran(), ran("Other")])))
+    out, _ = following(record.name, "--model", "Other").communicate(timeout=20)
+    assert [line.split()[0] for line in out.splitlines()] == ["Other"]

@@ -1,0 +1,96 @@
+"""Charts of figures over steps, read back from their characters."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from records import window
+
+from hookcli.fold import View
+from hookcli.report import Column, Report, Row, TensorStats
+from hookcli.reporters.chart import ChartReporter
+from hookcli.runs.series import series
+
+
+def drawn(values: list[float | None], view: View | None = None, steps: list[int] | None = None) -> list[str]:
+    columns = (Column("step", "Step"), Column("ratio", "|dw|/|w|"))
+    places = steps or [100 * n for n in range(len(values))]
+    rows = [Row({"step": step, "ratio": value}) for step, value in zip(places, values, strict=True)]
+    return ChartReporter().render([Report("over-time", "Net", columns, rows)], view or View()).splitlines()
+
+
+def points(lines: list[str]) -> list[tuple[int, int]]:
+    """Column and line of each point, in the order of columns."""
+    found = [(x, y) for y, line in enumerate(lines) for x, c in enumerate(line) if c == "•"]
+    return sorted(found)
+
+
+def test_points_stand_where_their_figures_say() -> None:
+    lines = drawn([1.0, 3.0, 2.0, 1.0, 3.0])
+    assert lines[:2] == ["Net · 5 windows, steps 0 to 400", "|dw|/|w|"]
+    found = points(lines)
+    heights = {line[:10].strip(): y for y, line in enumerate(lines) if "┤" in line}
+    assert list(heights) == ["3.000", "2.000", "1.000"]
+    assert [y for _, y in found] == [heights[text] for text in ("1.000", "3.000", "2.000", "1.000", "3.000")]
+    gaps = [b - a for (a, _), (b, _) in zip(found[:-1], found[1:], strict=True)]
+    assert max(gaps) - min(gaps) <= 1
+    assert lines[-1].split() == ["0", "100", "200", "300", "400"]
+
+
+def test_nan_none_and_infinity_are_gaps() -> None:
+    for gap in (math.nan, None, math.inf, -math.inf):
+        lines = drawn([1.0, gap, 3.0, 2.0, 1.0])
+        first, second, *_ = points(lines)
+        between = [line[first[0] + 1 : second[0]] for line in lines[2:-2]]
+        assert len(points(lines)) == 4 and not any(map(str.strip, between))
+
+
+def test_what_never_changes_is_one_line() -> None:
+    assert drawn([0.5, 0.5, 0.5])[1:] == ["|dw|/|w|: 0.5000 throughout"]
+    assert drawn([0.5, None, 0.5])[1:] == ["|dw|/|w|: 0.5000 in 2 of 3 windows"]
+    assert drawn([0.5])[1:] == ["|dw|/|w|: 0.5000"]
+    assert drawn([0.0, 0.0])[1:] == ["|dw|/|w|: 0 throughout"]
+
+
+def test_without_any_figure_there_is_no_chart() -> None:
+    assert drawn([math.nan, None]) == ["Net · 2 windows, steps 0 to 100"]
+    assert drawn([]) == ["Net · nothing was looked at"]
+
+
+def test_orders_of_magnitude_are_logarithms() -> None:
+    lines = drawn([1e-6, 1e-3, 1.0])
+    assert lines[1] == "|dw|/|w| (logarithmic)"
+    heights = [y for _, y in points(lines)]
+    assert heights[0] - heights[1] == heights[1] - heights[2] > 0
+    assert [line[:10].strip() for line in lines if "┤" in line] == ["1.000", "0.001000", "1.000e-06"]
+    assert "(logarithmic)" not in drawn([0.0, 1e-3, 1.0])[1]
+
+
+@pytest.mark.parametrize("width", [None, 40, 80, 100, 300])
+@pytest.mark.parametrize("count", [2, 41, 500])
+def test_charts_fit_and_are_plain(width: int | None, count: int) -> None:
+    lines = drawn([math.sin(n) for n in range(count)], View(width=width, height=30, color=True))
+    assert max(map(len, lines)) <= min(width or 80, 120) and "\x1b" not in "".join(lines)
+    assert bool(points(lines)) == (count <= 40)
+
+
+def test_all_figures_of_a_record_on_a_screen() -> None:
+    reports = series([window(step, std=1.0 + step) for step in range(5)], "")
+    lines = ChartReporter().render(reports, View(width=80, height=24)).splitlines()
+    assert len(lines) <= 24
+    titles = [line.partition(":")[0] for line in lines if line[0] not in " "]
+    assert titles[1:] == [
+        "Loss",
+        "Std of the output",
+        "L2 of the parameters' gradients",
+        "|dw|/|w|",
+        "L2 of the weights",
+    ]
+
+
+def test_steps_with_something_not_finite_are_named() -> None:
+    columns = (Column("step", "Step"), Column("ratio", "|dw|/|w|"))
+    rows = [Row({"step": s, "ratio": 0.1 * s}, TensorStats(4, 1.0, nan=int(s > 1))) for s in range(4)]
+    text = ChartReporter().render([Report("over-time", "Net", columns, rows)], View())
+    assert text.endswith("NaN or Inf in step 2 and 1 more step\n")
