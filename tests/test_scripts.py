@@ -63,7 +63,13 @@ def test_a_realistic_script(name: str, tmp_path: Path) -> None:
     assert sum(line["line"] == "window" for line in lines) >= 3
 
 
-@pytest.mark.parametrize("name", ["exit 3", "syntax", "chained", "interrupt", "fork", "the end", "deletes its folder"])
+NASTY = (
+    "exit 3", "syntax", "chained", "SIGINT", "fork", "the end", "deletes its folder", "recursion", "excepthook",
+    "no stderr",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NASTY)
 def test_a_nasty_script(name: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(dedent(SCRIPTS[name]).lstrip())

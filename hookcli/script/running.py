@@ -14,10 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader, SourcelessFileLoader
-from inspect import currentframe
 from pathlib import Path
 from pkgutil import get_importer
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from hookcli.script.ending import Ending, ending_of, leave_fork
@@ -52,7 +51,7 @@ class Script(ABC):
         sys.excepthook = sys.__excepthook__  # Typer puts in its own
         sys.argv = [self.target, *args]
         sys.orig_argv = [sys.orig_argv[0], *self._options(), *sys.argv]
-        sys.setrecursionlimit(sys.getrecursionlimit() + _depth(currentframe()))
+        sys.setrecursionlimit(sys.getrecursionlimit() + _used())
         try:
             exec(self._load(main), main.__dict__)
         except BaseException as error:  # which is how many scripts end
@@ -145,12 +144,20 @@ def restored() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def _depth(frame: FrameType | None) -> int:
-    """How much of the recursion limit is used up, all of which the script has for itself under `python`."""
-    depth = 1 if sys.version_info < (3, 12) else 0  # where the call of `exec` counts, too
-    while frame is not None:
-        depth, frame = depth + 1, frame.f_back
-    return depth
+def _used() -> int:
+    """How much of the recursion limit is used up where this is called: under `python` the script has all of it.
+
+    Found as the lowest limit that can be set, which also counts calls of C functions where CPython does (up to 3.11).
+    """
+    before = sys.getrecursionlimit()
+    for limit in range(1, before):
+        try:
+            sys.setrecursionlimit(limit)
+        except RecursionError:  # too low for where we are
+            continue
+        sys.setrecursionlimit(before)
+        return limit - 2  # less this frame
+    return 0
 
 
 def _absolute(target: str) -> str:
