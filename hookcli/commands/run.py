@@ -131,7 +131,8 @@ class _Run:
             others = dict(self.observer.models.others)
         end = self.recorder.finish(ending.exit_code, ending.error, models, others)
         if not self.quiet:
-            shown = sys.stderr.isatty()
+            stream = sys.__stderr__  # sys.stderr is the script's, who may have put anything there
+            shown = stream is not None and not stream.closed and stream.isatty()
             width = shutil.get_terminal_size().columns if shown else None
             color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             _say(self.recorder.summary(end, _relative(self.recorder.path), width, color).rstrip("\n"))

@@ -68,7 +68,10 @@ def _module(name: str) -> Script:
     if stem != name and (_exists(stem) or Path(name).exists()):
         raise UsageError(f"no module {name!r}: give {stem!r}, or the file without -m")
     if _exists(name, runs=False):
-        raise UsageError(f"{name!r} is a package without a __main__: name a module of it, such as -m {name}.train")
+        modules = ", ".join(f"{name}.{found}" for found in list(_beside(name))[:5])
+        raise UsageError(
+            f"{name!r} is a package without a __main__" + (f"; in it there is {modules}" if modules else "")
+        )
     raise UsageError(f"no module {name!r}{_nearest(name)}")
 
 
@@ -117,8 +120,12 @@ def _locate(name: str) -> ModuleSpec | None:
 
 
 def _appears(name: str) -> bool:
-    """Whether a module is there once its packages are imported, which may change where they look."""
-    if _locate(name.partition(".")[0]) is None:
+    """Whether a module is there once its packages are imported, which may change where they look.
+
+    Only packages: `-m train.py` would import, and so run, the script itself.
+    """
+    package = _locate(name.partition(".")[0])
+    if package is None or package.submodule_search_locations is None:
         return False
     try:
         spec = importlib.util.find_spec(name)

@@ -13,11 +13,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoader
-from inspect import currentframe
+from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from pkgutil import get_importer
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from hookcli.script.ending import Ending, ending_of, leave_fork
@@ -52,7 +51,7 @@ class Script(ABC):
         sys.excepthook = sys.__excepthook__  # Typer puts in its own
         sys.argv = [self.target, *args]
         sys.orig_argv = [sys.orig_argv[0], *self._options(), *sys.argv]
-        sys.setrecursionlimit(sys.getrecursionlimit() + _depth(currentframe()))
+        sys.setrecursionlimit(sys.getrecursionlimit() + _used())
         try:
             exec(self._load(main), main.__dict__)
         except BaseException as error:  # which is how many scripts end
@@ -109,6 +108,7 @@ class Module(Script):
     def _load(self, main: ModuleType) -> CodeType:
         args = sys.argv[1:]
         sys.argv = ["-m", *args]  # while packages are imported
+        _describe(main, None, BuiltinImporter)
         put_first(os.getcwd())  # noqa: PTH109
         spec = _import_packages(self.target)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -144,12 +144,20 @@ def restored() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def _depth(frame: FrameType | None) -> int:
-    """How many frames are on the stack: the script has them for its own under `python`."""
-    depth = 0
-    while frame is not None:
-        depth, frame = depth + 1, frame.f_back
-    return depth
+def _used() -> int:
+    """How much of the recursion limit is used up where this is called: under `python` the script has all of it.
+
+    Found as the lowest limit that can be set, which also counts calls of C functions where CPython does (up to 3.11).
+    """
+    before = sys.getrecursionlimit()
+    for limit in range(1, before):
+        try:
+            sys.setrecursionlimit(limit)
+        except RecursionError:  # too low for where we are
+            continue
+        sys.setrecursionlimit(before)
+        return limit - 2  # less this frame
+    return 0
 
 
 def _absolute(target: str) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from types import CodeType
 
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
@@ -13,7 +14,8 @@ _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 def compiled(source: bytes, path: str) -> CodeType:
     """The code of a script; line ends are the compiler's matter. Raises SyntaxError as `python PATH` does."""
-    cookie = next((found[1].decode() for line in source.split(b"\n", 2)[:2] if (found := _COOKIE.match(line))), None)
+    first_lines = source.removeprefix(BOM_UTF8).split(b"\n", 2)[:2]
+    cookie = next((found[1].decode() for line in first_lines if (found := _COOKIE.match(line))), None)
     if cookie is None:
         _refuse_other_than_utf8(source, path)
     try:

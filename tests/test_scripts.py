@@ -1,0 +1,78 @@
+"""Realistic scripts that know nothing of hookcli: what they print, save and return is the same with and without it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from script.small import SCRIPTS
+from script.support import ENV
+
+FOLDER = Path(__file__).parent / "scripts"
+ARGUMENTS = {"classify": (), "gpt": ("--checkpointing",), "gan": ()}
+RUN = ("-m", "hookcli", "run", "--every", "2", "--output", "record.jsonl")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: bytes
+    err: bytes
+    folder: Path
+
+
+def python(folder: Path, *arguments: str) -> Ran:
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=ENV, capture_output=True, timeout=300)
+    return Ran(done.returncode, done.stdout, done.stderr, folder)
+
+
+def command(name: str) -> tuple[str, ...]:
+    return str(FOLDER / f"{name}.py"), *ARGUMENTS[name], "--out", "weights.pt"
+
+
+def tensors(saved: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    for key, value in saved.items():
+        if isinstance(value, torch.Tensor):
+            yield f"{path}{key}", value
+        else:
+            yield from tensors(value, f"{path}{key}.")
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_realistic_script(name: str, tmp_path: Path) -> None:
+    alone, seen = python(tmp_path / "alone", *command(name)), python(tmp_path / "seen", *RUN, *command(name))
+    assert (alone.code, seen.code) == (0, 0), seen.err.decode()
+    assert seen.out == alone.out and seen.err.startswith(alone.err)
+    files = sorted(alone.folder.glob("*.pt"))
+    assert "weights.pt" in [file.name for file in files]
+    for file in files:
+        before, after = (dict(tensors(torch.load(ran.folder / file.name))) for ran in (alone, seen))
+        assert before.keys() == after.keys() and len(before) > 20
+        assert all(torch.equal(before[key], after[key]) for key in before)
+    lines = [json.loads(line) for line in (seen.folder / "record.jsonl").read_text().splitlines()]
+    assert [lines[0]["line"], lines[-1]["line"], lines[-1]["exit_code"]] == ["run", "end", 0]
+    assert sum(line["line"] == "window" for line in lines) >= 3
+
+
+NASTY = (
+    "exit 3", "syntax", "chained", "SIGINT", "fork", "the end", "deletes its folder", "recursion", "excepthook",
+    "no stderr",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_nasty_script(name: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(dedent(SCRIPTS[name]).lstrip())
+    alone, seen = python(tmp_path, str(script)), python(tmp_path, *RUN, str(script))
+    assert (seen.code, seen.out) == (alone.code, alone.out) and seen.err.startswith(alone.err)
+    assert json.loads((tmp_path / "record.jsonl").read_text().splitlines()[-1])["line"] == "end"
