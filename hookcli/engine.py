@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,9 @@ from hookcli.preserve import preserved
 from hookcli.probes.base import Probe
 from hookcli.report import Report
 from hookcli.step import Loss, Share, Step
+
+if TYPE_CHECKING:
+    from hookcli.observe.recording import Recording
 
 
 def capture(
@@ -111,7 +115,7 @@ class Watch:
         return self._reports(complete=True)
 
 
-@contextmanager
+@overload
 def watch(
     model: nn.Module,
     probes: str | Sequence[str | Probe] = ("activations",),
@@ -120,12 +124,50 @@ def watch(
     select: Select | None = None,
     fastpath: bool = True,
     name: str | None = None,
-) -> Iterator[Watch]:
-    """Look at a model while code of one's own runs it, for example around a training step.
+) -> AbstractContextManager[Watch]: ...
 
-    Nothing is reset afterwards but the hooks: what the step did to the model stays done. Rows grow with the number of
-    forwards; of several backward passes the last one's gradients are kept. So watch a step, not a whole training.
+
+@overload
+def watch(
+    model: nn.Module,
+    probes: str | Sequence[str] = ...,
+    *,
+    every: int,
+    output: str | Path | None = None,
+    steps: str | None = None,
+    match: str | None = None,
+    first_bad: str | None = None,
+    max_seconds: float | None = None,
+) -> Recording: ...
+
+
+def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **settings: Any) -> Any:
+    """Look at a model while code of one's own runs it.
+
+    Around a step: the `with` block gives a Watch, whose `reports()` tell what the probes ("activations" by default)
+    have seen so far. Nothing is reset afterwards but the hooks: what the step did to the model stays done. Rows grow
+    with the number of forwards; of several backward passes the last one's gradients are kept.
+
+    Around a whole training, with `every=100`: each 100th step goes into a record, as of `hookcli run`; see Recording,
+    which takes `output` and the other settings.
     """
+    if every is None:
+        return _watched(model, ("activations",) if probes is None else probes, **settings)
+    from hookcli.observe.recording import Recording
+
+    return Recording(model, every=every, **settings, **({} if probes is None else {"probes": probes}))
+
+
+@contextmanager
+def _watched(
+    model: nn.Module,
+    probes: str | Sequence[str | Probe],
+    *,
+    edits: str | Edit | Sequence[str | Edit] = (),
+    select: Select | None = None,
+    fastpath: bool = True,
+    name: str | None = None,
+) -> Iterator[Watch]:
     chosen = _probes(probes)
     fastpath = fastpath and all(p.fastpath for p in chosen)
     changes = parse_edits(edits, model, backward=True)

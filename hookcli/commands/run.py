@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.errors import UsageError, unknown
-from hookcli.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes
-from hookcli.runs.record import Header
-from hookcli.runs.recorder import Recorder
+from hookcli.errors import UsageError
+from hookcli.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes, parse_steps
+from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
 from hookcli.script import Ending, Script, find
 from hookcli.script.importing import when_imported
@@ -83,19 +81,21 @@ def run(
     Runs it as python would, and records of the models that run in it: activations, gradients and the size of updates,
     per module, in every Nth step. Its output, its figures and its exit code are its own. hookcli show reads the record.
     """
+    start, stop = parse_steps(steps)
     plan = Plan(
         every=every,
-        **_range(steps),
+        start=start,
+        stop=stop,
         max_seconds=max_seconds,
         probes=check_probes([name.strip() for text in probe or [",".join(PROBES)] for name in text.split(",")]),
         match=match,
-        first_bad=_first_bad(first_bad),
+        first_bad=first_bad,
     )
     found = find(script, module)
     if not world().writes:  # of several processes the first one is looked at
         return found.run(arguments or [])
     writer = _writer(output, found)
-    header = Header(found.name, [script, *(arguments or [])], _now(), every, _versions())
+    header = new_header(found.name, [script, *(arguments or [])], every)
     return _Run(found, plan, Recorder(writer, header, _say, debug), quiet).run(arguments or [])
 
 
@@ -110,6 +110,7 @@ class _Run:
     def run(self, arguments: list[str]) -> Ending:
         with when_imported("torch", self._start):
             ending = self.script.run(arguments)
+            _wait_for_threads()
         self._finish(ending)
         return ending
 
@@ -138,27 +139,19 @@ class _Run:
             _say(self.recorder.summary(end, _relative(self.recorder.path), width, color).rstrip("\n"))
 
 
+def _wait_for_threads() -> None:
+    """Python's end waits for them, too, and they may still run models."""
+    with suppress(KeyboardInterrupt):
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+
+
 def _say(text: str) -> None:
     try:
         print(f"hookcli: {text}", file=sys.__stderr__, flush=True)
     except (OSError, ValueError):  # nobody reads it; that is no reason to fail
         return
-
-
-def _range(steps: str | None) -> dict[str, Any]:
-    """0:1000, 500: or :20, as Python's slices. Raises UsageError for anything else."""
-    if steps is None:
-        return {}
-    parts = re.fullmatch(r"(\d*):(\d*)", steps)
-    if not parts or (parts[2] and int(parts[1] or 0) >= int(parts[2])):
-        raise UsageError(f"--steps {steps!r}: give a range such as 0:1000, or 500: for all from there on")
-    return {"start": int(parts[1] or 0), "stop": int(parts[2]) if parts[2] else None}
-
-
-def _first_bad(text: str | None) -> Any:
-    if text is not None and text not in FIRST_BAD:
-        raise UsageError(unknown("--first-bad", text, FIRST_BAD))
-    return text
 
 
 def _writer(output: str | None, script: Script) -> RecordWriter:
@@ -167,21 +160,6 @@ def _writer(output: str | None, script: Script) -> RecordWriter:
     except OSError as error:
         where = output or f"a record in {Path.cwd()}"
         raise UsageError(f"can't write {where}: {error.strerror} (--output names another file)") from error
-
-
-def _versions() -> dict[str, str]:
-    """Of what is looked at, without importing it."""
-    found = {"python": sys.version.split()[0]}
-    for name in ("torch", "hookcli"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _relative(path: Path) -> str:

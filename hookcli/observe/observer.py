@@ -53,7 +53,7 @@ class Observer:
         self._search = Search(plan)
         self._hooks = GlobalHooks(self)
         self._lock = threading.RLock()
-        self._active = False
+        self._on = self._active = False
         self._open: list[OpenWindow] = []
         self._calls: dict[int, tuple[Watched, OpenWindow | None]] = {}  # by thread
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
@@ -66,16 +66,23 @@ class Observer:
         """From now on."""
         self.clocks.find()
         self._hooks.__enter__()
-        self._active = True
+        self._on = self._active = True
         return self
 
-    def stop(self) -> None:
-        """No more. Windows that are open are closed and handed on."""
+    def stop(self) -> bool:
+        """No more. Windows that are open are closed and handed on. Returns whether it was on."""
+        if not self._on:
+            return False
+        self._on = False
         self._hooks.__exit__()
-        with self._guarded():
-            for window in list(self._open):
-                self._close(window)
+        if self._active:
+            with self._guarded():
+                self._abandon_failed()
+                for window in list(self._open):
+                    self._close(window)
         self._active = False
+        self._take_off()
+        return True
 
     # What may fail is ours alone.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hookcli import registry
 from hookcli.errors import UsageError, unknown
@@ -21,7 +21,7 @@ class Plan:
 
     `probes` by name; "grads" are those of parameters and of what modules return, "updates" what optimizers change.
     `match` narrows modules and parameters by a glob. `first_bad`: look at each step, and tell the first value that is
-    not finite ("report"), or end the program there ("stop").
+    not finite ("report"), or end the program there ("stop"). Raises UsageError for what these can't be.
     """
 
     every: int = DEFAULT_EVERY
@@ -30,8 +30,14 @@ class Plan:
     max_seconds: float | None = None
     probes: Sequence[str] = PROBES
     match: str | None = None
-    first_bad: Literal["report", "stop"] | None = None
+    first_bad: str | None = None
     began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UsageError(f"every {self.every} steps: give a number from 1")
+        if self.first_bad not in (None, *FIRST_BAD):
+            raise UsageError(unknown("first-bad", str(self.first_bad), FIRST_BAD))
 
     def keeps(self, step: int) -> bool:
         """Whether what is seen in this step is written down."""
@@ -45,6 +51,15 @@ class Plan:
     def covers(self, step: int) -> bool:
         """Whether it is one of those that are asked for."""
         return step >= self.start and (self.stop is None or step < self.stop) and not self.over
+
+
+def parse_steps(text: str | None) -> tuple[int, int | None]:
+    """0:1000, 500: or :20, as Python's slices are. Raises UsageError for anything else."""
+    parts = re.fullmatch(r"(\d*):(\d*)", text if text is not None else ":")
+    start, stop = (int(parts[1] or 0), int(parts[2]) if parts[2] else None) if parts else (0, 0)
+    if stop is not None and start >= stop:
+        raise UsageError(f"--steps {text!r}: give a range such as 0:1000, or 500: for all from there on")
+    return start, stop
 
 
 def check_probes(names: Sequence[str]) -> Sequence[str]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType
 from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError
@@ -108,8 +107,8 @@ _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  
 
 def _place(data: Mapping[str, Any], line: int, offset: int) -> Place:
     place = Place(data["model"], data["phase"], data["step"], data["forward"], line, offset)
-    kinds = (str, str, int, (int, NoneType))
-    if not all(map(isinstance, (place.model, place.phase, place.step, place.forward), kinds)):
+    kinds = ((place.model, str), (place.phase, str), (place.step, int), (place.forward, int | None))
+    if not all(isinstance(value, kind) for value, kind in kinds):
         raise TypeError
     return place
 

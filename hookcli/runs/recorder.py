@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import Any
 
 from hookcli.runs.record import Bad, End, Header, Ran, Window
 from hookcli.runs.summary import bad_line, summary
 from hookcli.runs.writer import RecordWriter
+
+
+def new_header(name: str, argv: Sequence[str], every: int) -> Header:
+    """The header of a record that begins now. Imports nothing to tell its version."""
+    versions = {"python": sys.version.split()[0]}
+    for distribution in ("torch", "hookcli"):
+        with suppress(PackageNotFoundError):
+            versions[distribution] = version(distribution)
+    return Header(name, list(argv), datetime.now(UTC).isoformat(timespec="seconds"), every, versions)
 
 
 class Recorder:

@@ -1,0 +1,101 @@
+"""A record of a model that a program of one's own runs, for as long as it is wanted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from torch import nn
+
+from hookcli.observe.names import plain_type
+from hookcli.observe.observer import Observer
+from hookcli.observe.plan import DEFAULT_EVERY, PROBES, Plan, check_probes, parse_steps
+from hookcli.report import Report
+from hookcli.runs.record import Window
+from hookcli.runs.recorder import Recorder, new_header
+from hookcli.runs.writer import RecordWriter
+
+
+class Recording:
+    """What `hookcli run` does to a script, done to one model: from `start` to `stop`, or in a `with` block.
+
+    Watched are calls of the model, of what wraps it and of its parts. Each `every`th step of its optimizer is looked
+    at, of a model without one each `every`th forward, and goes into the file `output`, which `hookcli show` reads; by
+    default `MODEL.run.jsonl` in the working directory, numbered. The other settings are the options of `hookcli run`.
+    Raises UsageError for wrong ones, OSError where the file can't be made. What fails later is told in one warning and
+    ends the recording, not the program.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        output: str | Path | None = None,
+        every: int = DEFAULT_EVERY,
+        steps: str | None = None,
+        probes: str | Sequence[str] = PROBES,
+        match: str | None = None,
+        first_bad: str | None = None,
+        max_seconds: float | None = None,
+    ) -> None:
+        start, stop = parse_steps(steps)
+        names = check_probes([probes] if isinstance(probes, str) else probes)
+        plan = Plan(
+            every, start, stop, max_seconds, names, match, "stop" if first_bad == "stop" else first_bad and "report"
+        )
+        name = plain_type(model)
+        writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
+        self._recorder = Recorder(writer, new_header(name, [], every), _say)
+        self._observer = Observer(plan, self._recorder, _part_of(model))
+
+    @property
+    def path(self) -> Path:
+        """The record."""
+        return self._recorder.path
+
+    @property
+    def latest(self) -> dict[tuple[str, str], Window]:
+        """The last window of each model and phase."""
+        return self._recorder.latest
+
+    def reports(self) -> list[Report]:
+        """What was seen last: of the last step that was looked at, and of the last forward without grad."""
+        return [report for window in self.latest.values() for report in window.reports]
+
+    def start(self) -> Self:
+        """From now on."""
+        self._observer.start()
+        return self
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """The record gets its end. Nothing happens where it has one."""
+        if not self._observer.stop():
+            return
+        models = [tally.ran() for tally in self._observer.models.tallies.values()]
+        said = f"{type(error).__name__}: {error}" if error else None
+        self._recorder.finish(int(error is not None), said, models, {})
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(error)
+
+
+class _part_of:  # noqa: N801 - a predicate
+    """Whether a module holds a parameter of the model, without holding the model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._ids = {id(p) for p in model.parameters()}
+
+    def __call__(self, module: nn.Module) -> bool:
+        return any(id(p) in self._ids for p in module.parameters())
+
+
+def _say(text: str) -> None:
+    print(f"hookcli: {text}", file=sys.stderr)
