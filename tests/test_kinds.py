@@ -1,4 +1,4 @@
-"""The table of hooks: whole, true, and the same in the README as on the command line."""
+"""The table of hooks: whole, true, and the same in docs/hooks.md as on the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from hookcli.cli import COMMANDS, main
 from hookcli.kinds import HOOKS, HookKind
 
-README = Path(__file__).parent.parent.joinpath("README.md").read_text()
+PAGE = Path(__file__).parent.parent.joinpath("docs/hooks.md").read_text()
 
 
 def test_every_kind_is_in_the_table_once() -> None:
@@ -24,7 +24,7 @@ def test_every_kind_is_in_the_table_once() -> None:
 
 def test_the_readme_has_the_table() -> None:
     lines = [f"| {h.name} | {h.fires} | {h.call} | hookcli {h.command} |" for h in HOOKS]
-    assert [line for line in README.splitlines() if line in lines] == lines
+    assert [line for line in PAGE.splitlines() if line in lines] == lines
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
@@ -71,7 +71,7 @@ def test_every_command_of_the_table_works(command: str, net: Path, capfd: pytest
 
 
 def test_the_readme_shows_pytorchs_order(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The block in the README is what `trace` prints."""
+    """The block in the page is what `trace` prints."""
     (net / "pair.py").write_text(
         "from torch import nn\ndef two():\n    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\n"
     )
@@ -79,7 +79,7 @@ def test_the_readme_shows_pytorchs_order(net: Path, capfd: pytest.CaptureFixture
     wanted = ["--kinds", kinds, "--columns", "kind,fqn", "--depth", "all", "--format", "csv"]
     assert main(["trace", "pair.py:two", "--input", "1x3", "--quiet", *wanted]) == 0
     found = [tuple(line.split(",")) for line in capfd.readouterr().out.splitlines()[1:]]
-    block = re.search(r"```\n(forward_pre .*?)\n```", README, re.DOTALL)
+    block = re.search(r"```\n(forward_pre .*?)\n```", PAGE, re.DOTALL)
     assert block is not None
     shown = [tuple(line.split()) for line in block[1].splitlines()]
     assert [(kind, fqn or "(model)") for kind, fqn in found] == shown
