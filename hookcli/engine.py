@@ -138,6 +138,7 @@ def watch(
     match: str | None = None,
     first_bad: str | None = None,
     max_seconds: float | None = None,
+    check: bool = False,
 ) -> Recording: ...
 
 

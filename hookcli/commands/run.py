@@ -65,6 +65,9 @@ def run(
             help="Look at each step, and report the first NaN or Inf, or stop there (exit code 1).",
         ),
     ] = None,
+    check: Annotated[
+        bool, _option("--check", help="Judge the steps that are looked at, as hookcli check judges a model.")
+    ] = False,
     max_seconds: Annotated[
         float | None, _option("--max-seconds", metavar="S", help="Look no longer; the script goes on.", min=0)
     ] = None,
@@ -90,6 +93,7 @@ def run(
         probes=check_probes([name.strip() for text in probe or [",".join(PROBES)] for name in text.split(",")]),
         match=match,
         first_bad=first_bad,
+        check=check,
     )
     found = find(script, module)
     if not world().writes:  # of several processes the first one is looked at

@@ -21,7 +21,8 @@ class Plan:
 
     `probes` by name; "grads" are those of parameters and of what modules return, "updates" what optimizers change.
     `match` narrows modules and parameters by a glob. `first_bad`: look at each step, and tell the first value that is
-    not finite ("report"), or end the program there ("stop"). Raises UsageError for what these can't be.
+    not finite ("report"), or end the program there ("stop"). With `check` the steps of a training are judged, too.
+    Raises UsageError for what these can't be.
     """
 
     every: int = DEFAULT_EVERY
@@ -31,6 +32,7 @@ class Plan:
     probes: Sequence[str] = PROBES
     match: str | None = None
     first_bad: str | None = None
+    check: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:

@@ -40,6 +40,7 @@ class Recording:
         match: str | None = None,
         first_bad: str | None = None,
         max_seconds: float | None = None,
+        check: bool = False,
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)

@@ -18,12 +18,14 @@ from hookcli.hooks import HookSession
 from hookcli.hooks.session import Safe
 from hookcli.observe import updates
 from hookcli.observe.clocks import ids
+from hookcli.observe.judging import judged
 from hookcli.observe.models import Watched
 from hookcli.observe.names import Names, compiled_parts
 from hookcli.observe.plan import Plan
 from hookcli.observe.rows import merged
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
+from hookcli.probes.health import HealthProbe
 from hookcli.report import Report, Row, Skipped
 from hookcli.runs.record import Window
 from hookcli.stats import Pending, measure, resolve
@@ -66,6 +68,8 @@ class OpenWindow:
         self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe)
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
         self.probes = [self._probe(name) for name in here]
+        if plan.check and self.phase == "train" and not watched.blind:  # before the others, whose hooks it would find
+            self.probes.insert(0, HealthProbe(backward=True))
 
     # While it is open.
 
@@ -179,7 +183,9 @@ class OpenWindow:
     def reports(self) -> list[Report]:
         """What was seen until now. On an accelerator this waits for it."""
         meta = self._meta | {"phase": self.phase, "step": self.step, "complete": True}
-        reports = [self._report(probe, meta) for probe in self.probes]
+        by_probe = {probe.name: self._report(probe, meta) for probe in self.probes}
+        verdict = [judged(self.watched.tally.model, by_probe, meta)] if "health" in by_probe else []
+        reports = [report for name, report in by_probe.items() if name != "health"] + verdict
         if "updates" in self._plan.probes and self._updates:
             skipped = [Skipped(self.name(fqn), reason) for fqn, reason in self._unmoved()]
             rows = self._updates
@@ -187,6 +193,8 @@ class OpenWindow:
         return reports
 
     def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
+        if not isinstance(probe, StatsProbe):
+            return probe.report(self.watched.tally.model, meta)
         found = merged(probe.report(self.watched.tally.model, meta), self.name)
         seen = {row.fqn for row in found.rows}  # the wrapper of what is compiled is
         hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]

@@ -52,10 +52,12 @@ def summary(
     models = sorted(end.models, key=lambda model: -model["windows"])  # the sort is stable: else as they came
     parts = [ran_line(header, end, path)]
     if not models:
-        return "\n".join([*parts, _nothing(end), ""])
+        return "\n".join([*parts, *(end.notes or [_nothing(end)]), ""])
     shown = [window for model in models[:_SHOWN] for window in _last(model["model"], latest)]
     parts += ["", _rendered([_table(models, latest, first_losses)], view)]
     parts += [_rendered([condensed(overview(window)) for window in shown], view)] if shown else []
+    found = [report for window in shown for report in window.reports if report.probe == "check" and report.rows]
+    parts += [_rendered(found, view)] if found else []
     parts += [f"… and {len(models) - _MODELS} more models"] if models[_MODELS:] else []
     unseen = [window for window in latest.values() if window not in shown]
     parts += [*(bad_line(one) for one in bad[:1]), *_notes(end, unseen), *_further(shown, path), ""]
