@@ -15,6 +15,7 @@ import typer
 
 from hookcli.errors import UsageError
 from hookcli.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes, parse_steps
+from hookcli.runs.record import End
 from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
 from hookcli.script import Ending, Script, find
@@ -135,12 +136,18 @@ class _Run:
             models = [tally.ran() for tally in self.observer.models.tallies.values()]
             others = dict(self.observer.models.others)
         end = self.recorder.finish(ending.exit_code, ending.error, models, others)
-        if not self.quiet:
-            stream = sys.__stderr__  # sys.stderr is the script's, who may have put anything there
-            shown = stream is not None and not stream.closed and stream.isatty()
-            width = shutil.get_terminal_size().columns if shown else None
-            color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-            _say(self.recorder.summary(end, _relative(self.recorder.path), width, color).rstrip("\n"))
+        try:
+            if not self.quiet:
+                _say(_summary(self.recorder, end))
+        except Exception as error:  # the exit code is the script's all the same
+            _say(f"warning: no summary ({type(error).__name__}: {error}); see hookcli show {self.recorder.path}")
+
+
+def _summary(recorder: Recorder, end: End) -> str:
+    shown = sys.__stderr__ is not None and sys.__stderr__.isatty()
+    width = shutil.get_terminal_size().columns if shown else None
+    color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return recorder.summary(end, _relative(recorder.path), width, color).rstrip("\n")
 
 
 def _wait_for_threads() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Report
-from hookcli.runs.overview import meta, overview
+from hookcli.runs.overview import findings, of_probe, overview
 from hookcli.runs.reading import Place, Record
 from hookcli.runs.record import Bad, Window
 from hookcli.runs.series import names, needed, series
@@ -79,10 +79,7 @@ class Choice:
         return found
 
     def _of_window(self, window: Window) -> Iterable[Report]:
-        if self.probe is None:
-            return [overview(window)]
-        found = [report for report in window.reports if report.probe == self.probe]
-        return [replace(report, meta={**report.meta, **meta(window)}) for report in found]
+        return of_probe(window, self.probe) if self.probe else [overview(window), *findings(window)]
 
 
 def _nearest(steps: Sequence[int], step: int) -> str:

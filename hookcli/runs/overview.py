@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.norms import gathered, norm, ratio
@@ -59,6 +59,16 @@ def overview(window: Window) -> Report:
     whole = gathered(rows)
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
     return Report("run", window.model, COLUMNS, rows, meta(window), totals, skipped)
+
+
+def of_probe(window: Window, probe: str) -> list[Report]:
+    """A window's report as it was recorded, with what is known of its step; none where there was no such probe."""
+    return [replace(r, meta={**r.meta, **meta(window)}) for r in window.reports if r.probe == probe]
+
+
+def findings(window: Window) -> list[Report]:
+    """What checks found in a step, where they found something."""
+    return [report for report in of_probe(window, "check") if report.rows]
 
 
 def meta(window: Window) -> dict[str, Any]:

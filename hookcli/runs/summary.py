@@ -14,7 +14,7 @@ from hookcli import present
 from hookcli.fold import View, fitting_depth, fold
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row
-from hookcli.runs.overview import overview
+from hookcli.runs.overview import findings, overview
 from hookcli.runs.record import Bad, End, Header, Window
 
 _MODELS = 10  # in the table of models
@@ -56,7 +56,7 @@ def summary(
     shown = [window for model in models[:_SHOWN] for window in _last(model["model"], latest)]
     parts += ["", _rendered([_table(models, latest, first_losses)], view)]
     parts += [_rendered([condensed(overview(window)) for window in shown], view)] if shown else []
-    found = [report for window in shown for report in window.reports if report.probe == "check" and report.rows]
+    found = [report for window in shown for report in findings(window)]
     parts += [_rendered(found, view)] if found else []
     parts += [f"… and {len(models) - _MODELS} more models"] if models[_MODELS:] else []
     unseen = [window for window in latest.values() if window not in shown]
