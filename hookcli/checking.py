@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.checks.base import Comparison, Facts
+from hookcli.checks.base import Facts
 from hookcli.checks.crash import Crash
 from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
@@ -25,7 +25,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
 from hookcli.report import Finding, Report
-from hookcli.reruns import compare_batches, copied, in_eval
+from hookcli.reruns import copied, evaluate, in_eval
 from hookcli.step import Loss
 
 _RUNS = ("health", "activations", "grads", "again")
@@ -151,7 +151,7 @@ class _Run:
             facts = replace(facts, dtype=str(facts.health.meta.get("dtype")))
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
-            crashed = dict.fromkeys((*unseen, "companions", "halves", "shapes"), "the run crashed")
+            crashed = dict.fromkeys((*unseen, "evaluation", "companions", "halves", "shapes"), "the run crashed")
             absent: dict[str, Any] = dict.fromkeys(unseen)
             facts = replace(facts, **absent)
             return replace(facts, crash=str(self.error), missing={**crashed, **self.missing})
@@ -196,9 +196,12 @@ class _Run:
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
         wanted = [name for name in ("companions", "halves") if name in needs]
-        found = compare_batches(self.model, arguments(self.inputs), wanted) if wanted else {}
+        if not wanted and "evaluation" not in needs:
+            return {}
+        seen, compared = evaluate(self.model, arguments(self.inputs), wanted)
+        found = {"evaluation": seen, **compared}
         self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
-        return {name: comparison for name, comparison in found.items() if isinstance(comparison, Comparison)}
+        return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -12,10 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import failure, tree
-from hookcli.checks.base import Comparison
+from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import capture
-from hookcli.preserve import preserved
+from hookcli.preserve import accelerators, preserved, random_states
+from hookcli.probes.base import Probe
+from hookcli.probes.draws import DrawsProbe
 from hookcli.probes.first import FirstItemProbe
+from hookcli.report import Row
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 T = TypeVar("T")
@@ -35,18 +38,24 @@ def in_eval(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def compare_batches(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Comparison | str]:
-    """`companions` and `halves`, as far as wanted: how far apart the outputs are, or why that can't be told."""
+def evaluate(
+    model: nn.Module, inputs: Arguments, wanted: Collection[str]
+) -> tuple[Evaluation | str, dict[str, Comparison | str]]:
+    """What is seen of a pass in eval mode, and `companions` and `halves` as far as wanted.
+
+    These tell how far apart the outputs for other batches are. Instead of each, why it can't be told.
+    """
+    try:
+        whole, drew = _evaluated(model, inputs)
+    except Exception as error:
+        said = f"in eval mode {failure.explain(error, model)}".replace("\n ", "")
+        return said, dict.fromkeys(wanted, Comparison(math.nan, failed=said))
+    seen = Evaluation(_drawing(model, inputs) if drew else ())
     size = batch_size(inputs)
     if size is None:
-        return dict.fromkeys(wanted, _NO_BATCH)
-    try:
-        whole = _output(model, inputs)
-    except Exception as error:
-        failed = Comparison(math.nan, failed=f"in eval mode {failure.explain(error, model)}".replace("\n ", ""))
-        return dict.fromkeys(wanted, failed)
+        return seen, dict.fromkeys(wanted, _NO_BATCH)
     ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
-    return {name: ways[name](model, inputs, size, whole) for name in wanted}
+    return seen, {name: ways[name](model, inputs, size, whole) for name in wanted}
 
 
 def copied(inputs: T) -> T:
@@ -64,11 +73,28 @@ def batch_size(inputs: Arguments) -> int | None:
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
 
 
-def _output(model: nn.Module, inputs: Arguments) -> Any:
-    """What the model returns in eval mode, from the state that it is in; it is in the same state afterwards."""
+def _evaluated(model: nn.Module, inputs: Arguments) -> tuple[Any, bool]:
+    """What the model returns in eval mode, and whether it drew random numbers.
+
+    From the state that it is in; it is in the same state afterwards.
+    """
     args, kwargs = copied(inputs)
+    devices = accelerators(model, inputs)
     with preserved(model, inputs, backward=False), in_eval(model), torch.no_grad():
-        return model(*args, **kwargs)
+        before = random_states(devices)
+        output = model(*args, **kwargs)
+        return output, not all(map(torch.equal, before, random_states(devices)))
+
+
+def _output(model: nn.Module, inputs: Arguments) -> Any:
+    return _evaluated(model, inputs)[0]
+
+
+def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
+    """The modules that draw random numbers in eval mode; the model itself where its parts are not seen."""
+    probe = DrawsProbe(partial(random_states, accelerators(model, inputs)))
+    with in_eval(model), torch.no_grad():
+        return tuple(str(row.fqn) for row in _captured(model, inputs, probe)) or ("",)
 
 
 def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Comparison | str:
@@ -93,17 +119,17 @@ def _with_others(path: str, x: Tensor) -> Tensor:
 def _where(model: nn.Module, inputs: Arguments, others: Arguments, size: int) -> str:
     """The first module that returns something else for the first item."""
     with in_eval(model):
-        look = partial(_looked, model, size)
-        for row, other in zip(look(inputs), look(others), strict=False):
+        looked = [_captured(model, batch, FirstItemProbe(size)) for batch in (inputs, others)]
+        for row, other in zip(*looked, strict=False):
             a, b = row.stats, other.stats
             if row.fqn != other.fqn or any(not _close(getattr(a, k), getattr(b, k)) for k in ("mean", "std", "l2")):
                 return str(row.fqn)
     return ""
 
 
-def _looked(model: nn.Module, size: int, inputs: Arguments) -> Any:
+def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
     args, kwargs = copied(inputs)
-    return capture(model, kwargs if kwargs and not args else args, [FirstItemProbe(size)])[0].rows
+    return capture(model, kwargs if kwargs and not args else args, [probe])[0].rows
 
 
 def _close(a: float, b: float) -> bool:

@@ -30,6 +30,13 @@ class Comparison:
     failed: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What was seen of a forward pass in eval mode: the modules that drew random numbers, in order."""
+
+    drawing: Sequence[str] = ()
+
+
 @dataclass(frozen=True)
 class Facts:
     """All that was measured of one model, for checks to read.
@@ -44,6 +51,7 @@ class Facts:
     grads: Report | None = None
     shapes: Report | None = None
     again: tuple[Report, ...] | None = None
+    evaluation: Evaluation | None = None
     companions: Comparison | None = None
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import torch
 
+from hookcli.preserve import random_states
+
 
 class SourceTree:
     """The modules that are imported from one folder while it is entered, kept apart from another's of the same names.
@@ -83,6 +85,5 @@ class ModelWorld:
             self._tree.leave()
 
     def _note(self) -> None:
-        self._cpu = torch.get_rng_state()
-        self._states = [torch.get_device_module(device).get_rng_state(device) for device in self._devices]
+        self._cpu, *self._states = random_states(self._devices)
         self._fastpath = torch.backends.mha.get_fastpath_enabled()

@@ -129,6 +129,13 @@ class Noisy(nn.Module):
         return self.layer(self.first(x) * (torch.rand(()) if self.torchs else random.random()))
 
 
+class Dropped(nn.Sequential):
+    """A dropout that is never switched off, or one that is, in a part of the model."""
+
+    def __init__(self, always: bool) -> None:
+        super().__init__(nn.Linear(4, 4), Fn(lambda y: nn.functional.dropout(y, training=always or self.training)))
+
+
 def named(outputs: int) -> nn.Module:
     return Fn(lambda y: {"out": y, "aux": y.sum(1)} if outputs == 2 else {"out": y})
 
@@ -181,6 +188,7 @@ BROKEN = [
     Case("HK024", Fn, Fn, "", 256, settings={"thresholds": {"HK024": 255}}, near={"thresholds": {"HK024": "256B"}}),
     Case("HK025", lambda: Noisy(False), lambda: Noisy(True), "layer", settings={"repeat": 2}),
     Case("HK026", lambda: Reshapes(16), lambda: Reshapes(-1), "", settings={"split_batch": True}),
+    Case("HK028", lambda: Dropped(True), lambda: Dropped(False), "1", 1),
 ]  # fmt: skip
 
 
@@ -198,7 +206,7 @@ def found(case: Case, near: bool) -> Any:
 
 def test_each_check_has_a_case() -> None:
     """HK027, which needs a file, has its own beside this one."""
-    assert [*(case.id for case in BROKEN), "HK027"] == [kind.id for kind in known_checks()]
+    assert sorted([*(case.id for case in BROKEN), "HK027"]) == [kind.id for kind in known_checks()]
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.id)
@@ -223,7 +231,7 @@ def test_a_healthy_model_has_nothing_and_is_left_as_it_was() -> None:
     x = torch.randn(2, 3, 8, 8)
     with untouched(model):
         report = check(model, x, repeat=2, split_batch=True, expect_output="*x10")
-    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 23, "modules": 6}
+    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 24, "modules": 6}
     assert model.training and report.meta["checks"][0] == "HK001"
 
 
@@ -403,3 +411,28 @@ def test_a_wrapper_is_no_first_block(gain: float, id: str) -> None:  # noqa: A00
     model = nn.Sequential(tower(nn.Identity(), 12, gain))
     found = check(model, wide(), select=["HK014", "HK015"]).findings
     assert [f.check for f in found] == [id] and found[0].fqn.startswith("0.")
+
+
+def test_a_list_of_images_is_no_batch_but_has_its_eval_mode() -> None:
+    class Detects(nn.Module):
+        def __init__(self, always: bool) -> None:
+            super().__init__()
+            self.body = Dropped(always)
+
+        def forward(self, images: list[Tensor]) -> list[Tensor]:
+            return [self.body(image) + (torch.rand(()) if self.body[1].training else 0) for image in images]
+
+    images = ([torch.randn(2, 4), torch.randn(3, 4)],)
+    assert check(Detects(False), images, select="HK028").findings == []
+    [finding] = check(Detects(True), images, select="HK028").findings
+    assert (finding.fqn, finding.severity) == ("body.1", "warning")
+    assert finding.message == "it draws random numbers in eval mode"
+
+
+def test_a_model_that_fails_in_eval_mode_is_told_once() -> None:
+    model = Fn(lambda y: y if model.training else y.view(3, 7))
+    report = check(model, torch.randn(4, 4))
+    assert [(f.check, f.message.partition(" failed")[0]) for f in report.findings] == [
+        ("HK020", "in eval mode the model (Fn)")
+    ]
+    assert "HK028 random-in-eval" in {item.fqn for item in report.skipped}
