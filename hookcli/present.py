@@ -179,6 +179,8 @@ def totals_line(report: Report) -> str:
     named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
     said = []
     for key, value in report.totals.items():
+        if key == "weights":  # on a line of its own
+            continue
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
         if key == "macs":
             text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
@@ -197,7 +199,7 @@ def totals_line(report: Report) -> str:
             name = named.get(key, key)
             text = f"{text} {name.removesuffix('s') if value == 1 else name}"
         said.append(text)
-    return " · ".join(filter(None, said))
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), report.totals.get("weights"))))
 
 
 def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:

@@ -67,7 +67,8 @@ def diff(
 ) -> int:
     """Where two models, or two saved reports, part ways.
 
-    Models run in step on one input, and what their modules return is compared tensor by tensor. A model in quotes has
+    Models run in step on one input, and what their modules return is compared tensor by tensor, as are their parameters
+    and buffers. A model in quotes has
     options for itself: those under Model and Run, --path DIR to import it from there, --compile GLOB to compile the
     modules that match, with --compile-backend NAME. Options outside of quotes are both models'. Exit code 1: something
     is beyond tolerance.
@@ -128,6 +129,8 @@ def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
         if not readable:
             counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
             remark(f"{counts}; {report.totals['verdict']}", options)
+            if "weights" in report.totals:
+                remark(report.totals["weights"], options)
     if not any(report.totals["compared"] for report in reports):
         raise UsageError("nothing to compare: the two sides have no module in common")
     return int(beyond(reports))

@@ -9,6 +9,7 @@ from typing import Any
 
 from hookcli.diff.discrepancy import Discrepancy
 from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import WEIGHT
 from hookcli.present import number
 from hookcli.report import Column, Row
 
@@ -29,6 +30,9 @@ TENSORS = (
 )
 
 
+_VALUES = ("output", WEIGHT)  # all others are gradients, which have a scale in common
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A pair of tensors: what its row says of the place, the figures, both dtypes, and what the module had received."""
@@ -46,7 +50,7 @@ def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
     """
     scales: dict[str, float] = {}
     for item in measured:
-        if (kind := item.values["kind"]) != "output":
+        if (kind := item.values["kind"]) not in _VALUES:
             scales[kind] = max(scales.get(kind, 0.0), _rms(item.found.a_l2, item.found.numel))
     return [_row(item, tolerance, scales.get(item.values["kind"])) for item in measured]
 
@@ -70,6 +74,8 @@ def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
     said = f"relative l2 {number(found.rel_l2)} > {number(rtol)}"
     if atol > 0.01 * relative:
         said = f"rms of the error {number(error)} > {number(allowed)}"
+    elif math.isinf(found.rel_l2):
+        said = f"up to {number(found.max_abs)} where A is all zero"
     return {"times": times, "beyond": True, "differs": said}
 
 

@@ -41,7 +41,9 @@ def test_options_of_a_side_and_of_both(cli: Cli, net: Path) -> None:
     )
     assert report["meta"]["a"]["dtype"] == "float32" and report["meta"]["b"]["dtype"] == "bfloat16"
     assert report["meta"]["a"]["seed"] == report["meta"]["b"]["seed"] == 3
-    assert {row["fqn"] for row in report["rows"] if row["beyond"]} == {"", "conv", "act", "fc"}
+    outputs = [row for row in report["rows"] if row["kind"] == "output"]
+    assert {row["fqn"] for row in outputs if row["beyond"]} == {"", "conv", "act", "fc"}
+    assert "hookcli: 4 of 4 parameters and buffers differ, 4 beyond tolerance" in ran.err
     assert report["findings"][0]["severity"] == "error"
 
 
