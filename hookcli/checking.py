@@ -195,11 +195,8 @@ class _Run:
             return tuple(error.reports)
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
-        wanted = [name for name in ("companions", "halves") if name in needs]
-        if not wanted and "evaluation" not in needs:
-            return {}
-        seen, compared = evaluate(self.model, arguments(self.inputs), wanted)
-        found = {"evaluation": seen, **compared}
+        wanted = [name for name in ("evaluation", "companions", "halves") if name in needs]
+        found = evaluate(self.model, arguments(self.inputs), wanted) if wanted else {}
         self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
         return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -49,6 +49,13 @@ def accelerators(model: nn.Module, inputs: Any) -> list[torch.device]:
 def random_states(devices: Iterable[torch.device]) -> list[Tensor]:
     """The states of PyTorch's generators: that of the CPU, then those of these devices."""
     return [torch.get_rng_state(), *(torch.get_device_module(device).get_rng_state(device) for device in devices)]
+
+
+def set_random_states(devices: Iterable[torch.device], states: Sequence[Tensor]) -> None:
+    """Put back what `random_states` read."""
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:], strict=True):
+        torch.get_device_module(device).set_rng_state(state, device)
 
 
 def _values(module: nn.Module) -> dict[str, Tensor]:

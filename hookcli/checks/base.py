@@ -32,9 +32,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was seen of a forward pass in eval mode: the modules that drew random numbers, in order."""
+    """What was seen of forward passes in eval mode: the modules that drew random numbers, in order.
+
+    `again` holds a second pass on the same batch, with the same random numbers, against the first; None where nothing
+    called for one: other batches give the first item the same output, and no buffer changed.
+    """
 
     drawing: Sequence[str] = ()
+    again: Comparison | None = None
 
 
 @dataclass(frozen=True)

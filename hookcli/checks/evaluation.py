@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check, Facts
+from hookcli.checks.base import ERROR, Check, Facts, Threshold
+from hookcli.present import number
 from hookcli.report import Finding
 
 
@@ -30,3 +31,31 @@ class RandomInEval(Check):
             others = f", as do {len(modules) - 1} other modules" if modules[2:] else ""
             others = others or (f", and so does {modules[1] or 'the model itself'}" if modules[1:] else "")
             yield self.finding(modules[0], f"it draws random numbers in eval mode{others}", len(modules))
+
+
+class StateInEval(Check):
+    """In eval mode the same batch, run again, gives another result: the model remembers that it ran.
+
+    The second run has the same random numbers as the first, and starts where the first left the model. What is
+    remembered is in a buffer (the finding then names its module) or in an attribute, or the random numbers are not
+    those of PyTorch's generators (random, numpy, a torch.Generator of the model's own). The figure is the largest
+    difference relative to the largest output. What such a model says of other batches means nothing, so HK020 does not
+    judge it.
+    """
+
+    id = "HK029"
+    name = "state-in-eval"
+    severity = ERROR
+    means = "a counter, cache or running average that is updated in eval mode, or a random source of its own"
+    advice = "update it only `if self.training`, or reset it at the beginning of forward"
+    needs = ("evaluation",)
+    threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.evaluation is not None and self.limit is not None
+        again = facts.evaluation.again
+        if again and again.failed:
+            yield self.finding(again.fqn, again.failed)
+        elif again and not again.value <= self.limit:  # NaN is apart, too
+            said = f"the same batch gives another result when it is run again, by {number(again.value)} of the largest"
+            yield self.finding(again.fqn, said, again.value)

@@ -68,10 +68,9 @@ def diff(
     """Where two models, or two saved reports, part ways.
 
     Models run in step on one input, and what their modules return is compared tensor by tensor, as are their parameters
-    and buffers. A model in quotes has
-    options for itself: those under Model and Run, --path DIR to import it from there, --compile GLOB to compile the
-    modules that match, with --compile-backend NAME. Options outside of quotes are both models'. Exit code 1: something
-    is beyond tolerance.
+    and buffers. A model in quotes has options for itself: those under Model and Run, --path DIR to import it from
+    there, --compile GLOB to compile the modules that match, with --compile-backend NAME. Options outside of quotes are
+    both models'. Exit code 1: something is beyond tolerance.
     """
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (loss or backward_vector) and not backward:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import torch
 
-from hookcli.preserve import random_states
+from hookcli.preserve import random_states, set_random_states
 
 
 class SourceTree:
@@ -71,9 +71,7 @@ class ModelWorld:
 
     def enter(self) -> None:
         """Put it in place."""
-        torch.set_rng_state(self._cpu)
-        for device, state in zip(self._devices, self._states, strict=True):
-            torch.get_device_module(device).set_rng_state(state, device)
+        set_random_states(self._devices, self._states)
         torch.backends.mha.set_fastpath_enabled(self._fastpath)
         if self._tree:
             self._tree.enter()
@@ -85,5 +83,5 @@ class ModelWorld:
             self._tree.leave()
 
     def _note(self) -> None:
-        self._cpu, *self._states = random_states(self._devices)
+        self._states = random_states(self._devices)
         self._fastpath = torch.backends.mha.get_fastpath_enabled()

@@ -136,6 +136,27 @@ class Dropped(nn.Sequential):
         super().__init__(nn.Linear(4, 4), Fn(lambda y: nn.functional.dropout(y, training=always or self.training)))
 
 
+class Count(nn.Module):
+    """Multiplies by the number of its calls, in eval mode or when it is trained."""
+
+    def __init__(self, mode: str, buffer: bool) -> None:
+        super().__init__()
+        self.mode, self.number = mode, 0
+        if buffer:
+            del self.number
+            self.register_buffer("number", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training == (self.mode == "train"):
+            self.number += 1
+        return x * self.number if not self.training and self.mode == "eval" else x
+
+
+class Counts(nn.Sequential):
+    def __init__(self, mode: str, buffer: bool = True) -> None:
+        super().__init__(nn.Linear(4, 4), Count(mode, buffer), nn.Linear(4, 2, bias=False))
+
+
 def named(outputs: int) -> nn.Module:
     return Fn(lambda y: {"out": y, "aux": y.sum(1)} if outputs == 2 else {"out": y})
 
@@ -189,6 +210,7 @@ BROKEN = [
     Case("HK025", lambda: Noisy(False), lambda: Noisy(True), "layer", settings={"repeat": 2}),
     Case("HK026", lambda: Reshapes(16), lambda: Reshapes(-1), "", settings={"split_batch": True}),
     Case("HK028", lambda: Dropped(True), lambda: Dropped(False), "1", 1),
+    Case("HK029", lambda: Counts("eval"), lambda: Counts("train"), "1", 1.0),
 ]  # fmt: skip
 
 
@@ -231,7 +253,7 @@ def test_a_healthy_model_has_nothing_and_is_left_as_it_was() -> None:
     x = torch.randn(2, 3, 8, 8)
     with untouched(model):
         report = check(model, x, repeat=2, split_batch=True, expect_output="*x10")
-    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 24, "modules": 6}
+    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 25, "modules": 6}
     assert model.training and report.meta["checks"][0] == "HK001"
 
 
@@ -363,16 +385,7 @@ def test_a_batch_that_has_no_items_is_said() -> None:
 
 
 def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
-    class Counts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.calls = nn.Linear(4, 4), 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.calls += 1
-            return self.layer(x) * self.calls
-
-    [finding] = check(Counts(), torch.randn(4, 4), select="split-batch").findings
+    [finding] = check(Counts("eval", buffer=False), torch.randn(4, 4), select="split-batch").findings
     assert finding.value is not None and finding.value > 0.3
     model = Fn(lambda y: y.repeat(1, len(y)))
     [finding] = check(model, torch.randn(4, 4), select="HK026").findings
@@ -436,3 +449,46 @@ def test_a_model_that_fails_in_eval_mode_is_told_once() -> None:
         ("HK020", "in eval mode the model (Fn)")
     ]
     assert "HK028 random-in-eval" in {item.fqn for item in report.skipped}
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_state_is_told_from_dependence_on_the_batch(buffer: bool, batch: int) -> None:
+    model, x = Counts("eval", buffer), torch.randn(batch, 4)
+    with untouched(model):
+        report = check(model, x, select=["HK020", "HK028", "HK029"])
+    [finding] = report.findings
+    assert (finding.check, finding.fqn, finding.severity) == ("HK029", "1", "error")
+    assert "when it is run again, by " in finding.message
+    if batch > 1 and not buffer:  # a buffer is put back before other batches are compared
+        [item] = report.skipped
+        assert item.fqn == "HK020 batch-dependence" and "HK029" in item.reason
+    assert check(Counts("eval", False), torch.randn(4, 4), select="HK020").findings == []
+
+
+def test_what_mixes_the_batch_is_not_state() -> None:
+    report = check(Fn(lambda y: y - y.mean(0)), torch.randn(4, 4), select=["HK020", "HK029"])
+    assert [f.check for f in report.findings] == ["HK020"]
+
+
+def test_random_numbers_that_torch_does_not_seed_are_state() -> None:
+    state = random.getstate()
+    report = check(Noisy(False), torch.randn(4, 4), select=["HK020", "HK028", "HK029"])
+    random.setstate(state)
+    assert [(f.check, f.fqn) for f in report.findings] == [("HK029", "layer")]
+
+
+def test_a_cache_that_breaks_the_second_run() -> None:
+    class Caches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(0, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not self.training:
+                self.seen = torch.cat([self.seen, x])
+                x = x + self.seen
+            return x
+
+    [finding] = check(Caches(), torch.randn(4, 4), select=["HK020", "HK029"]).findings
+    assert finding.check == "HK029" and finding.message.startswith("in eval mode, the second time, the model (Caches)")
