@@ -46,7 +46,8 @@ class Measured:
 def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
     """A row for each: its figures, `times` the tolerance, and where that is above 1 `beyond`, with why in `differs`.
 
-    `growth` is the relative error over the largest of what the module received, None where that is not known or zero.
+    `growth` is the relative error over the largest of what the module received, None where that is not known or zero,
+    or not finite.
     """
     scales: dict[str, float] = {}
     for item in measured:
@@ -58,7 +59,8 @@ def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
 def _row(item: Measured, tolerance: Tolerance, scale: float | None) -> Row:
     rtol, atol = tolerance.limits(*item.dtypes, scale=scale)
     before = max((found.rel_l2 for found in item.received), default=0.0)
-    growth = item.found.rel_l2 / before if 0 < before < math.inf else None
+    known = 0 < before < math.inf and not any(found.nonfinite for found in (item.found, *item.received))
+    growth = item.found.rel_l2 / before if known else None
     return Row({**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)})
 
 

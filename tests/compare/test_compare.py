@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from hookcli.compare import Side, compare
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError, UsageError
-from hookcli.report import Report, Row
+from hookcli.fold import View, fold
+from hookcli.report import Report, Row, strict
+from hookcli.reporters.table import TableReporter
 
 
 class Block(nn.Module):
@@ -305,7 +307,15 @@ def test_nan_on_one_side_is_beyond_any_tolerance() -> None:
     with torch.no_grad():
         b[0].bias[0] = math.nan
     report = compare(Side(a, torch.ones(1, 2)), Side(b, torch.ones(1, 2)), tolerance=Tolerance(1e9, 1e9))
-    assert report.rows[1]["differs"] == "1 of 2 elements are NaN or Inf on one side only"
+    row = next(row for row in report.rows if row.fqn == "0")
+    assert row["differs"] == "1 of 2 elements are NaN or Inf on one side only" and row["nonfinite"] == 1
+    figures = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
+    for shown in (row, next(r for r in fold(report, 1).rows if r.fqn == "0")):
+        assert all(math.isnan(shown[key]) for key in figures) and shown["growth"] is None
+    saved = strict(report.to_dict())["rows"]
+    assert next(r for r in saved if r["fqn"] == "0")["cosine"] == "NaN"
+    text = next(line for line in TableReporter().render([report], View()).splitlines() if line.startswith("0 "))
+    assert text.split()[:8] == ["0", "Linear", "1x2", "-", "-", "-", "-", "inf"]
 
 
 # What the process has once.
