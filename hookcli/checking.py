@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hookcli.checks.base import Facts
-from hookcli.checks.crash import Crash
+from hookcli.checks.crash import with_crash
 from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
 from hookcli.engine import arguments, capture, describe_run
@@ -105,9 +105,7 @@ def examine(
     facts = run.facts(shapes or run.shapes)
     if facts.baseline and facts.activations and not run.error:
         facts.baseline.require_same_run(facts.activations.meta)
-    checks = plan.checks
-    if run.error and not any(isinstance(check, Crash) for check in checks):
-        checks = [Crash(), *checks]  # whatever was selected: nothing else would tell why it was not judged
+    checks = with_crash(plan.checks) if run.error else plan.checks
     found, skipped, judged = judge(checks, facts, values=run.values)
     findings = [_located(finding, model) for finding in found]
     described = facts.health.meta if facts.health else describe_run(model, inputs) | run.meta
@@ -151,10 +149,8 @@ class _Run:
             facts = replace(facts, dtype=str(facts.health.meta.get("dtype")))
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
-            crashed = dict.fromkeys((*unseen, "evaluation", "companions", "halves", "shapes"), "the run crashed")
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            facts = replace(facts, **absent)
-            return replace(facts, crash=str(self.error), missing={**crashed, **self.missing})
+            return replace(facts, **absent, crash=str(self.error))
         if self.values:
             facts = replace(facts, **self._compared(needs))
         return replace(facts, shapes=shapes() if "shapes" in needs else None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from junitparser import JUnitXml
 
 from hookcli.checks.selection import known_checks
 
@@ -81,10 +82,24 @@ def test_a_model_that_fails_costs_the_others_nothing(cli: Cli) -> None:
     found = reports(ran)
     assert ran.code == 2 and [ids(r) for r in found] == [["HK001"], ["HK001"], ["HK008", "HK006"]]
     assert [r["model"] for r in found] == ["parts.py:Fails", "net.py:boom", "parts.py:Unused"]
+    for report in found[:2]:  # one crashed, one could not be built
+        assert report["meta"]["checks"] == ["HK001"] and report["totals"]["checks"] == 1
+        assert {"HK002 input-not-finite", "HK010 dead-units"} <= {item["fqn"] for item in report["skipped"]}
     assert found[0]["findings"][0]["fqn"] == "fc" and "no such config" in found[1]["findings"][0]["message"]
     lines = ran.err.splitlines()
     assert lines[0] == "hookcli: error: 3 models could not be checked to the end" and len(lines) == 4
     assert "parts.py:nope: parts.py: unknown name 'nope'" in lines[3] and "Traceback" not in ran.err
+
+
+def test_no_format_counts_a_check_as_passed_that_a_crash_cut_short(cli: Cli) -> None:
+    ran = cli("check", "parts.py:Fails", "net.py:boom", "net.py:Net", *IN, "-f", "json", "--report", "all.xml")
+    found = reports(ran)
+    suites = list(JUnitXml.fromstring(Path("all.xml").read_bytes()))
+    assert [s.tests for s in suites] == [len([kind for kind in known_checks() if not kind.asked_by])] * 3
+    assert [s.tests - s.skipped for s in suites] == [report["totals"]["checks"] for report in found] == [1, 1, 22]
+    cases = {case.name: case.result for case in suites[0]}
+    [reason] = cases["HK010 dead-units"]
+    assert reason.message == "not judged: the run crashed" and suites[0].errors == suites[1].errors == 1
 
 
 def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
