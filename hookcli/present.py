@@ -108,11 +108,9 @@ def cosine(value: float | None) -> str:
 
 
 def figure(value: float | None) -> str:
-    """What a check compared: 0.3125, 52, 25.56 M."""
-    if value is None or not math.isfinite(value):
-        return number(value)
-    if value == int(value):
-        return quantity(int(value)) if abs(value) >= 1e5 else f"{int(value):,}"
+    """What a check compared: a count, which is an integer, as 52 or 25.56 M; anything else as everywhere: 0.3125."""
+    if isinstance(value, int):
+        return quantity(value) if abs(value) >= 1e5 else f"{value:,}"
     return number(value)
 
 

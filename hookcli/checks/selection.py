@@ -97,7 +97,7 @@ def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
             else f"{threshold.low:g} or more"
         )
         raise UsageError(f"--threshold {word}={figure}: out of range; {check.id} ({check.name}) takes {span}")
-    return check.id, value
+    return check.id, int(value) if threshold.unit and value.is_integer() else value
 
 
 def parse_figure(figure: str | float, unit: str = "") -> float | None:

@@ -16,6 +16,7 @@ from torch.nn.utils import parametrizations, spectral_norm
 
 from hookcli import check
 from hookcli.checks.selection import known_checks
+from hookcli.present import figure, number
 
 
 class Fn(nn.Module):
@@ -408,7 +409,41 @@ def test_one_cause_is_one_finding() -> None:
     nn.init.zeros_(model[2].weight)
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
     assert (zero.fqn, zero.value) == ("1", 4)
-    assert zero.message.endswith(" is all zero, and that of 2 parameters elsewhere")
+    said = "the gradient of bias, weight is all zero: what flows back to it is zero"
+    assert zero.message == f"{said}; so is that of 2 parameters of other modules"
+
+
+def test_a_weight_whose_input_is_zero_is_told_from_one_that_nothing_flows_back_to() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Fn(before=lambda x: torch.relu(x - 100)))
+    [zero] = check(model, torch.randn(16, 4), select="HK009").findings
+    said = "the gradient of weight is all zero, though that of bias is not: what the layer receives is zero"
+    assert (zero.fqn, zero.message) == ("1.layer", f"{said}; so is that of 2 parameters of other modules")
+
+
+@pytest.mark.parametrize(("id", "gain"), [("HK014", 0.2), ("HK015", 5.0)])
+def test_the_block_where_a_threshold_is_crossed_is_named_with_its_own_figure(id: str, gain: float) -> None:  # noqa: A002
+    """Each layer multiplies the standard deviation by its gain, being orthogonal."""
+    torch.manual_seed(0)
+    model = tower(nn.Identity(), 12, gain)
+    [finding] = check(model, wide(), select=id, thresholds={id: gain**4}).findings
+    assert finding.fqn in ("8", "10") and finding.value == pytest.approx(gain ** (int(finding.fqn) / 2), rel=0.2)
+    assert f" is {number(finding.value)} " in finding.message and " it in " in finding.message
+
+
+def test_the_first_module_that_overflows_is_named_not_the_largest() -> None:
+    layers = [
+        Fn(lambda y: y * 0 + 1),
+        nn.Sequential(nn.Identity(), Fn(lambda y: y * 0 + 2e4)),
+        Fn(lambda y: y * 0 + 5e4),
+    ]
+    report = check(nn.Sequential(*layers), torch.randn(16, 4), select="HK016")
+    [finding] = report.findings
+    assert (finding.fqn, finding.value) == ("1.1", 2e4)
+    assert (
+        finding.message
+        == "what it returns reaches 20000; up to 50000 in 2, 5 places in all; float16 ends at 65504"
+    )
+    assert figure(finding.value) in finding.message, "as in the column of figures"
 
 
 def test_a_model_that_writes_into_its_input_is_judged_on_the_same_each_time() -> None:
