@@ -24,11 +24,12 @@ from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
+from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
 from hookcli.reruns import copied, evaluate, in_eval
 from hookcli.step import Loss
 
-_RUNS = ("health", "activations", "grads", "again")
+_RUNS = ("health", "settings", "activations", "grads", "again")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Examination:
     def kept(self) -> tuple[list[Report], Mapping[str, Any]]:
         """The reports that a baseline holds, and what describes their run."""
         by_name = {report.probe: report for report in self.measured}
-        reports = [by_name[probe] for probe in ("shapes", "activations", "grads") if probe in by_name]
+        reports = [by_name[probe] for probe in ("settings", "shapes", "activations", "grads") if probe in by_name]
         return reports, by_name["activations"].meta if "activations" in by_name else {}
 
 
@@ -112,7 +113,7 @@ def examine(
     modules = sum(1 for _ in model.modules())
     described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
     report = verdict(run.name, findings, skipped, judged, described)
-    measured = [r for r in (facts.health, facts.activations, facts.grads, facts.shapes) if r]
+    measured = [r for r in (facts.health, facts.activations, facts.grads, facts.settings, facts.shapes) if r]
     return Examination(report, measured, run.error)
 
 
@@ -161,6 +162,7 @@ class _Run:
         probes: list[Probe] = [HealthProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
         probes += [ActivationsProbe()] if "activations" in needs and self.values else []
         probes += [GradsProbe()] if self.backward else []
+        probes += [SettingsProbe()] if "settings" in needs else []
         reports = {report.probe: report for report in self._captured(probes)}
         if bits and not self.error:
             again = [

@@ -55,6 +55,7 @@ class Facts:
     activations: Report | None = None
     grads: Report | None = None
     shapes: Report | None = None
+    settings: Report | None = None
     again: tuple[Report, ...] | None = None
     evaluation: Evaluation | None = None
     companions: Comparison | None = None

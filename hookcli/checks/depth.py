@@ -156,10 +156,9 @@ class ExplodingActivations(Check):
     """The standard deviation of what blocks return grows along the depth.
 
     The figure is that of the first block beyond the threshold, over that of the first of all; see HK014 for what blocks
-    are. He et al. 2015
-    (arXiv:1502.01852, section 2.2) derive the growth per layer from the initialisation, and residual branches add up
-    without normalization (Zhang, Dauphin and Ma 2019, arXiv:1901.09321). Freshly initialised torchvision models in
-    training mode stay below 13.
+    are. He et al. 2015 (arXiv:1502.01852, section 2.2) derive the growth per layer from the initialisation, and
+    residual branches add up without normalization (Zhang, Dauphin and Ma 2019, arXiv:1901.09321). Freshly initialised
+    torchvision models in training mode stay below 13.
     """
 
     id = "HK015"

@@ -28,7 +28,7 @@ class Plan:
     @property
     def needs(self) -> set[str]:
         """The fields of Facts that the checks read, or that a baseline holds."""
-        kept = {"shapes", "activations", *(["grads"] if self.backward else [])}
+        kept = {"settings", "shapes", "activations", *(["grads"] if self.backward else [])}
         return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.against else set())
 
 

@@ -439,10 +439,7 @@ def test_the_first_module_that_overflows_is_named_not_the_largest() -> None:
     report = check(nn.Sequential(*layers), torch.randn(16, 4), select="HK016")
     [finding] = report.findings
     assert (finding.fqn, finding.value) == ("1.1", 2e4)
-    assert (
-        finding.message
-        == "what it returns reaches 20000; up to 50000 in 2, 5 places in all; float16 ends at 65504"
-    )
+    assert finding.message == "what it returns reaches 20000; up to 50000 in 2, 5 places in all; float16 ends at 65504"
     assert figure(finding.value) in finding.message, "as in the column of figures"
 
 
