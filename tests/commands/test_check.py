@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import subprocess
@@ -100,6 +101,21 @@ def test_no_format_counts_a_check_as_passed_that_a_crash_cut_short(cli: Cli) -> 
     cases = {case.name: case.result for case in suites[0]}
     [reason] = cases["HK010 dead-units"]
     assert reason.message == "not judged: the run crashed" and suites[0].errors == suites[1].errors == 1
+
+
+def test_a_table_of_several_models_tells_which_and_has_no_control_characters(cli: Cli, parts: Path) -> None:
+    said = r"'a \x1b[31mred\x1b[0m\a b\tc'"
+    noisy = f"\nclass Noisy(Net):\n    def forward(self, x):\n        raise ValueError({said})\n"
+    (parts / "parts.py").write_text(PARTS + noisy)
+    ran = cli("check", "parts.py:Noisy", "parts.py:Unused", *IN, "-f", "csv", "--report", "t.txt", "--report", "r.json")
+    lines = list(csv.DictReader(ran.out.splitlines()))
+    assert next(iter(lines[0])) == "model" and "probe" not in lines[0]
+    assert [(line["model"], line["check"]) for line in lines] == [
+        ("parts.py:Noisy", "HK001"), ("parts.py:Unused", "HK008"), ("parts.py:Unused", "HK006"),
+    ]  # fmt: skip
+    assert "ValueError: a red? b c" in lines[0]["message"]
+    for text in (ran.out, ran.err, Path("t.txt").read_text(), cli("check", "parts.py:Noisy", *IN, "-f", "github").out):
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
 
 
 def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
@@ -221,19 +237,28 @@ WRONG_FILES = {
     "[tool.hookcli]\nseed = '3'": "pyproject.toml [tool.hookcli] seed = '3': give a whole number",
     "[tool.hookcli]\nbatch-size = 0": "pyproject.toml [tool.hookcli] batch-size = 0: give a whole number from 1",
     "[tool.hookcli]\nmeta = 1": "pyproject.toml [tool.hookcli] meta = 1: give true or false",
-    "[tool.hookcli]\nthresholds = {HK012 = 5}": "[tool.hookcli] thresholds: --threshold HK012=5: out of range; "
+    "[tool.hookcli]\nthresholds = {HK012 = 5}": "[tool.hookcli] thresholds: HK012=5: out of range; "
     "HK012 (vanishing-gradients) takes 0 to 1",
-    "[tool.hookcli]\nthresholds = {HK112 = 5}": "thresholds: unknown check in --threshold 'HK112': did you mean HK012",
+    "[tool.hookcli]\nthresholds = {HK112 = 5}": "HK112=5: unknown check 'HK112': did you mean HK011 or HK012",
     "[tool.hookcli]\nmax-params = 3\nthresholds = {max-params = 5}": "max-params is given twice, once as a threshold",
     "[tool.hookcli]\nthresholds = {max-params = 5, HK022 = 5}": "HK022 is given two thresholds",
-    "[tool.hookcli]\nselect = 'HK012'\nignore = 'vanishing-gradients'": "[tool.hookcli] select: vanishing-gradients is "
+    "[tool.hookcli]\nselect = 'HK012'\nignore = 'vanishing-gradients'": "[tool.hookcli]: vanishing-gradients is "
     "both selected and ignored",
-    "[tool.hookcli]\nselect = 'HK9'": "[tool.hookcli] select: unknown --select 'HK9'",
+    "[tool.hookcli]\nselect = 'HK9'": "[tool.hookcli]: unknown check in select 'HK9'",
+    "[tool.hookcli]\nignore = 'HK01x'": "[tool.hookcli]: unknown check in ignore 'HK01x': did you mean HK010 or HK011",
+    "[tool.hookcli]\nselect = 'max-params'": "[tool.hookcli]: HK022 (max-params) has no default: give max-params",
+    "[tool.hookcli]\nmax-params = 'lots'": "[tool.hookcli] max-params=lots: give a number, such as 25M",
+    "[tool.hookcli]\neval = true": "[tool.hookcli]: unknown key 'eval': write train = false",
+    "[tool.hookcli]\nmode = 'eval'": "[tool.hookcli]: unknown key 'mode': write train = true, or train = false",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\ndevice = 'no'": "[tool.hookcli]: device no: not there; there is ",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2y3'": "[tool.hookcli]: input '2y3': give sizes as in ",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\nloss = 'no'": "[tool.hookcli]: unknown loss 'no': there are cross-entropy",
+    "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no': there are",
     "[tool.hookcli]\nmeta = true\nrepeat = 2": "[tool.hookcli]: meta and repeat: without values there is "
     "nothing to compare; leave one out",
     "[tool.hookcli]\nbackward = false\nloss = 'sum'": "[tool.hookcli]: backward = false and loss: nothing is",
     "[tool.hookcli]\nfail-on = 'never'": "[tool.hookcli] fail-on: unknown fail-on 'never'",
-    "[tool.hookcli]\nexpect-output = 'axb'": "[tool.hookcli] expect-output: --expect-output 'axb': give a shape",
+    "[tool.hookcli]\nexpect-output = 'axb'": "[tool.hookcli] expect-output: 'axb': give a shape",
     "[[tool.hookcli.models]]\nmodel = 'a'\nfail-on = 'error'": "models 'a' fail-on: holds for all models",
     "[[tool.hookcli.models]]\nmodel = 'net.py:Net'\nignor = 'HK01'": "models 'net.py:Net': unknown key 'ignor': did "
     "you mean ignore?",
@@ -249,7 +274,7 @@ def test_a_wrong_file_is_told_with_its_key(cli: Cli, text: str) -> None:
 
 
 WRONG_OPTIONS: dict[tuple[str, ...], str] = {
-    ("--select", "HK0112"): "unknown --select 'HK0112': did you mean HK012 or HK011",
+    ("--select", "HK0112"): "unknown --select 'HK0112': did you mean HK011 or HK012",
     ("--select", "dead-unit"): "unknown --select 'dead-unit': did you mean dead-units",
     ("--ignore", "everything"): "unknown --ignore 'everything': `hookcli check --list` lists them",
     ("--ignore", "HK"): "no check is left to run",
@@ -259,7 +284,7 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--threshold", "HK010=1.5"): "out of range; HK010 (dead-units) takes 0 to 1",
     ("--threshold", "HK010=nan"): "--threshold HK010=nan: give a number",
     ("--threshold", "HK001=1"): "HK001 (crash) has no threshold",
-    ("--max-params", "lots"): "--threshold max-params=lots: give a number, such as 25M",
+    ("--max-params", "lots"): "--max-params=lots: give a number, such as 25M",
     ("--max-activation-memory", "5GO"): "give a number, such as 512MiB",
     ("--fail-on", "warnings"): "unknown --fail-on 'warnings': did you mean warning?",
     ("--expect-output", "2x"): "--expect-output '2x': give a shape as in *x1000",
