@@ -88,7 +88,7 @@ def diff(
             reports = _compared(sides, saved, tolerance, live, same_weights)
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())
-        if any(report.rows for report in partial):
+        if any(report.totals.get("compared", len(report.rows)) for report in partial):
             output.write(partial)
         raise
     output.write(reports)

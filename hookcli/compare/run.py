@@ -132,7 +132,7 @@ class _Run:
         weights = self.held.rows(tolerance)
         rows = beside(self.meeting.rows(tolerance, meta["complete"]), weights)
         first = verdict.first_beyond(rows)
-        counted = verdict.totals(rows, self.alignment, first["differs"] if first else "")
+        counted = verdict.totals(rows, self.alignment, first["differs"] if first else "", meta["complete"])
         line = verdict.weights_line(weights, self.held.compared)
         names = [side.name or type(side.model).__name__ for side in self.sides]
         return Report(

@@ -33,7 +33,7 @@ def first_beyond(rows: Iterable[Row]) -> Row | None:
     return first
 
 
-def totals(rows: Sequence[Row], alignment: Alignment, said: str) -> dict[str, Any]:
+def totals(rows: Sequence[Row], alignment: Alignment, said: str, complete: bool = True) -> dict[str, Any]:
     """Counts, and a `verdict` in words; `said` tells what is off at the first place beyond tolerance.
 
     Counted is what was computed; of parameters and buffers `weights_line` tells.
@@ -42,7 +42,8 @@ def totals(rows: Sequence[Row], alignment: Alignment, said: str) -> dict[str, An
     beyond = sum(bool(row.get("beyond")) for row in computed)
     compared = sum(row.get("change") not in ("added", "removed") for row in computed)
     first = first_beyond(rows)
-    verdict = f"first beyond tolerance: {title(first)}: {said}" if first else "all within tolerance"
+    well = "all within tolerance" + ("" if complete else " until the run failed")
+    verdict = f"first beyond tolerance: {title(first)}: {said}" if first else well
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
     counts: dict[str, Any] = {name: len(places) for name, places in changed.items() if places}
     if line := structure_line(alignment):
@@ -66,9 +67,9 @@ def structure(alignment: Alignment) -> list[tuple[str, str]]:
     """Where the structure differs, in words: a name, and what became of it."""
     lines = [(place.fqn, f"{_named(place)} is in A only") for place in alignment.removed]
     lines += [(place.fqn, f"{_named(place)} is in B only") for place in alignment.added]
-    lines += [(a.fqn, f"{a.fqn or '(model)'} is called {b.fqn or '(model)'} in B") for a, b in alignment.renamed]
+    lines += [(a.fqn, f"{_name(a)} is called {_name(b)} in B") for a, b in alignment.renamed]
     retyped = [(a, b) for a, b in alignment.pairs if a.fqn == b.fqn and a.type != b.type]
-    return lines + [(a.fqn, f"{a.fqn or '(model)'} is {a.type} in A and {b.type} in B") for a, b in retyped]
+    return lines + [(a.fqn, f"{_name(a)} is {a.type} in A and {b.type} in B") for a, b in retyped]
 
 
 def structure_line(alignment: Alignment) -> str:
@@ -76,9 +77,9 @@ def structure_line(alignment: Alignment) -> str:
     said = [
         f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
         for what, names in (
-            ("only in A", [place.fqn for place in alignment.removed]),
-            ("only in B", [place.fqn for place in alignment.added]),
-            ("renamed", [f"{a.fqn} to {b.fqn}" for a, b in alignment.renamed]),
+            ("only in A", [_name(place) for place in alignment.removed]),
+            ("only in B", [_name(place) for place in alignment.added]),
+            ("renamed", [f"{_name(a)} to {_name(b)}" for a, b in alignment.renamed]),
         )
         if names
     ]
@@ -141,5 +142,9 @@ def text_of(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
+def _name(place: Place) -> str:
+    return place.fqn or "(model)"
+
+
 def _named(place: Place) -> str:
-    return f"{place.fqn or '(model)'}" + (f" ({place.type})" if place.type else "")
+    return _name(place) + (f" ({place.type})" if place.type else "")
