@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.checks.base import Comparison, Facts
-from hookcli.checks.crash import Crash
+from hookcli.checks.base import Facts
+from hookcli.checks.crash import with_crash
 from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
 from hookcli.described import describe_run
@@ -25,11 +25,12 @@ from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
+from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
-from hookcli.reruns import compare_batches, copied, in_eval
+from hookcli.reruns import copied, evaluate, in_eval
 from hookcli.step import Loss
 
-_RUNS = ("health", "activations", "grads", "again")
+_RUNS = ("health", "settings", "activations", "grads", "again")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Examination:
     def kept(self) -> tuple[list[Report], Mapping[str, Any]]:
         """The reports that a baseline holds, and what describes their run."""
         by_name = {report.probe: report for report in self.measured}
-        reports = [by_name[probe] for probe in ("shapes", "activations", "grads") if probe in by_name]
+        reports = [by_name[probe] for probe in ("settings", "shapes", "activations", "grads") if probe in by_name]
         return reports, by_name["activations"].meta if "activations" in by_name else {}
 
 
@@ -106,16 +107,14 @@ def examine(
     facts = run.facts(shapes or run.shapes)
     if facts.baseline and facts.activations and not run.error:
         facts.baseline.require_same_run(facts.activations.meta)
-    checks = plan.checks
-    if run.error and not any(isinstance(check, Crash) for check in checks):
-        checks = [Crash(), *checks]  # whatever was selected: nothing else would tell why it was not judged
+    checks = with_crash(plan.checks) if run.error else plan.checks
     found, skipped, judged = judge(checks, facts, values=run.values)
     findings = [_located(finding, model) for finding in found]
     described = facts.health.meta if facts.health else describe_run(model, inputs) | run.meta
     modules = sum(1 for _ in model.modules())
     described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
     report = verdict(run.name, findings, skipped, judged, described)
-    measured = [r for r in (facts.health, facts.activations, facts.grads, facts.shapes) if r]
+    measured = [r for r in (facts.health, facts.activations, facts.grads, facts.settings, facts.shapes) if r]
     return Examination(report, measured, run.error)
 
 
@@ -152,10 +151,8 @@ class _Run:
             facts = replace(facts, dtype=str(facts.health.meta.get("dtype")))
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
-            crashed = dict.fromkeys((*unseen, "companions", "halves", "shapes"), "the run crashed")
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            facts = replace(facts, **absent)
-            return replace(facts, crash=str(self.error), missing={**crashed, **self.missing})
+            return replace(facts, **absent, crash=str(self.error))
         if self.values:
             facts = replace(facts, **self._compared(needs))
         return replace(facts, shapes=shapes() if "shapes" in needs else None)
@@ -166,6 +163,7 @@ class _Run:
         probes: list[Probe] = [HealthProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
         probes += [ActivationsProbe()] if "activations" in needs and self.values else []
         probes += [GradsProbe()] if self.backward else []
+        probes += [SettingsProbe()] if "settings" in needs else []
         reports = {report.probe: report for report in self._captured(probes)}
         if bits and not self.error:
             again = [
@@ -196,10 +194,10 @@ class _Run:
             return tuple(error.reports)
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
-        wanted = [name for name in ("companions", "halves") if name in needs]
-        found = compare_batches(self.model, arguments(self.inputs), wanted) if wanted else {}
+        wanted = [name for name in ("evaluation", "companions", "halves") if name in needs]
+        found = evaluate(self.model, arguments(self.inputs), wanted) if wanted else {}
         self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
-        return {name: comparison for name, comparison in found.items() if isinstance(comparison, Comparison)}
+        return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():

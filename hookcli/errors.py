@@ -73,12 +73,25 @@ class StateDictError(Exception):
 
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
-    from difflib import get_close_matches  # only mistakes need it
-
     names = sorted(known)
-    by_case = {name.lower(): name for name in names}
-    near = get_close_matches(given.lower(), by_case, n=3)
-    if near:
-        return f"unknown {what} {given!r}: did you mean {' or '.join(by_case[name] for name in near)}?"
+    if near := _nearest(given, names):
+        return f"unknown {what} {given!r}: did you mean {' or '.join(near)}?"
     listing = see or (f"there are {', '.join(names)}" if names else "there are none")
     return f"unknown {what} {given!r}: {listing}"
+
+
+def _nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
+    """What `difflib.get_close_matches` finds, whatever the case; of equally close ones those that begin alike."""
+    from difflib import SequenceMatcher  # only mistakes need it
+
+    ranked = []
+    matcher = SequenceMatcher(b=given.lower())
+    for name in names:
+        matcher.set_seq1(name.lower())
+        if matcher.real_quick_ratio() >= _CLOSE and (ratio := matcher.ratio()) >= _CLOSE:
+            same = [a == b for a, b in zip(given.lower(), name.lower(), strict=False)]
+            ranked.append((-ratio, -[*same, False].index(False), name))
+    return [name for *_, name in sorted(ranked)[:most]]
+
+
+_CLOSE = 0.6  # as in get_close_matches

@@ -25,6 +25,9 @@ _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
     "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
 }
+# What must reach no terminal, file or annotation: colours and cursor movements (ECMA-48, section 5.4), and the rest.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
@@ -64,7 +67,8 @@ def out_of_memory(error: BaseException) -> bool:
 def _first_line(error: BaseException) -> str:
     """The first line, and of a heading (`Error(s) in loading state_dict for X:`) what comes under it, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["(no message)"]
-    return f"{lines[0]} {lines[1][:200]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    said = f"{lines[0]} {lines[1][:200]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    return _CONTROL.sub("?", _ESCAPES.sub("", said).replace("\t", " "))
 
 
 def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None:

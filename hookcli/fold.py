@@ -38,6 +38,11 @@ def depth_of(row: Row) -> int:
     return row.fqn.count(".") + 1 if row.fqn else 0
 
 
+def for_people(report: Report) -> Report:
+    """The report without the rows that are `aside`: those of which a line below the table tells enough."""
+    return replace(report, rows=[row for row in report.rows if not row.get("aside")])
+
+
 def deepest(report: Report) -> int:
     """The depth of the deepest row."""
     return max((depth_of(row) for row in report.rows), default=0)

@@ -18,6 +18,8 @@ def totals_line(report: Report) -> str:
     over_all = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
     said = []
     for key, value in report.totals.items():
+        if key == "weights":  # on a line of its own
+            continue
         text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
         if key == "macs":
             text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
@@ -38,7 +40,7 @@ def totals_line(report: Report) -> str:
             name = named.get(key, key)
             text = f"{text} {name.removesuffix('s') if value == 1 else name}"
         said.append(text)
-    return " · ".join(filter(None, said))
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), report.totals.get("weights"))))
 
 
 def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:

@@ -107,12 +107,10 @@ def cosine(value: float | None) -> str:
     return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
 
 
-def figure(value: float | None) -> str:
-    """What a check compared: 0.3125, 52, 25.56 M."""
-    if value is None or not math.isfinite(value):
-        return number(value)
-    if value == int(value):
-        return quantity(int(value)) if abs(value) >= 1e5 else f"{int(value):,}"
+def figure(value: int | float | None) -> str:
+    """What a check compared: a count, which is an integer, as 52 or 25.56 M; anything else as everywhere: 0.3125."""
+    if isinstance(value, int):
+        return quantity(value) if abs(value) >= 1e5 else f"{value:,}"
     return number(value)
 
 

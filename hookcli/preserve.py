@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,15 +16,13 @@ from hookcli import tree
 @contextmanager
 def preserved(model: nn.Module, inputs: Any, *, backward: bool, step: bool = False) -> Iterator[None]:
     """Put gradients, buffers, random number generators and, after an optimizer's step, parameters back as they were."""
-    tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
-    devices = {t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}
     buffers = [(m, dict(m._buffers), _values(m)) for m in model.modules()]
     stepped = [p for p in model.parameters() if p.requires_grad and not is_lazy(p)] if step else []
     parameters = [(p, p.detach().clone()) for p in stepped]
     grads = [(p, p.grad) for p in model.parameters()] if backward else []
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([]))
-        for device in devices:
+        for device in accelerators(model, inputs):
             stack.enter_context(torch.random.fork_rng([device], device_type=device.type))
         for parameter, _ in grads:
             parameter.grad = None
@@ -40,6 +38,24 @@ def preserved(model: nn.Module, inputs: Any, *, backward: bool, step: bool = Fal
                 module._buffers.update(table)
                 for name, value in values.items():
                     _put_back(module._buffers[name], value)
+
+
+def accelerators(model: nn.Module, inputs: Any) -> list[torch.device]:
+    """The devices beside the CPU that a run has tensors on, and so generators of random numbers."""
+    tensors = [*model.parameters(), *(t for _, t in tree.leaves(inputs))]
+    return sorted({t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}, key=str)
+
+
+def random_states(devices: Iterable[torch.device]) -> list[Tensor]:
+    """The states of PyTorch's generators: that of the CPU, then those of these devices."""
+    return [torch.get_rng_state(), *(torch.get_device_module(device).get_rng_state(device) for device in devices)]
+
+
+def set_random_states(devices: Iterable[torch.device], states: Sequence[Tensor]) -> None:
+    """Put back what `random_states` read."""
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:], strict=True):
+        torch.get_device_module(device).set_rng_state(state, device)
 
 
 def _values(module: nn.Module) -> dict[str, Tensor]:

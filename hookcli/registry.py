@@ -76,6 +76,8 @@ _BUILT_IN = {
         "HK025": "hookcli.checks.determinism:Nondeterminism",
         "HK026": "hookcli.checks.batch:SplitBatch",
         "HK027": "hookcli.checks.baseline:Changed",
+        "HK028": "hookcli.checks.evaluation:RandomInEval",
+        "HK029": "hookcli.checks.evaluation:StateInEval",
     },
     "edits": {name: f"hookcli.operations:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli import failure, tree
-from hookcli.checks.base import Comparison
+from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import capture
-from hookcli.preserve import preserved
+from hookcli.preserve import accelerators, preserved, random_states, set_random_states
+from hookcli.probes.base import Probe
+from hookcli.probes.draws import DrawsProbe
 from hookcli.probes.first import FirstItemProbe
+from hookcli.report import Row
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 T = TypeVar("T")
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"
+_STATE = "the same batch gives another result when it is run again (HK029)"
+_LARGER = 100  # what others in the batch change must be, beside what running again changes, to be their doing
 _SPREAD = 1e-6  # relative: beyond it statistics of the same values by the same kernels do not differ
 
 
@@ -35,18 +41,33 @@ def in_eval(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def compare_batches(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Comparison | str]:
-    """`companions` and `halves`, as far as wanted: how far apart the outputs are, or why that can't be told."""
+def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Evaluation | Comparison | str]:
+    """`evaluation`, `companions` and `halves` (checks/base.py) as far as wanted; instead of each, why it can't be told.
+
+    Run again on the same batch the model is where there is no other to compare with, or where something moved.
+    """
     size = batch_size(inputs)
-    if size is None:
-        return dict.fromkeys(wanted, _NO_BATCH)
+    compares = size is not None and "companions" in wanted
     try:
-        whole = _output(model, inputs)
+        passed = _evaluated(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
     except Exception as error:
-        failed = Comparison(math.nan, failed=f"in eval mode {failure.explain(error, model)}".replace("\n ", ""))
-        return dict.fromkeys(wanted, failed)
-    ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
-    return {name: ways[name](model, inputs, size, whole) for name in wanted}
+        said = f"in eval mode {failure.explain(error, model)}".replace("\n ", "")
+        failed = dict.fromkeys(wanted, Comparison(math.nan, failed=said))
+        return {name: said if name == "evaluation" else comparison for name, comparison in failed.items()}
+    found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, _NO_BATCH)
+    if size is not None:
+        ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
+        found |= {name: way(model, inputs, size, passed.outputs[0]) for name, way in ways.items() if name in wanted}
+    companions = found.get("companions")
+    apart = companions.value if isinstance(companions, Comparison) else 0.0
+    if len(passed.outputs) < 2 and (apart or passed.moved):
+        passed = _evaluated(model, inputs, 2)
+    again = _again(model, inputs, passed)
+    if again and again.value and not again.value * _LARGER < apart:
+        found |= {name: _STATE for name in wanted if name == "companions" or "evaluation" in wanted}
+    if "evaluation" in wanted:
+        found["evaluation"] = Evaluation(_drawing(model, inputs) if passed.drew else (), again)
+    return found
 
 
 def copied(inputs: T) -> T:
@@ -64,11 +85,69 @@ def batch_size(inputs: Arguments) -> int | None:
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
 
 
-def _output(model: nn.Module, inputs: Arguments) -> Any:
-    """What the model returns in eval mode, from the state that it is in; it is in the same state afterwards."""
-    args, kwargs = copied(inputs)
+class _Pass(NamedTuple):
+    """What the model returned each time; whether random numbers were drawn; the buffers that changed; what failed."""
+
+    outputs: Sequence[Any]
+    drew: bool = False
+    moved: Sequence[str] = ()
+    failed: str = ""
+
+
+def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
+    """Run it in eval mode, from the state that it is in, each time with the same random numbers.
+
+    It is in the same state afterwards, as far as that is in its buffers. Raises what the first time raises.
+    """
+    devices = accelerators(model, inputs)
     with preserved(model, inputs, backward=False), in_eval(model), torch.no_grad():
-        return model(*args, **kwargs)
+        before = random_states(devices)
+        held = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
+        outputs = [_called(model, inputs)]
+        drew = not all(map(torch.equal, before, random_states(devices)))
+        moved = [n for n, x in model.named_buffers() if n in held and not _same(held[n], x)]
+        failed = ""
+        for _ in range(times - 1):
+            set_random_states(devices, before)
+            try:
+                outputs.append(_called(model, inputs))
+            except Exception as error:
+                failed = f"in eval mode, the second time, {failure.explain(error, model)}".replace("\n ", "")
+        return _Pass(outputs, drew, moved, failed)
+
+
+def _called(model: nn.Module, inputs: Arguments) -> Any:
+    args, kwargs = copied(inputs)
+    return model(*args, **kwargs)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.device == b.device and torch.equal(a, b)
+
+
+def _output(model: nn.Module, inputs: Arguments) -> Any:
+    return _evaluated(model, inputs).outputs[0]
+
+
+def _again(model: nn.Module, inputs: Arguments, passed: _Pass) -> Comparison | None:
+    """How far the second output is from the first; None where it was not run twice."""
+    moved = [name.rpartition(".")[0] for name in passed.moved]
+    if passed.failed:
+        return Comparison(math.nan, moved[0] if moved else "", passed.failed)
+    if len(passed.outputs) < 2:
+        return None
+    first, second = ([x for _, x in tree.leaves(output)] for output in passed.outputs)
+    value = _apart(list(zip(first, second, strict=False))) if len(first) == len(second) else math.inf
+    if value == 0 or moved:
+        return Comparison(value, moved[0] if moved else "")
+    return Comparison(value, _where(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe())))
+
+
+def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
+    """The modules that draw random numbers in eval mode; the model itself where its parts are not seen."""
+    probe = DrawsProbe(partial(random_states, accelerators(model, inputs)))
+    with in_eval(model), torch.no_grad():
+        return tuple(str(row.fqn) for row in _captured(model, inputs, probe)) or ("",)
 
 
 def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Comparison | str:
@@ -81,7 +160,9 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> C
     if not pairs:
         return "no output has the batch in dimension 0"
     value = _apart(pairs)
-    return Comparison(value, "" if value == 0 else _where(model, inputs, others, size))
+    return Comparison(
+        value, "" if value == 0 else _where(model, *((x, FirstItemProbe(size)) for x in (inputs, others)))
+    )
 
 
 def _with_others(path: str, x: Tensor) -> Tensor:
@@ -90,20 +171,19 @@ def _with_others(path: str, x: Tensor) -> Tensor:
     return torch.cat([x[:1], torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)])
 
 
-def _where(model: nn.Module, inputs: Arguments, others: Arguments, size: int) -> str:
-    """The first module that returns something else for the first item."""
+def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Arguments, Probe]) -> str:
+    """The first module that returns something else in the second run than in the first."""
     with in_eval(model):
-        look = partial(_looked, model, size)
-        for row, other in zip(look(inputs), look(others), strict=False):
-            a, b = row.stats, other.stats
-            if row.fqn != other.fqn or any(not _close(getattr(a, k), getattr(b, k)) for k in ("mean", "std", "l2")):
+        for row, beside in zip(_captured(model, *one), _captured(model, *other), strict=False):
+            a, b = row.stats, beside.stats
+            if row.fqn != beside.fqn or any(not _close(getattr(a, k), getattr(b, k)) for k in ("mean", "std", "l2")):
                 return str(row.fqn)
     return ""
 
 
-def _looked(model: nn.Module, size: int, inputs: Arguments) -> Any:
+def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
     args, kwargs = copied(inputs)
-    return capture(model, kwargs if kwargs and not args else args, [FirstItemProbe(size)])[0].rows
+    return capture(model, kwargs if kwargs and not args else args, [probe])[0].rows
 
 
 def _close(a: float, b: float) -> bool:

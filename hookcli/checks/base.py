@@ -30,6 +30,18 @@ class Comparison:
     failed: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What was seen of forward passes in eval mode: the modules that drew random numbers, in order.
+
+    `again` holds a second pass on the same batch, with the same random numbers, against the first; None where nothing
+    called for one: other batches give the first item the same output, and no buffer changed.
+    """
+
+    drawing: Sequence[str] = ()
+    again: Comparison | None = None
+
+
 @dataclass(frozen=True)
 class Facts:
     """All that was measured of one model, for checks to read.
@@ -43,7 +55,9 @@ class Facts:
     activations: Report | None = None
     grads: Report | None = None
     shapes: Report | None = None
+    settings: Report | None = None
     again: tuple[Report, ...] | None = None
+    evaluation: Evaluation | None = None
     companions: Comparison | None = None
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None

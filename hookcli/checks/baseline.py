@@ -12,11 +12,12 @@ from hookcli.report import Finding
 class Changed(Check):
     """The model is no longer what it was when its baseline was saved (--save), as --against compares it.
 
-    Shapes, types, dtypes, parameters and MACs of every layer are compared exactly; statistics of activations and of
-    gradients within --rtol and --atol, which say how far the elements may have moved, by norm [3.5e-4 for float32, ten
-    times that for gradients]. Statistics move from the first layer that changed on, so that one is named and the rest
-    is counted; the figure is how many times its tolerance it moved. A baseline of another input, seed, mode or dtype is
-    refused; one of another version of torch is compared, and that is said.
+    Settings (such as the momentum of a normalization), shapes, types, dtypes, parameters and MACs of every layer are
+    compared exactly; statistics of activations and of gradients within --rtol and --atol, which say how far the
+    elements may have moved, by norm [3.5e-4 for float32, ten times that for gradients]. Each layer that was changed is
+    named. Other shapes and statistics follow from that, and are counted; where nothing else changed, the first that
+    moved is named, and the figure is how many times its tolerance it moved. A baseline of another input, seed, mode or
+    dtype is refused; one of another version of torch is compared, and that is said.
     """
 
     id = "HK027"
@@ -30,7 +31,7 @@ class Changed(Check):
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.shapes is not None and facts.activations is not None and facts.baseline is not None
-        reports = [report for report in (facts.shapes, facts.activations, facts.grads) if report]
+        reports = [report for report in (facts.settings, facts.shapes, facts.activations, facts.grads) if report]
         for change in facts.baseline.changes(reports, facts.activations.meta, facts.tolerance):
             limit = None if change.excess is None else 1.0
             yield replace(self.finding(change.fqn, change.message, change.excess), threshold=limit)

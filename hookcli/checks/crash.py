@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hookcli.checks.base import ERROR, Check, Facts
 from hookcli.report import Finding
@@ -12,10 +12,11 @@ class Crash(Check):
     """The forward or backward pass raised an exception.
 
     The finding names the module that was running, its type and the shapes of its input, and the innermost lines of the
-    model's own code. What was measured before the crash is still judged, except by checks that would take what did not
-    happen for a fault (a parameter without gradient, a module that never ran): these are listed as not judged. It is
-    reported whatever is selected or ignored. A crash makes the exit code 2, as a model that cannot run does in every
-    command; further models are still checked.
+    model's own code. What the other checks find in what was measured before the crash is still told, except by those
+    that would take what did not happen for a fault (a parameter without gradient, a module that never ran). Checks that
+    found nothing are listed as not judged: nobody knows what the rest of the run would have shown. A crash is reported
+    whatever is selected or ignored. It makes the exit code 2, as a model that cannot run does in every command; further
+    models are still checked.
     """
 
     id = "HK001"
@@ -38,3 +39,8 @@ def _place(crash: str) -> tuple[str, str]:
     name = head.partition(" (")[0]
     known = failed and " (" in head and not name.startswith(("a backward hook", "the model"))
     return (name if known else ""), " ".join(line.strip() for line in crash.splitlines())
+
+
+def with_crash(checks: Sequence[Check]) -> Sequence[Check]:
+    """The checks, with this one whatever was selected: nothing else would tell why a run was not judged."""
+    return checks if any(isinstance(check, Crash) for check in checks) else [Crash(), *checks]

@@ -113,21 +113,29 @@ def _blocks(report: Report) -> list[Row]:
     return [row for row in blocks if row.fqn not in containers]
 
 
-def _first_beyond(blocks: Sequence[Row], limit: float, above: bool) -> tuple[Row, float] | None:
-    """The first block whose standard deviation is beyond `limit` times the first block's, and the utmost ratio."""
+def _beyond(check: Check, blocks: Sequence[Row], above: bool) -> Iterator[Finding]:
+    """The first block whose standard deviation is beyond the threshold times the first block's; the figure is its own.
+
+    The utmost of the blocks after it is told, where that is another.
+    """
+    assert check.limit is not None
     ratios = [(row, row["std"] / blocks[0]["std"]) for row in blocks[1:]]
-    beyond = [(row, ratio) for row, ratio in ratios if (ratio > limit if above else ratio < limit)]
+    beyond = [(row, ratio) for row, ratio in ratios if (ratio > check.limit if above else ratio < check.limit)]
     if not beyond:
-        return None
-    return beyond[0][0], (max if above else min)(ratio for _, ratio in beyond)
+        return
+    (row, first), (last, utmost) = beyond[0], (max if above else min)(beyond, key=lambda pair: pair[1])
+    times = "times" if above else "of"
+    more = f", and {number(utmost)} {times} it in {last.fqn}" if utmost != first else ""
+    said = f"the standard deviation of its output is {number(first)} {times} the first block's"
+    yield check.finding(row.fqn, f"{said} ({blocks[0].fqn}){more}", first)
 
 
 class VanishingActivations(Check):
     """The standard deviation of what blocks return shrinks along the depth, until inputs can't be told apart.
 
-    The figure is the smallest one over that of the first block. Blocks are the modules of the outermost levels that
-    together are at least eight. Freshly initialised torchvision models stay above 5e-5 (the heads of detectors), most
-    above 0.01.
+    The figure is that of the first block beyond the threshold, over that of the first of all. Blocks are the modules of
+    the outermost levels that together are at least eight. Freshly initialised torchvision models stay above 5e-5 (the
+    heads of detectors), most above 0.01.
     """
 
     id = "HK014"
@@ -140,20 +148,17 @@ class VanishingActivations(Check):
     )
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None and self.limit is not None
-        found = _first_beyond(_blocks(facts.activations), self.limit, above=False)
-        if found:
-            said = f"the spread of outputs shrinks from here on, to {number(found[1])} of the first block's"
-            yield self.finding(found[0].fqn, said, found[1])
+        assert facts.activations is not None
+        yield from _beyond(self, _blocks(facts.activations), above=False)
 
 
 class ExplodingActivations(Check):
     """The standard deviation of what blocks return grows along the depth.
 
-    The figure is the largest one over that of the first block; see HK014 for what blocks are. He et al. 2015
-    (arXiv:1502.01852, section 2.2) derive the growth per layer from the initialisation, and residual branches add up
-    without normalization (Zhang, Dauphin and Ma 2019, arXiv:1901.09321). Freshly initialised torchvision models in
-    training mode stay below 13.
+    The figure is that of the first block beyond the threshold, over that of the first of all; see HK014 for what blocks
+    are. He et al. 2015 (arXiv:1502.01852, section 2.2) derive the growth per layer from the initialisation, and
+    residual branches add up without normalization (Zhang, Dauphin and Ma 2019, arXiv:1901.09321). Freshly initialised
+    torchvision models in training mode stay below 13.
     """
 
     id = "HK015"
@@ -164,8 +169,5 @@ class ExplodingActivations(Check):
     threshold = Threshold("standard deviation of a block's output over the first block's; above is too large", 1e4, 1.0)
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None and self.limit is not None
-        found = _first_beyond(_blocks(facts.activations), self.limit, above=True)
-        if found:
-            said = f"the spread of outputs grows from here on, to {number(found[1])} times the first block's"
-            yield self.finding(found[0].fqn, said, found[1])
+        assert facts.activations is not None
+        yield from _beyond(self, _blocks(facts.activations), above=True)

@@ -31,16 +31,14 @@ class Expected:
         return fits and self.dtype in (None, dtype)
 
 
-def parse_expected(text: str) -> Expected:
+def parse_expected(text: str, option: str = "--expect-output") -> Expected:
     """`2x1000`, `*x1000:float32`, or with a path in a nested output `out=*x21x224x224`.
 
-    Raises UsageError for anything else.
+    Raises UsageError, beginning with the `option` that it is from, for anything else.
     """
     match = _SPEC.fullmatch(text.replace(" ", ""))
     if not match:
-        raise UsageError(
-            f"--expect-output {text!r}: give a shape as in *x1000 (* is any size), with a dtype or path where needed: "
-            "out=*x21x224x224:float32"
-        )
+        said = "give a shape as in *x1000 (* is any size), with a dtype or path where needed: out=*x21x224x224:float32"
+        raise UsageError(f"{option} {text!r}: {said}".lstrip())
     parts = () if match["shape"] == "scalar" else re.split("[x,]", match["shape"])
     return Expected(tuple(None if part == "*" else int(part) for part in parts), match["dtype"], match["path"])

@@ -28,7 +28,7 @@ class Plan:
     @property
     def needs(self) -> set[str]:
         """The fields of Facts that the checks read, or that a baseline holds."""
-        kept = {"shapes", "activations", *(["grads"] if self.backward else [])}
+        kept = {"settings", "shapes", "activations", *(["grads"] if self.backward else [])}
         return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.against else set())
 
 
@@ -45,16 +45,18 @@ def make_plan(
     rtol: float | None = None,
     atol: float | None = None,
     keep: bool = False,
+    typed: bool = False,
 ) -> Plan:
     """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself.
 
-    `against` is a file of baselines; with `keep` all is measured that a baseline holds.
+    `against` is a file of baselines; with `keep` all is measured that a baseline holds. Errors speak of options where
+    the settings were `typed`.
     """
     given = [expect_output] if isinstance(expect_output, str) else expect_output
     expected = [parse_expected(text) for text in given]
-    limits = parse_thresholds(thresholds or {})
+    limits = parse_thresholds(thresholds or {}, "--threshold " if typed else "thresholds: ")
     asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch, "HK027": against is not None}
-    checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted])
+    checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hookcli.checks.base import Check, Facts, Threshold
+from hookcli.present import number
 from hookcli.report import Finding, Row, TensorStats
 
 # A spread is of a few values only where there are many.
@@ -21,8 +22,8 @@ def _worst(rows: Iterable[tuple[Row, float]]) -> tuple[Row, float, int] | None:
     return row, value, len({r.fqn for r, _ in found}) - 1
 
 
-def _others(number: int) -> str:
-    return f" (and {number} more)" if number else ""
+def _others(count: int) -> str:
+    return f" (as in {count} more)" if count else ""
 
 
 class Float16Overflow(Check):
@@ -30,8 +31,9 @@ class Float16Overflow(Check):
 
     The run may be in float32: the check tells what --dtype float16 or torch.autocast would meet. The default is a
     quarter of 65504, since other data have other extremes; what overflowed already is infinite, and HK003 finds it.
-    Gradients count as the loss here gives them: with loss scaling they are larger. bfloat16 has the range of float32,
-    so a run in it is not judged.
+    Gradients count as the loss here gives them: with loss scaling they are larger. Named is the first module (in the
+    order of the run, parts before what contains them) that returns such a value, else a parameter, else a gradient; the
+    figure is its largest magnitude. bfloat16 has the range of float32, so a run in it is not judged.
     """
 
     id = "HK016"
@@ -45,19 +47,34 @@ class Float16Overflow(Check):
         assert facts.activations is not None and facts.health is not None and self.limit is not None
         if facts.dtype == "bfloat16":
             return
-        held = [row for row in facts.health.rows if row["kind"] == "parameter"]
-        rows = [*facts.activations.rows, *held, *(facts.grads.rows if facts.grads else ())]
-        sized = [
-            (row, _peak(row.stats)) for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))
-        ]
-        found = _worst((row, peak) for row, peak in sized if peak >= (self.limit or 0))
+        groups = {
+            "what it returns": _parts_first(self._large(facts.activations.rows)),
+            "its value": self._large([row for row in facts.health.rows if row["kind"] == "parameter"]),
+            "its gradient": self._large(facts.grads.rows if facts.grads else ()),
+        }
+        found = [(what, row) for what, rows in groups.items() for row in rows]
         if found:
-            row, peak, others = found
-            yield self.finding(row.fqn, f"values up to {peak:.4g} here{_others(others)}; float16 ends at 65504", peak)
+            what, row = found[0]
+            peaks = {other.fqn: _peak(other.stats) for _, other in found}
+            peak, last = _peak(row.stats), max(peaks, key=peaks.__getitem__)
+            more = f"; up to {number(peaks[last])} in {last or 'the model'}, {len(peaks)} places in all"
+            said = f"{what} reaches {number(peak)}{more if peaks[last] > peak else _others(len(peaks) - 1)}"
+            yield self.finding(row.fqn, f"{said}; float16 ends at 65504", peak)
+
+    def _large(self, rows: Iterable[Row]) -> list[Row]:
+        floats = [row for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))]
+        return [row for row in floats if _peak(row.stats) >= (self.limit or 0)]
 
 
-def _peak(stats: TensorStats) -> float:
-    return max(abs(stats.min), abs(stats.max)) if stats.finite else 0.0
+def _parts_first(rows: Sequence[Row]) -> list[Row]:
+    """Rows in the order of entry, each after those that lie within it: as modules return."""
+    names = [row.fqn for row in rows]
+    inside = {name: sum(1 for n in names if n != name and (not name or n.startswith(f"{name}."))) for name in names}
+    return [row for _, row in sorted(enumerate(rows), key=lambda item: (item[0] + inside[item[1].fqn], -item[0]))]
+
+
+def _peak(stats: TensorStats | None) -> float:
+    return max(abs(stats.min), abs(stats.max)) if stats and stats.finite else 0.0
 
 
 class Float16Underflow(Check):
@@ -85,7 +102,9 @@ class Float16Underflow(Check):
         found = _worst((row, -size) for row, size in sized if 0 < size < self.limit)
         if found:
             row, size, others = found
-            yield self.finding(row.fqn, f"the typical element of its gradient is {-size:.2g}{_others(others)}", -size)
+            yield self.finding(
+                row.fqn, f"the typical element of its gradient is {number(-size)}{_others(others)}", -size
+            )
 
 
 class Bfloat16Rounding(Check):
@@ -109,7 +128,9 @@ class Bfloat16Rounding(Check):
         found = _worst((row, ratio) for row in facts.activations.rows if (ratio := _offset(row)) > (self.limit or 0))
         if found:
             row, ratio, others = found
-            yield self.finding(row.fqn, f"its mean is {ratio:.4g} times its standard deviation{_others(others)}", ratio)
+            yield self.finding(
+                row.fqn, f"its mean is {number(ratio)} times its standard deviation{_others(others)}", ratio
+            )
 
 
 def _offset(row: Row) -> float:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from hookcli.checks.base import ERROR, Check, Facts
-from hookcli.report import Finding, Row
+from hookcli.report import Finding, Report, Row
 
 # Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
@@ -123,8 +123,8 @@ class ZeroGradient(Check):
 
     id = "HK009"
     name = "zero-gradient"
-    means = "dead units, a mask, or a layer initialised to zero lies between it and the loss"
-    advice = "see which of its followers is all zero: `hookcli activations`, HK010"
+    means = "dead units, a mask, or weights that are zero, after this module or, where it is said so, before it"
+    advice = "`hookcli activations --sort -zeros` shows what is zero, `hookcli grads --of outputs` where gradients end"
     needs = ("grads", "activations")
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
@@ -134,8 +134,23 @@ class ZeroGradient(Check):
         if zero:
             owner = zero[0].rpartition(".")[0]
             own = [name for name in zero if name.rpartition(".")[0] == owner]
-            more = f", and that of {len(zero) - len(own)} parameters elsewhere" if len(zero) > len(own) else ""
-            yield self.finding(owner, f"the gradient of {_listed(owner, own)} is all zero{more}", len(zero))
+            rest = len(zero) - len(own)
+            more = f"; so is that of {rest} parameter{'s' * (rest > 1)} of other modules" if rest else ""
+            yield self.finding(
+                owner, f"the gradient of {_listed(owner, own)} is all zero{_why(facts.grads, own)}{more}", len(zero)
+            )
+
+
+def _why(grads: Report, zero: Sequence[str]) -> str:
+    """On which side the zero factor is, as far as a layer's own gradients tell.
+
+    The gradient of a bias is what flows back; that of a weight is its product with what the layer receives.
+    """
+    owner = zero[0].rpartition(".")[0]
+    reached = [row.fqn for row in grads.rows if row.fqn.rpartition(".")[0] == owner and row.fqn not in zero]
+    if f"{owner}.bias".lstrip(".") in reached:
+        return ", though that of bias is not: what the layer receives is zero"
+    return "" if reached else ": what flows back to it is zero"
 
 
 def _is_zero(row: Row) -> bool:

@@ -26,13 +26,13 @@ def known_checks() -> list[type[Check]]:
     return sorted(checks, key=lambda check: check.id)
 
 
-def find_check(word: str, option: str = "check") -> type[Check]:
+def find_check(word: str, what: str = "check") -> type[Check]:
     """The check of an id or a name. Raises UsageError with the nearest."""
     checks = known_checks()
     for check in checks:
         if word.upper() == check.id.upper() or word.lower() == check.name:
             return check
-    raise UsageError(unknown(option, word, [w for c in checks for w in (c.id, c.name)], see=_SEE))
+    raise UsageError(unknown(what, word, [w for c in checks for w in (c.id, c.name)], see=_SEE))
 
 
 def choose(
@@ -40,64 +40,76 @@ def choose(
     ignore: Sequence[str] = (),
     thresholds: Mapping[str, float] | None = None,
     asked: Iterable[str] = (),
+    *,
+    typed: bool = True,
 ) -> list[Check]:
     """The checks to run, ready to judge.
 
     `select` and `ignore` hold ids, names or beginnings of ids (`HK01`); nothing selected means all that need no asking.
     One that does (`Check.asked_by`) is run where its id is in `asked` or has a threshold, or is selected as a whole.
-    Raises UsageError for what there isn't, and for an id that is both selected and ignored.
+    Raises UsageError for what there isn't, and for an id that is both selected and ignored; it speaks of options where
+    they were `typed`, else of `select` and `ignore`.
     """
     limits = dict(thresholds or {})
-    selected = {word: _matching(word, "--select") for word in select}
-    ignored = {check.id for word in ignore for check in _matching(word, "--ignore")}
+    selected = {word: _matching(word, "--select" if typed else "check in select") for word in select}
+    left_out = {word: _matching(word, "--ignore" if typed else "check in ignore") for word in ignore}
+    ignored = {check.id for found in left_out.values() for check in found}
     by_name = {found[0].id for word, found in selected.items() if _is_whole(word, found)}
-    _check_contradiction(by_name, [word for word in ignore if _is_whole(word, _matching(word, "--ignore"))])
+    _check_contradiction(by_name, [word for word, found in left_out.items() if _is_whole(word, found)])
     asked = {*asked, *by_name, *limits}
     chosen = {check.id for found in selected.values() for check in found} if select else None
     made = []
     for check in known_checks():
         wanted = check.id in asked if check.asked_by else chosen is None or check.id in chosen
         if wanted and check.id not in ignored:
-            made.append(_made(check, limits))
+            made.append(_made(check, limits, typed))
     if not made:
-        raise UsageError("no check is left to run: --ignore leaves none of what --select names")
+        dashes = "--" if typed else ""
+        raise UsageError(f"no check is left to run: {dashes}ignore leaves none of what {dashes}select names")
     return made
 
 
-def _made(check: type[Check], limits: Mapping[str, float]) -> Check:
+def _made(check: type[Check], limits: Mapping[str, float], typed: bool) -> Check:
     if check.threshold and check.threshold.default is None and check.id not in limits:
-        raise UsageError(f"{check.id} ({check.name}) has no default: give {check.asked_by}")
+        asked_by = str(check.asked_by).removeprefix("" if typed else "--")
+        raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
     return check(limits.get(check.id))
 
 
-def parse_thresholds(given: Mapping[str, float | str]) -> dict[str, float]:
-    """Thresholds by the ids of their checks. Raises UsageError as `parse_threshold`, and where a check is given two."""
+def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:
+    """Thresholds by the ids of their checks. Raises UsageError as `parse_threshold`, and where a check is given two.
+
+    The message begins with `where` they were given.
+    """
     limits: dict[str, float] = {}
     for word, figure in given.items():
-        check, limit = parse_threshold(word, figure)
+        try:
+            check, limit = parse_threshold(word, figure)
+        except UsageError as error:
+            raise UsageError(f"{where}{word}={figure}: {error}") from error
         if check in limits:
-            raise UsageError(f"--threshold {word}={figure}: {check} is given two thresholds")
+            raise UsageError(f"{where}{word}={figure}: {check} is given two thresholds")
         limits[check] = limit
     return limits
 
 
 def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
     """A check's id, by id or name, and its threshold. Raises UsageError where it has none or it is out of range."""
-    check = find_check(word, "check in --threshold")
+    check = find_check(word)
     threshold = check.threshold
     if threshold is None:
-        raise UsageError(f"--threshold {word}={figure}: {check.id} ({check.name}) has no threshold")
+        raise UsageError(f"{check.id} ({check.name}) has no threshold")
     value = parse_figure(figure, threshold.unit)
     if value is None:
-        raise UsageError(f"--threshold {word}={figure}: give a number, {_example(threshold)}")
+        raise UsageError(f"give a number, {_example(threshold)}")
     if not threshold.low <= value <= threshold.high:
         span = (
             f"{threshold.low:g} to {threshold.high:g}"
             if math.isfinite(threshold.high)
             else f"{threshold.low:g} or more"
         )
-        raise UsageError(f"--threshold {word}={figure}: out of range; {check.id} ({check.name}) takes {span}")
-    return check.id, value
+        raise UsageError(f"out of range; {check.id} ({check.name}) takes {span}")
+    return check.id, int(value) if threshold.unit and value.is_integer() else value
 
 
 def parse_figure(figure: str | float, unit: str = "") -> float | None:

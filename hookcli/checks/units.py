@@ -16,11 +16,12 @@ class DeadUnits(Check):
 
     A ReLU whose input is never positive passes no gradient, so what feeds it stops learning: "dying ReLU" (Lu et al.
     2019, arXiv:1903.06733). The figure is the fraction of such channels in one call of a module. It is taken at
-    activations, and where a module returns what none of its parts did (an activation called as a function). Channels
-    are the second dimension, or the last after a Linear, an Embedding or a LayerNorm. A channel must have at least 8
-    values (batch times positions), since a healthy one may be zero a few times by chance: for fully connected layers
-    give a --batch-size of 8 or more. In torchvision's models, as they are initialised, it is 0.5 at most (the
-    squeezing layers of SqueezeNet), and 0 in most.
+    activations, where a module returns what none of its parts did (an activation called as a function), and, in a run
+    with a backward pass, at what a module receives from a ReLU that was called as a function, directly or by way of
+    pooling and reshaping. Channels are the second dimension, or the last after a Linear, an Embedding or a LayerNorm. A
+    channel must have at least 8 values (batch times positions), since a healthy one may be zero a few times by chance:
+    for fully connected layers give a --batch-size of 8 or more. In torchvision's models, as they are initialised, it is
+    0.5 at most (the squeezing layers of SqueezeNet), and 0 in most.
     """
 
     id = "HK010"
@@ -66,7 +67,8 @@ def _judged(check: Check, facts: Facts, what: str, said: str) -> Iterator[Findin
             continue
         share = row[what] / row["channels"]
         if row[what] and share >= check.limit:
-            yield check.finding(row.fqn, f"{row[what]:,} of {row['channels']:,} channels {said}{_call(row)}", share)
+            of = " of the ReLU before it are" if row.get("received") else ""
+            yield check.finding(row.fqn, f"{row[what]:,} of {row['channels']:,} channels{of} {said}{_call(row)}", share)
 
 
 def _call(row: Row) -> str:

@@ -11,6 +11,7 @@ from hookcli.errors import PluginError
 from hookcli.report import Column, Finding, Report, Row, Skipped
 
 PROBE = "check"
+_CRASHED = "the run crashed"
 COLUMNS = (
     Column("check", "Check"),
     Column("severity", "Severity"),
@@ -26,21 +27,25 @@ COLUMNS = (
 def judge(
     checks: Iterable[Check], facts: Facts, *, values: bool = True
 ) -> tuple[list[Finding], list[Skipped], list[str]]:
-    """What the checks find, what could not be judged and why, and the ids of those that judged."""
+    """What the checks find, what could not be judged and why, and the ids of those that judged.
+
+    Of a run that crashed nobody knows that it is well: a check that found nothing until then did not judge it.
+    """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
     judged: list[str] = []
     for check in checks:
         reason = _why_not(check, facts, values)
+        said = [] if reason else _judged(check, facts)
+        found = [item for item in said if isinstance(item, Finding)]
+        if facts.crash and check.needs and not found:
+            reason = _CRASHED
         if reason:
             skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}"))
             continue
         judged.append(check.id)
-        for found in _judged(check, facts):
-            if isinstance(found, Finding):
-                findings.append(found)
-            else:
-                skipped.append(found)
+        findings += found
+        skipped += [item for item in said if isinstance(item, Skipped)]
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
     findings.sort(key=lambda finding: rank.get(finding.severity, len(rank)))
     return findings, list(dict.fromkeys(skipped)), judged
@@ -57,7 +62,7 @@ def _why_not(check: Check, facts: Facts, values: bool) -> str | None:
     if check.values and not values:
         return "needs values, and the meta device has none"
     if check.whole and facts.crash:
-        return "the run crashed"
+        return _CRASHED
     lacking = [name for name in check.needs if getattr(facts, name) is None]
     return facts.missing.get(lacking[0], f"no {lacking[0]} were measured") if lacking else None
 

@@ -24,6 +24,14 @@ _KEYS = {
     **dict.fromkeys(("rtol", "atol"), _NUMBER),
     "thresholds": _FIGURES,
 }
+# Options without a key of their name, and what one may call them.
+_MEANT = {
+    "eval": "train = false",
+    "mode": "train = true, or train = false",
+    "no-backward": "backward = false",
+    "no-strict": "strict = false",
+    "threshold": "thresholds = {HK012 = 1e-5}",
+}
 # What holds for the whole command, whatever the model.
 _WHOLE = ("fail-on", "threads")
 _GIVE = {
@@ -104,6 +112,8 @@ def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
 def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in given.items():
+        if key in _MEANT:
+            raise UsageError(f"{place}: unknown key {key!r}: write {_MEANT[key]}")
         if key not in _KEYS:
             raise UsageError(f"{place}: " + unknown("key", key, (*_KEYS, *more)))
         kind = _KEYS[key]

@@ -67,10 +67,10 @@ def diff(
 ) -> int:
     """Where two models, or two saved reports, part ways.
 
-    Models run in step on one input, and what their modules return is compared tensor by tensor. A model in quotes has
-    options for itself: those under Model and Run, --path DIR to import it from there, --compile GLOB to compile the
-    modules that match, with --compile-backend NAME. Options outside of quotes are both models'. Exit code 1: something
-    is beyond tolerance.
+    Models run in step on one input, and what their modules return is compared tensor by tensor, as are their parameters
+    and buffers. A model in quotes has options for itself: those under Model and Run, --path DIR to import it from
+    there, --compile GLOB to compile the modules that match, with --compile-backend NAME. Options outside of quotes are
+    both models'. Exit code 1: something is beyond tolerance.
     """
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (loss or backward_vector) and not backward:
@@ -88,7 +88,7 @@ def diff(
             reports = _compared(sides, saved, tolerance, live, same_weights)
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())
-        if any(report.rows for report in partial):
+        if any(report.totals.get("compared", len(report.rows)) for report in partial):
             output.write(partial)
         raise
     output.write(reports)
@@ -128,6 +128,8 @@ def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
         if not readable:
             counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
             remark(f"{counts}; {report.totals['verdict']}", options)
+            if "weights" in report.totals:
+                remark(report.totals["weights"], options)
     if not any(report.totals["compared"] for report in reports):
         raise UsageError("nothing to compare: the two sides have no module in common")
     return int(beyond(reports))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookcli.checks.base import Facts
-from hookcli.checks.crash import Crash
+from hookcli.checks.crash import with_crash
 from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
 from hookcli.commands.common import inspected, setting_of, use_threads, versions
 from hookcli.commands.differentiation import chosen_loss
@@ -53,7 +53,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                 try:
                     examination = _examined(job, progress)
                 except HookcliError as error:
-                    errors.append((job.spec, error))
+                    errors.append((job.spec, job.told(error)))
                     reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
                     continue
                 reports.append(examination.report)
@@ -87,8 +87,8 @@ def _kept(job: Job, examination: Examination) -> list[Baseline]:
 
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not even be built."""
-    findings, _, judged = judge([Crash()], Facts(crash=str(error)))
-    return verdict(job.spec, findings, (), judged, {"complete": False, "error": str(error).partition("\n")[0]})
+    findings, skipped, judged = judge(with_crash(job.plan.checks), Facts(crash=str(error)))
+    return verdict(job.spec, findings, skipped, judged, {"complete": False, "error": str(error).partition("\n")[0]})
 
 
 def _examined(job: Job, progress: Progress) -> Examination:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from hookcli.checks.base import SEVERITIES
@@ -12,7 +13,7 @@ from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.selection import choose, parse_thresholds
 from hookcli.commands.config import Config
 from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
-from hookcli.errors import UsageError
+from hookcli.errors import HookcliError, UsageError
 
 BUDGETS = ("max_params", "max_macs", "max_activation_memory")
 T = TypeVar("T")
@@ -49,6 +50,14 @@ class Job:
     options: Options
     settings: Mapping[str, Any]
     plan: Plan
+    written: Mapping[str, str] = field(default_factory=dict)
+
+    def told(self, error: HookcliError) -> HookcliError:
+        """The error; of an option that stands in the file, where it stands there."""
+        for key, place in self.written.items():
+            if isinstance(error, UsageError) and re.match(rf"(unknown )?(--)?{key}\b", str(error)):
+                return UsageError(f"{place}: {str(error).replace(f'--{key}', key, 1)}")
+        return error
 
 
 def make_jobs(
@@ -77,17 +86,22 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
         del limits["HK024"]
     shared = {f.name for f in fields(Options)}
     changed = {k: v for k, v in written.items() if k in shared and k not in typed}
-    plan = make_plan(**{name: settings[name] for name in _OF_PLAN}, keep=bool(settings["save"]))
-    return Job(spec, replace(options, **changed), settings, plan)
+    places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
+    plan = make_plan(**{name: settings[name] for name in _OF_PLAN}, keep=bool(settings["save"]), typed=True)
+    return Job(spec, replace(options, **changed), settings, plan, places)
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
     """The thresholds by id, budgets among them."""
     budgets = {name.replace("_", "-"): given[name] for name in BUDGETS if given.get(name) is not None}
     named = dict(given.get("thresholds") or {})
-    if twice := budgets.keys() & named.keys():
-        raise UsageError(f"{place + ': ' if place else ''}{twice.pop()} is given twice, once as a threshold")
-    return _in_file(place, "thresholds", lambda: parse_thresholds({**named, **budgets}))
+    limits = parse_thresholds(named, f"{place} thresholds: " if place else "--threshold ")
+    for name, figure in budgets.items():
+        own = parse_thresholds({name: figure}, f"{place} " if place else "--")
+        if own.keys() & limits.keys():
+            raise UsageError(f"{place + ': ' if place else ''}{name} is given twice, once as a threshold")
+        limits |= own
+    return limits
 
 
 def _settle(settings: dict[str, Any], written: Mapping[str, Any], typed: Collection[str], place: str) -> None:
@@ -117,10 +131,9 @@ def _named(name: str, in_file: bool) -> str:
 def _check(place: str, written: Mapping[str, Any]) -> None:
     """Raises UsageError, with the place and the key, for a check, an expectation or a word that there isn't."""
     select, ignore = written.get("select", ()), written.get("ignore", ())
-    key = "select" if "select" in written else "ignore"
     limits = _limits(place, written)
-    _in_file(place, key, lambda: choose(select, ignore, limits) if select or ignore else None)
-    _in_file(place, "expect-output", lambda: [parse_expected(text) for text in written.get("expect_output", ())])
+    _in_file(place, "", lambda: choose(select, ignore, limits, typed=False) if select or ignore else None)
+    _in_file(place, "expect-output", lambda: [parse_expected(text, "") for text in written.get("expect_output", ())])
     _in_file(place, "fail-on", lambda: check_choice("fail-on", written.get("fail_on"), SEVERITIES))
 
 
@@ -128,4 +141,4 @@ def _in_file(place: str, key: str, parse: Callable[[], T]) -> T:
     try:
         return parse()
     except UsageError as error:
-        raise UsageError(f"{place} {key}: {error}" if place else str(error)) from error
+        raise UsageError(f"{place} {key}".rstrip() + f": {error}") from error

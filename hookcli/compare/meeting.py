@@ -120,10 +120,13 @@ class Meeting:
     def rows(self, tolerance: Tolerance, complete: bool) -> list[Row]:
         """What was compared, in the order in which A's modules were entered, then as gradients arrived.
 
-        Where a side failed, what the other was waiting with is not a difference.
+        Where a side failed, what the other was waiting with is not a difference, and what one side alone has is left to
+        the structures: a table of these would look like the comparison that there was not.
         """
         if complete:
             self._settle()
+        else:
+            self._pairs = [pair for pair in self._pairs if pair.values.get("change") not in ("added", "removed")]
         reduced = [pair for pair in self._pairs if pair.pending is not None]
         resolved = resolve([pair.pending for pair in reduced if pair.pending is not None])
         figures = dict(zip(map(id, reduced), resolved, strict=True))

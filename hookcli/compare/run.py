@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hookcli import failure, tree
 from hookcli.compare.compiled import compiled, outermost, within
+from hookcli.compare.held import Held, beside
 from hookcli.compare.meeting import GRAD_OUTPUT, OUTPUT, Meeting, Seen
 from hookcli.compare.rendezvous import A, B, Rendezvous
 from hookcli.compare.worlds import ModelWorld, SourceTree
@@ -72,8 +73,10 @@ def compare(
 
     A row is what a module of A returned, held against what its counterpart in B returned (`hookcli.diff.align`), with
     `backward` also the gradients of both and of the parameters. Only the tensors under comparison are held at a time.
-    `select` narrows by A's modules. Each side draws the same random numbers, from `seed`. Models, buffers and random
-    states are afterwards as they were before. Where the models share modules or parameters, B is a copy.
+    Parameters and buffers are compared as they are before the run: those that differ have rows below their module's,
+    which are `aside` where they are within tolerance, or many. `select` narrows by A's modules. Each side draws the
+    same random numbers, from `seed`. Models, buffers and random states are afterwards as they were before. Where the
+    models share modules or parameters, B is a copy.
 
     Raises ModelError where a side fails; its `reports` hold what was compared until then, as do those of a
     KeyboardInterrupt.
@@ -107,6 +110,7 @@ class _Run:
         self.meeting = Meeting(self.alignment)
         self.hidden = self._hidden()
         self.select = select
+        self.held = Held(a.model, b.model, self.alignment, select)
         self.skipped: list[Skipped] = []
 
     def execute(self, seed: int) -> tuple[BaseException | None, BaseException | None]:
@@ -126,8 +130,11 @@ class _Run:
 
     def report(self, tolerance: Tolerance, meta: Mapping[str, Any]) -> Report:
         """What was compared."""
-        rows = self.meeting.rows(tolerance, meta["complete"])
+        weights = self.held.rows(tolerance)
+        rows = beside(self.meeting.rows(tolerance, meta["complete"]), weights)
         first = verdict.first_beyond(rows)
+        counted = verdict.totals(rows, self.alignment, first["differs"] if first else "", meta["complete"])
+        line = verdict.weights_line(weights, self.held.compared)
         names = [side.name or type(side.model).__name__ for side in self.sides]
         return Report(
             probe="diff",
@@ -135,8 +142,8 @@ class _Run:
             columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
             rows=rows,
             meta=verdict.both(*self.metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
-            totals=verdict.totals(rows, self.alignment, first["differs"] if first else ""),
-            skipped=[*self.meeting.skipped(), *self.skipped],
+            totals=counted | ({"weights": line} if line else {}) | {"verdict": counted["verdict"]},
+            skipped=[*self.meeting.skipped(), *self.held.skipped, *self.skipped],
             findings=verdict.findings(rows, self.alignment),
         )
 

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import torch
 
+from hookcli.preserve import random_states, set_random_states
+
 
 class SourceTree:
     """The modules that are imported from one folder while it is entered, kept apart from another's of the same names.
@@ -69,9 +71,7 @@ class ModelWorld:
 
     def enter(self) -> None:
         """Put it in place."""
-        torch.set_rng_state(self._cpu)
-        for device, state in zip(self._devices, self._states, strict=True):
-            torch.get_device_module(device).set_rng_state(state, device)
+        set_random_states(self._devices, self._states)
         torch.backends.mha.set_fastpath_enabled(self._fastpath)
         if self._tree:
             self._tree.enter()
@@ -83,6 +83,5 @@ class ModelWorld:
             self._tree.leave()
 
     def _note(self) -> None:
-        self._cpu = torch.get_rng_state()
-        self._states = [torch.get_device_module(device).get_rng_state(device) for device in self._devices]
+        self._states = random_states(self._devices)
         self._fastpath = torch.backends.mha.get_fastpath_enabled()

@@ -11,11 +11,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from hookcli.diff.rows import diff
+from hookcli.diff.changes import Change, changes
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.verdict import first_beyond, title
 from hookcli.errors import UsageError, unknown
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
 from hookcli.saved import read_json
@@ -29,14 +28,6 @@ _NOTED = ("torch", "torchvision", "device")
 # What tells of the order and not of the model, or can be told from the rest.
 _LEFT_OUT = {"index", "depth", "order"}
 _DIGITS = 6
-
-
-class Change(NamedTuple):
-    """What is not as it was, where; of statistics how many times the tolerance."""
-
-    fqn: str
-    message: str
-    excess: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,21 +47,12 @@ class Baseline:
     def changes(
         self, reports: Sequence[Report], meta: Mapping[str, Any], tolerance: Tolerance | None = None
     ) -> list[Change]:
-        """What a run shows to be no longer as it was.
+        """What a run shows to be no longer as it was (`hookcli.diff.changes`).
 
-        Each layer whose shape, type, dtype, parameters or MACs changed, that is new, gone or renamed, and each gradient
-        that is lost is named. Of statistics, which move from the first layer that changed on, the first beyond
-        tolerance is named and the others are counted. Raises UsageError where the run was another (of another input,
-        seed, mode, dtype ...).
+        Raises UsageError where the run was another (of another input, seed, mode, dtype ...).
         """
         self.require_same_run(meta)
-        then = {report.probe: report for report in self.reports}
-        found: list[Change] = []
-        told: set[str] = set()
-        for report in reports:
-            if report.probe in then:
-                found += _changes(diff(then[report.probe], report, tolerance), report.probe, told)
-        return found
+        return changes({r.probe: r for r in self.reports}, {r.probe: r for r in reports}, tolerance)
 
     def require_same_run(self, meta: Mapping[str, Any]) -> None:
         """Raises UsageError where the run that `meta` describes can't be compared."""
@@ -140,27 +122,6 @@ def read_baselines(file: str) -> Baselines:
 def _other(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     """Where two runs differ, in words; JSON knows no tuples."""
     return [f"{key} {then.get(key)} → {now.get(key)}" for key in keys if strict(then.get(key)) != strict(now.get(key))]
-
-
-def _changes(compared: Report, probe: str, told: set[str]) -> list[Change]:
-    """Those of one probe; of places in `told` another has told already that they changed."""
-    exact = [row for row in compared.rows if row.get("change") or (row.get("beyond") and math.isinf(row["times"]))]
-    found = [_exact(row) for row in exact if row.fqn not in told]
-    told.update(row.fqn for row in exact)
-    moved = [row for row in compared.rows if row.get("beyond") and not math.isinf(row["times"])]
-    if first := first_beyond(moved):
-        others = f"; {len(moved) - 1} more moved" if moved[1:] else ""
-        said = f"{probe} of {title(first)} moved: {first['differs']}{others}"
-        found.append(Change(first.fqn, said, first["times"]))
-    return found
-
-
-def _exact(row: Row) -> Change:
-    what = {"added": "is new", "removed": "is gone"}.get(row.get("change", ""), row.get("change") or "changed")
-    more = row.get("differs")
-    if only := row.get("only"):
-        what, more = "is no longer measured" if only == "A" else "is measured now", row.get("reason")
-    return Change(row.fqn, f"{title(row)} {what}" + (f": {more}" if more else ""))
 
 
 def _kept(report: Report) -> Report:

@@ -58,8 +58,12 @@ class Discrepancy:
         )
 
     def figures(self) -> dict[str, float]:
-        """What a row shows of it."""
-        return {name: getattr(self, name) for name in _FIELDS} | {"rel_l2": self.rel_l2, "cosine": self.cosine}
+        """What a row shows of it.
+
+        Where elements are NaN or infinite on one side only, NaN for what the rest of them would only seem to agree in.
+        """
+        shown = {name: getattr(self, name) for name in _FIELDS} | {"rel_l2": self.rel_l2, "cosine": self.cosine}
+        return shown | (dict.fromkeys(_ERRORS, math.nan) if self.nonfinite else {})
 
     @classmethod
     def of(cls, values: Mapping[str, float]) -> Discrepancy:
@@ -67,4 +71,5 @@ class Discrepancy:
         return cls(**{name: values[name] for name in _FIELDS})  # type: ignore[arg-type]
 
 
+_ERRORS = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
 _FIELDS = tuple(f.name for f in fields(Discrepancy))

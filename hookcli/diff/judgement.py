@@ -9,6 +9,7 @@ from typing import Any
 
 from hookcli.diff.discrepancy import Discrepancy
 from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import WEIGHT
 from hookcli.present import number
 from hookcli.report import Column, Row
 
@@ -29,6 +30,9 @@ TENSORS = (
 )
 
 
+_VALUES = ("output", WEIGHT)  # all others are gradients, which have a scale in common
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A pair of tensors: what its row says of the place, the figures, both dtypes, and what the module had received."""
@@ -42,11 +46,12 @@ class Measured:
 def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
     """A row for each: its figures, `times` the tolerance, and where that is above 1 `beyond`, with why in `differs`.
 
-    `growth` is the relative error over the largest of what the module received, None where that is not known or zero.
+    `growth` is the relative error over the largest of what the module received, None where that is not known or zero,
+    or not finite.
     """
     scales: dict[str, float] = {}
     for item in measured:
-        if (kind := item.values["kind"]) != "output":
+        if (kind := item.values["kind"]) not in _VALUES:
             scales[kind] = max(scales.get(kind, 0.0), _rms(item.found.a_l2, item.found.numel))
     return [_row(item, tolerance, scales.get(item.values["kind"])) for item in measured]
 
@@ -54,7 +59,8 @@ def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
 def _row(item: Measured, tolerance: Tolerance, scale: float | None) -> Row:
     rtol, atol = tolerance.limits(*item.dtypes, scale=scale)
     before = max((found.rel_l2 for found in item.received), default=0.0)
-    growth = item.found.rel_l2 / before if 0 < before < math.inf else None
+    known = 0 < before < math.inf and not any(found.nonfinite for found in (item.found, *item.received))
+    growth = item.found.rel_l2 / before if known else None
     return Row({**item.values, **item.found.figures(), "growth": growth, **_judgement(item.found, rtol, atol)})
 
 
@@ -70,6 +76,8 @@ def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
     said = f"relative l2 {number(found.rel_l2)} > {number(rtol)}"
     if atol > 0.01 * relative:
         said = f"rms of the error {number(error)} > {number(allowed)}"
+    elif math.isinf(found.rel_l2):
+        said = f"up to {number(found.max_abs)} where A is all zero"
     return {"times": times, "beyond": True, "differs": said}
 
 

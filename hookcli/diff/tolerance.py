@@ -67,7 +67,8 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     With ``e = rtol * rms + atol``, the rms by which the elements may move: the mean moves by at most e, the standard
     deviation by e times ``sqrt(n / (n - 1))`` and the l2 norm by e times ``sqrt(n)`` (triangle inequality), so that a
     mean near zero is held against the spread and not against itself. `min` and `max` have an allowance relative to the
-    largest magnitude; of `zeros` a share of `rtol` of the elements may change; counts of NaN and Inf must be equal.
+    largest magnitude; of `zeros` a share of `rtol` of the elements may change, all where they are noise
+    (an rms of at most `atol`); counts of NaN and Inf must be equal.
     """
     if name in EXACT:
         return 0.0
@@ -79,7 +80,7 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     if name == "l2":
         return moved * math.sqrt(reference.finite)
     if name == "zeros":
-        return rtol * reference.numel
+        return reference.numel if rms(reference) <= atol else rtol * reference.numel
     return rtol * max(abs(reference.min), abs(reference.max)) + atol  # min and max
 
 

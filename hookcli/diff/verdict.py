@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from hookcli.present import number
 from hookcli.report import Finding, Row
 
 CHECK = "diff"
+WEIGHT = "weight"
+"""The `kind` of a row that is of a parameter or buffer itself."""
 _NAMED = 3
 
 
@@ -17,8 +20,10 @@ def first_beyond(rows: Iterable[Row]) -> Row | None:
     """Where it begins: the first row beyond tolerance in the order of execution.
 
     A container comes before its parts in a report, but is done after them: a part that is beyond tolerance is first.
+    Of parameters and buffers one is named only where nothing that was computed is beyond tolerance.
     """
-    beyond = [row for row in rows if row.get("beyond")]
+    found = [row for row in rows if row.get("beyond")]
+    beyond = [row for row in found if row.get("kind") != WEIGHT] or found
     first = beyond[0] if beyond else None
     for row in beyond[1:]:
         assert first is not None
@@ -28,12 +33,17 @@ def first_beyond(rows: Iterable[Row]) -> Row | None:
     return first
 
 
-def totals(rows: Sequence[Row], alignment: Alignment, said: str) -> dict[str, Any]:
-    """Counts, and a `verdict` in words; `said` tells what is off at the first place beyond tolerance."""
-    beyond = sum(bool(row.get("beyond")) for row in rows)
-    compared = sum(row.get("change") not in ("added", "removed") for row in rows)
+def totals(rows: Sequence[Row], alignment: Alignment, said: str, complete: bool = True) -> dict[str, Any]:
+    """Counts, and a `verdict` in words; `said` tells what is off at the first place beyond tolerance.
+
+    Counted is what was computed; of parameters and buffers `weights_line` tells.
+    """
+    computed = [row for row in rows if row.get("kind") != WEIGHT]
+    beyond = sum(bool(row.get("beyond")) for row in computed)
+    compared = sum(row.get("change") not in ("added", "removed") for row in computed)
     first = first_beyond(rows)
-    verdict = f"first beyond tolerance: {title(first)}: {said}" if first else "all within tolerance"
+    well = "all within tolerance" + ("" if complete else " until the run failed")
+    verdict = f"first beyond tolerance: {title(first)}: {said}" if first else well
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
     counts: dict[str, Any] = {name: len(places) for name, places in changed.items() if places}
     if line := structure_line(alignment):
@@ -47,7 +57,8 @@ def findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
     first = first_beyond(rows)
     if first is None:
         return notes
-    others = sum(bool(row.get("beyond")) for row in rows) - 1
+    alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
+    others = sum(bool(row.get("beyond")) for row in alike) - 1
     said = f"{title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
     return [Finding(CHECK, "error", first.fqn, said, first.get("times"), 1.0), *notes]
 
@@ -56,9 +67,9 @@ def structure(alignment: Alignment) -> list[tuple[str, str]]:
     """Where the structure differs, in words: a name, and what became of it."""
     lines = [(place.fqn, f"{_named(place)} is in A only") for place in alignment.removed]
     lines += [(place.fqn, f"{_named(place)} is in B only") for place in alignment.added]
-    lines += [(a.fqn, f"{a.fqn or '(model)'} is called {b.fqn or '(model)'} in B") for a, b in alignment.renamed]
+    lines += [(a.fqn, f"{_name(a)} is called {_name(b)} in B") for a, b in alignment.renamed]
     retyped = [(a, b) for a, b in alignment.pairs if a.fqn == b.fqn and a.type != b.type]
-    return lines + [(a.fqn, f"{a.fqn or '(model)'} is {a.type} in A and {b.type} in B") for a, b in retyped]
+    return lines + [(a.fqn, f"{_name(a)} is {a.type} in A and {b.type} in B") for a, b in retyped]
 
 
 def structure_line(alignment: Alignment) -> str:
@@ -66,19 +77,40 @@ def structure_line(alignment: Alignment) -> str:
     said = [
         f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
         for what, names in (
-            ("only in A", [place.fqn for place in alignment.removed]),
-            ("only in B", [place.fqn for place in alignment.added]),
-            ("renamed", [f"{a.fqn} to {b.fqn}" for a, b in alignment.renamed]),
+            ("only in A", [_name(place) for place in alignment.removed]),
+            ("only in B", [_name(place) for place in alignment.added]),
+            ("renamed", [f"{_name(a)} to {_name(b)}" for a, b in alignment.renamed]),
         )
         if names
     ]
     return "the structures differ: " + "; ".join(said) if said else ""
 
 
+def weights_line(rows: Sequence[Row], compared: int) -> str:
+    """What became of the parameters and buffers, `compared` in number, of which `rows` differ; "" of none."""
+    differ = [row for row in rows if row.get("change") not in ("added", "removed")]
+    what = "parameters and buffers"
+    if not differ:
+        return f"{compared:,} {what} equal" if compared else ""
+    beyond = sum(bool(row.get("beyond")) for row in differ)
+    ordered = sorted(differ, key=lambda row: -row.get("times", math.inf))
+    named = ", ".join(f"{row.fqn} {_apart(row)}" for row in ordered[: _NAMED if not differ[_NAMED:] else 1])
+    most = "most of all " if differ[_NAMED:] else ""
+    limit = f", {beyond:,} beyond tolerance" if beyond else ""
+    return f"{len(differ):,} of {compared:,} {what} differ{limit}: {most}{named}"
+
+
+def _apart(row: Row) -> str:
+    if "max_abs" not in row.values or row["nonfinite"]:
+        return str(row["differs"])
+    relative = "" if math.isinf(row["rel_l2"]) else f", relative l2 {number(row['rel_l2'])}"
+    return f"by {number(row['max_abs'])} at most{relative}"
+
+
 def title(row: Row) -> str:
     """A row's place in words: its name and type, which gradient, call and tensor it is of."""
     said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")
-    if row.get("kind") not in (None, "output"):
+    if row.get("kind") not in (None, "output", WEIGHT):
         said += f" {row['kind']}"
     said += f" {row['path']}" if row.get("path") else ""
     said += f", call {row['call']}" if row.get("call") else ""
@@ -110,5 +142,9 @@ def text_of(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
+def _name(place: Place) -> str:
+    return place.fqn or "(model)"
+
+
 def _named(place: Place) -> str:
-    return f"{place.fqn or '(model)'}" + (f" ({place.type})" if place.type else "")
+    return _name(place) + (f" ({place.type})" if place.type else "")

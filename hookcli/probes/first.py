@@ -1,4 +1,4 @@
-"""Statistics of the first item of a batch alone, to find where it begins to depend on the others."""
+"""Statistics of what modules return, or of its first item alone, to find where two runs begin to differ."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from hookcli.probes.base import StatsProbe, describe
 
 
 class FirstItemProbe(StatsProbe):
-    """A row per tensor that a module returned and that has the batch in dimension 0, as modules return: parts first."""
+    """A row per tensor, as modules return: parts first.
+
+    With the size of a `batch` of its first item alone, where the tensor has the batch in dimension 0.
+    """
 
     name = "first"
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int | None = None) -> None:
         super().__init__()
         self._batch = batch
 
@@ -21,5 +24,7 @@ class FirstItemProbe(StatsProbe):
 
     def _see(self, event: HookEvent) -> None:
         for path, x in tree.leaves(event.output):
-            if x.dim() and x.size(0) == self._batch:
+            if self._batch is None:
+                self.take(describe(event, path), x.detach())
+            elif x.dim() and x.size(0) == self._batch:
                 self.take(describe(event, path), x.detach()[0])

@@ -69,6 +69,7 @@ class HealthProbe(Probe):
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
 
     def _enter(self, event: HookEvent) -> None:
+        self._units.receive(event)
         if event.fqn == "" and event.call == 0:
             for path, x in tree.arguments(event.args, event.kwargs):
                 self._taken.append(({"kind": "input", "fqn": "", "path": path}, measure(x)))

@@ -26,17 +26,50 @@ _BOUNDS: dict[type[nn.Module], tuple[float, float]] = {
 _NEAR = 0.01  # of the range: there the derivative of a sigmoid is a 25th of its greatest
 
 
+# ReLUs called as functions, by the autograd nodes that they leave, and what may stand between one and the next module.
+_RELUS = ("ReluBackward0", "HardtanhBackward0")
+_BETWEEN = (
+    *("ViewBackward0", "ReshapeAliasBackward0", "UnsafeViewBackward0", "TransposeBackward0", "PermuteBackward0"),
+    *("MaxPool2DWithIndicesBackward0", "AvgPool2DBackward0", "MeanBackward1", "AdaptiveAvgPool2DBackward0"),
+)
+_FAR = 4  # steps from a module's input back to a ReLU
+
+
 class Units:
     """Counts dead and saturated channels of activations, call by call, without reading a value back.
 
-    Looked at are the activations of torch.nn, and other modules (of one's own) that return what none of their parts
-    did: an activation called as a function is seen there.
+    Looked at are the activations of torch.nn, other modules (of one's own) that return what none of their parts did,
+    and what a module receives from a ReLU that was called as a function, as far as autograd tells of it.
     """
 
     def __init__(self) -> None:
         self._returned: Any = WeakTensorKeyDictionary()  # output -> its version when a module returned it
+        self._relus: set[Any] = set()  # nodes whose result was looked at
         self._features_last = False
         self._found: list[tuple[dict[str, Any], list[Tensor]]] = []
+
+    def receive(self, event: HookEvent) -> None:
+        """Take in what a module is called with, where no module returned it but a ReLU did."""
+        for path, x in tree.arguments(event.args, event.kwargs):
+            if x.layout is torch.strided and not x.is_inference() and self._returned.get(x) != x._version:
+                result = self._result_of_relu(x)
+                if result is not None and result.dim() > 1 and result.numel() and not result.is_meta:
+                    self._take(event, path, result.detach(), received=True)
+
+    def _result_of_relu(self, x: Tensor) -> Tensor | None:
+        """What a ReLU gave, on the way to x by operations that leave channels as they are; None where none did."""
+        node: Any = x.grad_fn
+        for step in range(_FAR):
+            if node is None or node in self._relus or not (node.name() in _RELUS or node.name() in _BETWEEN):
+                return None
+            if node.name() in _RELUS:
+                self._relus.add(node)
+                try:
+                    return x if step == 0 else getattr(node, "_saved_result", None)
+                except RuntimeError:  # changed in place since
+                    return None
+            node = node.next_functions[0][0]
+        return None
 
     def see(self, event: HookEvent) -> None:
         """Take a module's outputs in, as it returns."""
@@ -52,12 +85,12 @@ class Units:
             if new and event.fqn and x.dim() > 1 and x.numel() and not x.is_meta and _is_activation(module):
                 self._take(event, path, x.detach())
 
-    def _take(self, event: HookEvent, path: str, x: Tensor) -> None:
+    def _take(self, event: HookEvent, path: str, x: Tensor, *, received: bool = False) -> None:
         channel = x.dim() - 1 if self._features_last else 1
         others = [dim for dim in range(x.dim()) if dim != channel]
         low, high = x.amin(others), x.amax(others)
         counts = [((low == 0) & (high == 0)).sum()]
-        saturated = _saturated(event.module, x, high, low, others)
+        saturated = None if received else _saturated(event.module, x, high, low, others)
         values = {
             "fqn": event.fqn,
             "type": type(event.module).__name__,
@@ -65,6 +98,7 @@ class Units:
             "path": path,
             "channels": x.size(channel),
             "positions": x.numel() // x.size(channel),
+            "received": received,
         }
         self._found.append((values, counts if saturated is None else [*counts, saturated.sum()]))
 

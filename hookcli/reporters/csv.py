@@ -13,21 +13,22 @@ from hookcli.report import Report, strict
 
 
 class CsvReporter:
-    """One header and a line per row. Of several reports, a first column `probe` tells which."""
+    """One header and a line per row. Of several reports, first columns `model` and `probe` tell which, as needed."""
 
     suffixes = (".csv",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         names = list(dict.fromkeys(column.name for report in reports for column in report.columns))
-        rows = [(report.probe, row.flat()) for report in reports for row in report.rows]
+        marks = {"model": [report.model for report in reports], "probe": [report.probe for report in reports]}
+        which = [mark for mark, values in marks.items() if len(set(values)) > 1 and mark not in names]
+        rows = [([getattr(report, mark) for mark in which], row.flat()) for report in reports for row in report.rows]
         if not view.columns:
             names += sorted({key for _, row in rows for key in row} - set(names))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        several = len(reports) > 1
-        writer.writerow([*(["probe"] if several else []), *names])
-        for probe, row in rows:
-            writer.writerow([*([probe] if several else []), *(_plain(name, row.get(name)) for name in names)])
+        writer.writerow([*which, *names])
+        for told, row in rows:
+            writer.writerow([*told, *(_plain(name, row.get(name)) for name in names)])
         return text.getvalue()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hookcli import footer, layout, present
-from hookcli.fold import View, fitting_depth, fold
+from hookcli.fold import View, fitting_depth, fold, for_people
 from hookcli.report import Report
 from hookcli.reporters.base import SCREEN
 
@@ -20,6 +20,7 @@ class MarkdownReporter:
 
 
 def _render(report: Report, view: View) -> str:
+    report = for_people(report)
     if view.depth is None and not view.sort:
         report = fold(report, fitting_depth(report, SCREEN))
     columns = layout.visible(report, view)

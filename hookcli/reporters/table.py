@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hookcli import footer, layout, present
-from hookcli.fold import View, deepest, depth_of, fitting_depth, fold
+from hookcli.fold import View, deepest, depth_of, fitting_depth, fold, for_people
 from hookcli.report import Column, Report, Row
 from hookcli.reporters.base import SCREEN
 
@@ -46,7 +46,7 @@ class TableReporter:
 
 
 def _print(console: Console, report: Report, view: View, *, headed: bool) -> None:
-    shown = report
+    shown = report = for_people(report)
     if view.depth is None and not view.sort:
         shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = layout.visible(shown, view)

@@ -41,7 +41,9 @@ def test_options_of_a_side_and_of_both(cli: Cli, net: Path) -> None:
     )
     assert report["meta"]["a"]["dtype"] == "float32" and report["meta"]["b"]["dtype"] == "bfloat16"
     assert report["meta"]["a"]["seed"] == report["meta"]["b"]["seed"] == 3
-    assert {row["fqn"] for row in report["rows"] if row["beyond"]} == {"", "conv", "act", "fc"}
+    outputs = [row for row in report["rows"] if row["kind"] == "output"]
+    assert {row["fqn"] for row in outputs if row["beyond"]} == {"", "conv", "act", "fc"}
+    assert "hookcli: 4 of 4 parameters and buffers differ, 4 beyond tolerance" in ran.err
     assert report["findings"][0]["severity"] == "error"
 
 
@@ -256,3 +258,22 @@ def test_fits_a_terminal() -> None:
     row = Row({**values, **words, "beyond": True, "shape": [10, 3, 224, 224], "call": 0, "differs": "x"})
     text = TableReporter().render([Report("diff", "a → b", COLUMNS, [row])], View(width=80))
     assert max(map(len, text.splitlines())) <= 80 and "beyond" in text and "Rel l2" in text.replace("\n", " ")
+
+
+def test_a_pair_that_crashes_has_no_table_of_what_is_removed(cli: Cli, net: Path) -> None:
+    """Where nothing was compared, the error says it all; where something was, that is shown and no more."""
+    code = (
+        "from torch import nn\nfrom net import Net\n\nclass Wide(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.a, self.b = nn.Softplus(), nn.Tanh()\n"
+        "        self.net = Net()\n"
+        "    def forward(self, x):\n        return self.net(self.b(self.a(x)))\n"
+        "\nclass Late(Net):\n    def forward(self, x):\n        super().forward(x)\n        raise ValueError('late')\n"
+        "\nclass Early(nn.Sigmoid):\n    def forward(self, x):\n        raise ValueError('early')\n"
+    )
+    (net / "bad.py").write_text(code)
+    ran = cli("diff", "bad.py:Wide", "bad.py:Early", *INPUT)
+    assert ran.code == 2 and ran.out == "" and "ValueError: early" in ran.err
+    ran = cli("diff", "bad.py:Wide", "bad.py:Late", *INPUT)
+    assert ran.code == 2 and "removed" not in ran.out.partition(" compared")[0]
+    ran = cli("diff", NET, "bad.py:Late", *INPUT)
+    assert ran.code == 2 and "all within tolerance until the run failed" in ran.out and "incomplete" in ran.out

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from hookcli.compare import Side, compare
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError, UsageError
-from hookcli.report import Report, Row
+from hookcli.fold import View, fold
+from hookcli.report import Report, Row, strict
+from hookcli.reporters.table import TableReporter
 
 
 class Block(nn.Module):
@@ -159,8 +161,9 @@ def test_nested_outputs_tied_weights_and_several_calls() -> None:
         with torch.no_grad():
             b.body.bias += 1
         report = compare(Side(a, torch.ones(1, 3)), Side(b, torch.ones(1, 3)))
-        assert [row["max_abs"] for row in report.rows] == pytest.approx([1.0] * len(report.rows))
-        assert len(report.rows) == {"dict": 2, "tuple": 3, "named": 2, "dataclass": 2}[what] + 1
+        outputs = [row for row in report.rows if row["kind"] == "output"]
+        assert [row["max_abs"] for row in outputs] == pytest.approx([1.0] * len(outputs))
+        assert len(outputs) == {"dict": 2, "tuple": 3, "named": 2, "dataclass": 2}[what] + 1
     shared = Shared()
     ids = torch.tensor([[1, 2]])
     assert compare(Side(shared, ids), Side(copy.deepcopy(shared), ids), backward=True).totals["beyond"] == 0
@@ -280,7 +283,7 @@ def test_a_crash_names_its_side_and_leaves_what_was_compared(side: str) -> None:
     ):
         compare(*(Side(model, torch.ones(1, 4)) for model in models))
     (report,) = info.value.reports
-    assert [row.fqn for row in report.rows] == ["first"] and report.meta["complete"] is False
+    assert list(rows(report)) == [("first", 0)] and report.meta["complete"] is False
 
 
 @pytest.mark.parametrize("side", ["A", "B"])
@@ -288,7 +291,7 @@ def test_an_interrupt_passes_with_what_was_compared(side: str) -> None:
     models = [Fails(KeyboardInterrupt() if name == side else None) for name in "AB"]
     with pytest.raises(KeyboardInterrupt) as info:
         compare(*(Side(model, torch.ones(1, 4)) for model in models))
-    assert [row.fqn for row in info.value.reports[0].rows] == ["first"]  # type: ignore[attr-defined]
+    assert list(rows(info.value.reports[0])) == [("first", 0)]  # type: ignore[attr-defined]
     assert not any(thread.name == "hookcli-b" for thread in threading.enumerate())
 
 
@@ -304,7 +307,15 @@ def test_nan_on_one_side_is_beyond_any_tolerance() -> None:
     with torch.no_grad():
         b[0].bias[0] = math.nan
     report = compare(Side(a, torch.ones(1, 2)), Side(b, torch.ones(1, 2)), tolerance=Tolerance(1e9, 1e9))
-    assert report.rows[1]["differs"] == "1 of 2 elements are NaN or Inf on one side only"
+    row = next(row for row in report.rows if row.fqn == "0")
+    assert row["differs"] == "1 of 2 elements are NaN or Inf on one side only" and row["nonfinite"] == 1
+    figures = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
+    for shown in (row, next(r for r in fold(report, 1).rows if r.fqn == "0")):
+        assert all(math.isnan(shown[key]) for key in figures) and shown["growth"] is None
+    saved = strict(report.to_dict())["rows"]
+    assert next(r for r in saved if r["fqn"] == "0")["cosine"] == "NaN"
+    text = next(line for line in TableReporter().render([report], View()).splitlines() if line.startswith("0 "))
+    assert text.split()[:8] == ["0", "Linear", "1x2", "-", "-", "-", "-", "inf"]
 
 
 # What the process has once.

@@ -1,0 +1,170 @@
+"""What a run shows to be no longer as its baseline has it: each cause once, and how much follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hookcli.diff.rows import diff
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import first_beyond
+from hookcli.report import Report, Row, strict
+
+_ABSENT = "nothing"
+
+
+class Change(NamedTuple):
+    """What is not as it was, where; of statistics how many times the tolerance."""
+
+    fqn: str
+    message: str
+    excess: float | None = None
+
+
+def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: Tolerance | None) -> list[Change]:
+    """The changes between reports, by probe: of settings, shapes, activations and grads, as far as both have them.
+
+    Named is each module whose settings, type, parameters or freezing changed, that is new, gone or renamed, or whose
+    output has another shape though its input has not, and the first of gradients that were lost. Other shapes and
+    statistics follow from such a change: they are counted. Without one, the first of the shapes is named, else the
+    first of the statistics beyond tolerance, else the first of the gradients.
+    """
+    shared = [name for name in then if name in now]
+    compared = {name: diff(then[name], now[name], tolerance).rows for name in shared if name != "settings"}
+    rows = [row for name in shared if name != "grads" for reports in (now, then) for row in reports[name].rows]
+    causes = _Causes({row.fqn: row["type"] for row in rows})
+    if "settings" in shared:
+        _settings(then["settings"].rows, now["settings"].rows, causes)
+    if "shapes" in shared:
+        _shapes(compared["shapes"], then["shapes"].rows, now["shapes"].rows, causes)
+    _lost(compared.get("grads", ()), causes)
+    _statistics(compared.get("activations", ()), "activation", "what it returns", causes)
+    _statistics(compared.get("grads", ()), "gradient", "its gradient", causes)
+    return list(causes.changes())
+
+
+@dataclass
+class _Causes:
+    """What was found, by place, and how much follows from it, by what it is."""
+
+    types: Mapping[str, str]
+    said: dict[str, list[str]] = field(default_factory=dict)
+    excess: dict[str, float] = field(default_factory=dict)
+    follow: dict[str, int] = field(default_factory=dict)
+
+    def add(self, fqn: str, said: str) -> None:
+        self.said.setdefault(fqn, []).append(said)
+
+    def first_of(self, rows: Sequence[Row], what: str, said: str) -> None:
+        """Name the first of these where nothing was named before; count the others."""
+        first = first_beyond(rows) if not self.said else None
+        if first:
+            self.add(first.fqn, f"{said}{first['differs']}")
+            if math.isfinite(first.get("times") or 0.0):
+                self.excess[first.fqn] = first["times"]
+        if rest := len(rows) - bool(first):
+            self.follow[what] = self.follow.get(what, 0) + rest
+
+    def changes(self) -> Iterator[Change]:
+        follow = ", ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in self.follow.items())
+        for number, (fqn, said) in enumerate(self.said.items()):
+            more = f"; others that follow: {follow}" if follow and number == len(self.said) - 1 else ""
+            kind = f" ({self.types[fqn]})" if self.types.get(fqn) else ""
+            yield Change(fqn, f"{fqn or '(model)'}{kind}: {'; '.join(said)}{more}", self.excess.get(fqn))
+
+
+def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
+    """Of modules whose type is as it was; another type has other settings."""
+    current = {row.fqn: row for row in now}
+    for row in then:
+        other = current.get(row.fqn)
+        if other is None or other["type"] != row["type"]:
+            continue
+        old, new = strict(row["settings"]), strict(other["settings"])
+        changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
+        if changed:
+            said = (f"{name} {_text(old.get(name, _ABSENT))} → {_text(new.get(name, _ABSENT))}" for name in changed)
+            causes.add(row.fqn, ", ".join(said))
+
+
+def _text(value: Any) -> str:
+    """As Python writes it; of equal numbers one."""
+    if isinstance(value, list):
+        same = len({str(item) for item in value}) == 1 and not isinstance(value[0], list)
+        return _text(value[0]) if same else "x".join(map(_text, value))
+    return str(value)
+
+
+def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
+    old, new = ({row.fqn: row for row in reversed(rows)} for rows in (then, now))
+    changed = {row.fqn for row in compared if row.get("change")}
+    sized = {fqn for fqn in old.keys() & new.keys() if _sizes(old[fqn]) != _sizes(new[fqn])}
+    rest = []
+    for row in compared:
+        fqn = row.fqn
+        if row.get("change") == "added" and fqn in old:  # what had the name before is called otherwise now
+            causes.add(fqn, f"a {row['type']} of this name is new")
+        elif row.get("change"):
+            causes.add(fqn, _become(row["change"]))
+        elif row.get("beyond") and fqn not in causes.said:
+            inside = [name for name in (changed | sized | causes.said.keys()) if _within(name, fqn)]
+            if fqn in sized and not inside:
+                causes.add(fqn, ", ".join(_sizes_said(old[fqn], new[fqn])))
+            elif fqn in old and fqn in new and _is_own(old[fqn], new[fqn]) and not any(_within(n, fqn) for n in old):
+                causes.add(fqn, row["differs"])
+            elif not row.get("only"):
+                rest.append(row)
+            else:
+                causes.add(fqn, _unmeasured(row))
+    causes.first_of(rest, "shape", "")
+
+
+def _within(name: str, fqn: str) -> bool:
+    return name != fqn and (not fqn or name.startswith(f"{fqn}."))
+
+
+def _sizes(row: Row) -> tuple[Any, Any]:
+    return row.get("params"), row.get("trainable")
+
+
+def _sizes_said(old: Row, new: Row) -> Iterator[str]:
+    names = {"params": "parameters", "trainable": "trainable parameters"}
+    for key in ("params",) if old["params"] != new["params"] else ("trainable",):
+        yield f"{names[key]} {old[key]:,} → {new[key]:,}"
+
+
+def _is_own(old: Row, new: Row) -> bool:
+    return bool(old["input_shape"] == new["input_shape"] and old["output_shape"] != new["output_shape"])
+
+
+def _become(change: str) -> str:
+    words = {"added": "is new", "removed": "is gone"}
+    if change.startswith("renamed: "):
+        return f"is called {change.removeprefix('renamed: ')} now"
+    return words.get(change) or f"is {change.rpartition(' → ')[2]} now"
+
+
+def _unmeasured(row: Row) -> str:
+    reason = f": {row['reason']}" if row.get("reason") else ""
+    return f"{'is no longer measured' if row['only'] == 'A' else 'is measured now'}{reason}"
+
+
+def _lost(rows: Sequence[Row], causes: _Causes) -> None:
+    """Gradients that one run alone has: of each side the first, unless its module is known to have changed."""
+    for side, said in (("A", "gets no gradient any more"), ("B", "gets a gradient now")):
+        lost = [row for row in rows if row.get("only") == side and row.fqn.rpartition(".")[0] not in causes.said]
+        if lost:
+            reason = f" ({lost[0]['reason']})" if lost[0].get("reason") else ""
+            others = f", nor {'do' if lost[2:] else 'does'} {len(lost) - 1} more" if lost[1:] else ""
+            others = others if side == "A" else others.replace("nor do", "as do").replace("nor does", "as does")
+            causes.add(lost[0].fqn, f"{said}{reason}{others}")
+
+
+def _statistics(rows: Sequence[Row], what: str, said: str, causes: _Causes) -> None:
+    """Values that moved; those of places that are new, gone, or no longer measured are told already, or told here."""
+    for row in rows:
+        if row.get("only") and what == "activation" and row.fqn not in causes.said:
+            causes.add(row.fqn, _unmeasured(row))
+    causes.first_of([row for row in rows if row.get("beyond") and not row.get("only")], what, f"{said} moved: ")

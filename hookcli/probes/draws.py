@@ -1,0 +1,49 @@
+"""Which modules draw random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from hookcli.hooks import HookEvent, HookSession
+from hookcli.probes.base import Probe
+from hookcli.report import Column, Row
+
+
+class DrawsProbe(Probe):
+    """A row per module whose own code, not that of its parts, moved the state of a generator.
+
+    `states` reads the states of the generators in question: of every call of a module twice.
+    """
+
+    name = "draws"
+    columns = (Column("fqn", "Layer"),)
+
+    def __init__(self, states: Callable[[], Sequence[Tensor]]) -> None:
+        self._states = states
+        self._open: list[str] = []
+        self._found: dict[str, None] = {}
+
+    def attach(self, session: HookSession) -> None:
+        self._last = self._states()
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+
+    def _enter(self, event: HookEvent) -> None:
+        self._look()
+        self._open.append(event.fqn)
+
+    def _leave(self, event: HookEvent) -> None:
+        self._look()
+        self._open.pop()
+
+    def _look(self) -> None:
+        states = self._states()
+        if self._open and not all(map(torch.equal, states, self._last)):
+            self._found[self._open[-1]] = None
+        self._last = states
+
+    def rows(self) -> list[Row]:
+        return [Row({"fqn": fqn}) for fqn in self._found]

@@ -1,0 +1,58 @@
+"""What modules were made with: the arguments of their constructors, as far as they keep them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from hookcli.hooks import HookSession
+from hookcli.probes.base import Probe
+from hookcli.report import Column, Row
+from hookcli.tree import type_text
+
+_KNOWN = ("torch.nn.", "torchvision.")
+_DECLARED = re.compile(r"\b(\w+)=")
+
+
+class SettingsProbe(Probe):
+    """A row per module that has settings: its public attributes that are numbers, words, flags or tuples of these.
+
+    Modules of torch.nn and torchvision keep there what they were made with. Those of other classes may keep counters
+    and paths, too, so only what they declare counts: what `extra_repr` shows as `name=`, and `__constants__`.
+    """
+
+    name = "settings"
+    columns = (Column("fqn", "Layer"), Column("type", "Type"), Column("settings", "Settings"))
+
+    def attach(self, session: HookSession) -> None:
+        """Read them, before the run."""
+        modules = [(fqn, type_text(module), dict(_settings(module))) for fqn, module in session.model.named_modules()]
+        self._rows = [Row({"fqn": fqn, "type": kind, "settings": own}) for fqn, kind, own in modules if own]
+
+    def rows(self) -> list[Row]:
+        return self._rows
+
+
+def _settings(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    known = type(module).__module__.startswith(_KNOWN)
+    declared = () if known else _declared(module)
+    for name, value in sorted(vars(module).items()):
+        if name != "training" and not name.startswith("_") and (known or name in declared) and _is_plain(value):
+            yield name, value
+
+
+def _declared(module: nn.Module) -> set[str]:
+    try:
+        shown = module.extra_repr()
+    except Exception:  # the model's own code, which nobody else may have called
+        shown = ""
+    return {*getattr(module, "__constants__", ()), *_DECLARED.findall(shown)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
