@@ -13,34 +13,47 @@ def totals_line(report: Report) -> str:
     """The totals, exactly; of checks what they found."""
     if {"errors", "warnings", "checks"} <= report.totals.keys():
         return _verdict(report.totals)
-    named = {"params": "parameters", "trainable": "trainable", "macs": "MACs", "stale_flags": "stale flags"}
-    named |= {"tensor_bytes": "bytes of tensors", "archive_bytes": "bytes in all"}
-    over_all = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
-    said = []
-    for key, value in report.totals.items():
-        if key == "weights":  # on a line of its own
-            continue
-        text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
-        if key == "macs":
-            text = f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
-        elif key in ("order", "verdict", "structure"):
-            said.append(str(value))
-            continue
-        elif key == "hooks" and isinstance(value, dict):
-            text = "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
-        elif key in over_all:
-            text = f"{over_all[key]} of all parameters {text}"
-        elif key == "kept_bytes":
-            text = f"{size(value)} kept for backward"
-        elif key.endswith("_us"):
-            text = f"{key.removesuffix('_us')} {duration(value / 1e6)}"
-        elif key == "param_bytes":
-            text = f"{value / 2**20:,.1f} MiB"
-        else:
-            name = named.get(key, key)
-            text = f"{text} {name.removesuffix('s') if value == 1 else name}"
-        said.append(text)
-    return "\n".join(filter(None, (" · ".join(filter(None, said)), report.totals.get("weights"))))
+    weights = report.totals.get("weights")  # on a line of its own
+    said = [_total(key, value) for key, value in report.totals.items() if key != "weights"]
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), weights)))
+
+
+_NAMED = {
+    "params": "parameters",
+    "trainable": "trainable",
+    "macs": "MACs",
+    "stale_flags": "stale flags",
+    "tensor_bytes": "bytes of tensors",
+    "archive_bytes": "bytes in all",
+}
+_OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
+
+
+def _total(key: str, value: Any) -> str:
+    """One of the totals, by its name."""
+    text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
+    if key == "macs":
+        return f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
+    if key in ("order", "verdict", "structure"):
+        return str(value)
+    if key == "hooks" and isinstance(value, dict):
+        return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
+    if key in _OVER_ALL:
+        return f"{_OVER_ALL[key]} of all parameters {text}"
+    return _measured(key, value) or f"{text} {_singular(_NAMED.get(key, key), value)}"
+
+
+def _measured(key: str, value: Any) -> str:
+    """Bytes and times, by what their names end with; empty for others."""
+    if key == "kept_bytes":
+        return f"{size(value)} kept for backward"
+    if key == "param_bytes":
+        return f"{value / 2**20:,.1f} MiB"
+    return f"{key.removesuffix('_us')} {duration(value / 1e6)}" if key.endswith("_us") else ""
+
+
+def _singular(name: str, value: Any) -> str:
+    return name.removesuffix("s") if value == 1 else name
 
 
 def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
