@@ -9,9 +9,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+import torch
 import yaml
 from junitparser import Error, Failure, JUnitXml, Skipped
+from torch import nn
 
+from hookcli import check
 from hookcli.checks.verdict import verdict
 from hookcli.fold import View
 from hookcli.registry import load
@@ -101,6 +104,39 @@ def test_sarif_is_valid() -> None:
     assert [i["executionSuccessful"] for i in run["invocations"]] == [True, True, False]
     prints = [result["partialFingerprints"]["hookcli/v1"] for result in run["results"]]
     assert len(set(prints)) == len(prints)
+
+
+class Two(nn.Module):
+    """Returns two tensors, and drops a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.used(x), self.used(x) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "uri"),
+    [("resnet18", "pyproject.toml"), ("./a b/net#1.py:Net", "a%20b/net%231.py"), ("../net.py:Net", "pyproject.toml")],
+)
+def test_code_scanning_takes_findings_without_a_file_of_ones_own(
+    name: str, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitHub refuses a log where a result has no physical location, and drops results with one fingerprint."""
+    monkeypatch.chdir(tmp_path)  # this file is not in it
+    report = check(Two(), torch.randn(8, 4), expect_output=["8x5", "8x6"], name=name)
+    log = json.loads(render("sarif", report))
+    jsonschema.Draft4Validator(sarif_schema(), format_checker=jsonschema.FormatChecker()).validate(log)
+    results = log["runs"][0]["results"]
+    assert [r["ruleId"] for r in results] == ["HK008", "HK021", "HK021", "HK006"]
+    places = [r["locations"][0]["physicalLocation"] for r in results]
+    assert places == [{"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}] * 4
+    assert len({r["partialFingerprints"]["hookcli/v1"] for r in results}) == 4
+    assert [r["partialFingerprints"] for r in json.loads(render("sarif", report))["runs"][0]["results"]] == [
+        r["partialFingerprints"] for r in results
+    ]
 
 
 def test_sarif_of_nothing_found_is_valid() -> None:
