@@ -65,7 +65,7 @@ def _from_figures(figures: Sequence[float]) -> Discrepancy:
 def _plain(x: Tensor) -> Tensor:
     """Strided real numbers, or integers."""
     if x.is_nested:
-        x = x.values()
+        x = x.contiguous().values().reshape(-1)  # transposed ones keep their values in the old order
     if x.layout is not torch.strided:
         x = x.to_dense()
     if x.is_quantized:

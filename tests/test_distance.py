@@ -148,3 +148,15 @@ def test_merging_is_that_of_the_concatenation(sizes: list[int], seed: int) -> No
     for name, value in whole.figures().items():
         assert merged.figures()[name] == pytest.approx(value, nan_ok=True), name
     assert Discrepancy.of(merged.figures()) == merged
+
+
+def test_nested_tensors_are_compared_item_by_item() -> None:
+    parts = [torch.randn(2, 3), torch.randn(4, 3)]
+    changed = [parts[0], parts[1] + 0.1]
+    for layout in (torch.strided, torch.jagged):
+        a, b = (torch.nested.nested_tensor(items, layout=layout) for items in (parts, changed))
+        turned = torch.nested.nested_tensor([x.T.contiguous() for x in changed]).transpose(1, 2)
+        for other in (b, turned):
+            figures = found(a, other).figures()
+            expected = reference(torch.cat(parts), torch.cat(changed))
+            assert {name: figures[name] for name in expected} == pytest.approx(expected, rel=1e-5)
