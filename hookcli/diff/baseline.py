@@ -18,7 +18,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import first_beyond, title
 from hookcli.errors import UsageError, unknown
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
-from hookcli.saved import read_json
+from hookcli.saved import read_json, sound
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"
@@ -203,7 +203,7 @@ def _json(value: Any) -> str:
 def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
     run = dict(saved["run"])
     reports = [
-        Report(probe, model, _COLUMNS, [_row(values) for values in rows], {"dtype": run.get("dtype")})
+        sound(Report(probe, model, _COLUMNS, [_row(values) for values in rows], {"dtype": run.get("dtype")}))
         for probe, rows in saved.items()
         if probe != "run"
     ]

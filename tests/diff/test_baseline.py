@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import damaged
 from torch import nn
 
 import hookcli
@@ -169,3 +170,25 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str) -> None:
     assert WRONG[text] in str(info.value) and "\n" not in str(info.value)
     with pytest.raises(UsageError, match="can't be written"):
         write_baselines(str(tmp_path / "no" / "b.json"), [])
+
+
+def test_a_damaged_value_is_told_where_it_is_read(tmp_path: Path) -> None:
+    """What could be read, can be compared."""
+    reports, file, refused = run(Net()), tmp_path / "b.json", {}
+    reports = [replace(report, rows=report.rows[:1]) for report in reports]
+    for place, wrong, text in damaged(json.loads(text_of([kept(reports)]))):
+        file.write_text(json.dumps(text))
+        try:
+            baseline = read_baselines(str(file)).of("Net")
+        except UsageError as error:
+            refused[place[-1]] = str(error)
+            continue
+        try:
+            baseline.changes(reports, reports[0].meta)
+            baseline.notes(reports, reports[0].meta)
+        except UsageError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{place}: {str(wrong)[:40]}: {error!r}") from error
+    assert {"run", "shape", "numel", "l2", "params", "fqn", "dtype", "input_shape", "kind"} <= refused.keys()
+    assert all(said.startswith(f"{file}: ") and "\n" not in said for said in refused.values())
