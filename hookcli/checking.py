@@ -17,6 +17,7 @@ from hookcli.checks.base import Comparison, Facts
 from hookcli.checks.crash import Crash
 from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
+from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine import arguments, capture, describe_run
 from hookcli.errors import ModelError, NoGradientsError, UsageError
 from hookcli.origin import shown_path
@@ -59,6 +60,7 @@ def check(
     loss: str | Loss | None = None,
     repeat: int = 1,
     split_batch: bool = False,
+    save: str | None = None,
     against: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -69,8 +71,9 @@ def check(
     `inputs` and `loss` are as for `capture`; without a loss, gradients are those of a random projection of the outputs.
     `select` and `ignore` take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets
     ("max-params") among them; `against` is a file of baselines with one of this `name`, held against within `rtol` and
-    `atol`. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding. Parameters,
-    gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there isn't.
+    `atol`, and `save` one that gets a baseline, unless the model crashes: give both the same values to run on, under
+    the same seed. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding.
+    Parameters, gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there isn't.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
@@ -85,8 +88,12 @@ def check(
         against=against,
         rtol=rtol,
         atol=atol,
+        keep=save is not None,
     )
-    return examine(model, inputs, plan, loss=loss, name=name).report
+    examination = examine(model, inputs, plan, loss=loss, name=name)
+    if save is not None and not examination.error:
+        add_baselines(save, [Baseline.of(*examination.kept)])
+    return examination.report
 
 
 def examine(
