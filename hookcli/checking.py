@@ -73,7 +73,8 @@ def check(
     ("max-params") among them; `against` is a file of baselines with one of this `name`, held against within `rtol` and
     `atol`, and `save` one that gets a baseline, unless the model crashes: give both the same values to run on, under
     the same seed. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding.
-    Parameters, gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there isn't.
+    Parameters, gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there
+    isn't.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
