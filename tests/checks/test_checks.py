@@ -396,10 +396,24 @@ def test_a_model_that_writes_into_its_input_is_judged_on_the_same_each_time() ->
     assert torch.equal(x, before)
 
 
+class Listed(nn.Module):
+    """Calls what it holds in a ModuleList, as nn.TransformerEncoder does: the list itself is never called."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers.children())
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("wrapper", [lambda layers: layers, Listed])
 @pytest.mark.parametrize(("gain", "id"), [(0.2, "HK014"), (5.0, "HK015")])
-def test_a_wrapper_is_no_first_block(gain: float, id: str) -> None:  # noqa: A002
+def test_a_wrapper_is_no_first_block(gain: float, id: str, wrapper: Any) -> None:  # noqa: A002
     """What it returns is the last block's output, and comparing with that would turn the verdict round."""
     torch.manual_seed(1)
-    model = nn.Sequential(tower(nn.Identity(), 12, gain))
+    model = nn.Sequential(wrapper(tower(nn.Identity(), 12, gain)))
     found = check(model, wide(), select=["HK014", "HK015"]).findings
     assert [f.check for f in found] == [id] and found[0].fqn.startswith("0.")
