@@ -396,6 +396,18 @@ def test_a_model_that_writes_into_its_input_is_judged_on_the_same_each_time() ->
     assert torch.equal(x, before)
 
 
+def test_a_checkpoint_of_nan_is_one_finding() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with torch.no_grad():
+        for tensor in (*model.parameters(), model[1].running_var):
+            tensor.fill_(math.nan)
+    [finding] = check(model, torch.randn(8, 4), select="HK005").findings
+    assert (finding.fqn, finding.value) == ("0.weight", 16)
+    assert finding.message == "16 of 16 values are NaN, and in 4 tensors after it"
+    [later] = check(model, torch.randn(8, 4), select="HK004").findings
+    assert later.message.endswith(" values of its gradient are NaN, and in 2 parameters after it")
+
+
 class Listed(nn.Module):
     """Calls what it holds in a ModuleList, as nn.TransformerEncoder does: the list itself is never called."""
 
