@@ -50,7 +50,7 @@ def choose(
     limits = dict(thresholds or {})
     selected = {word: _matching(word, "--select") for word in select}
     ignored = {check.id for word in ignore for check in _matching(word, "--ignore")}
-    by_name = {found[0].id for word, found in selected.items() if _is_whole(word, found)}
+    by_name = chosen_by_name(select)
     _check_contradiction(by_name, [word for word in ignore if _is_whole(word, _matching(word, "--ignore"))])
     asked = {*asked, *by_name, *limits}
     chosen = {check.id for found in selected.values() for check in found} if select else None
@@ -62,6 +62,11 @@ def choose(
     if not made:
         raise UsageError("no check is left to run: --ignore leaves none of what --select names")
     return made
+
+
+def chosen_by_name(select: Sequence[str]) -> set[str]:
+    """The ids of the checks that are selected each by itself, and not by the beginning of their id."""
+    return {found[0].id for word in select if _is_whole(word, found := _matching(word, "--select"))}
 
 
 def _made(check: type[Check], limits: Mapping[str, float]) -> Check:

@@ -77,7 +77,10 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
         del limits["HK024"]
     shared = {f.name for f in fields(Options)}
     changed = {k: v for k, v in written.items() if k in shared and k not in typed}
-    plan = make_plan(**{name: settings[name] for name in _OF_PLAN}, keep=bool(settings["save"]))
+    planned = {name: settings[name] for name in _OF_PLAN} | {"keep": bool(settings["save"])}
+    in_file = "select" in written and "select" not in typed
+    selected = (place if "select" in in_model else config.place) if in_file else ""
+    plan = _in_file(selected, "select", lambda: make_plan(**planned, values=not settings["meta"]))
     return Job(spec, replace(options, **changed), settings, plan)
 
 

@@ -134,6 +134,14 @@ def test_without_backward_and_on_meta(cli: Cli) -> None:
     assert cli("check", "parts.py:Fails", *IN, "--meta").code == 2
 
 
+def test_what_is_selected_with_others_may_not_judge(cli: Cli) -> None:
+    [report] = reports(cli("check", "net.py:Net", *IN, "--no-backward", "--select", "HK00", "-f", "json"))
+    assert "HK021" not in report["meta"]["checks"] and "HK003" in report["meta"]["checks"]
+    assert "HK006 never-ran" in [item["fqn"] for item in report["skipped"]]
+    [report] = reports(cli("check", "net.py:Net", *IN, "--select", "HK025,HK026", "-f", "json"))
+    assert report["meta"]["checks"] == ["HK025", "HK026"]
+
+
 def test_a_frozen_eval_model(cli: Cli) -> None:
     ran = cli("check", "net.py:Net", *IN, "--eval", "--expect-output", "8x10:float32")
     assert ran.code == 0 and " · eval · " in ran.out
@@ -214,6 +222,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nselect = 'HK012'\nignore = 'vanishing-gradients'": "[tool.hookcli] select: vanishing-gradients is "
     "both selected and ignored",
     "[tool.hookcli]\nselect = 'HK9'": "[tool.hookcli] select: unknown --select 'HK9'",
+    "[tool.hookcli]\nselect = 'HK021'": "select: HK021 (unexpected-output) is selected and could not",
     "[tool.hookcli]\nmeta = true\nrepeat = 2": "[tool.hookcli]: meta and repeat: without values there is "
     "nothing to compare; leave one out",
     "[tool.hookcli]\nbackward = false\nloss = 'sum'": "[tool.hookcli]: backward = false and loss: nothing is",
@@ -238,6 +247,10 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--select", "dead-unit"): "unknown --select 'dead-unit': did you mean dead-units",
     ("--ignore", "everything"): "unknown --ignore 'everything': `hookcli check --list` lists them",
     ("--ignore", "HK"): "no check is left to run",
+    ("--select", "HK021"): "HK021 (unexpected-output) is selected and could not judge: give --expect-output",
+    ("--select", "changed"): "HK027 (changed) is selected and could not judge: give --against",
+    ("--select", "HK006,HK01", "--no-backward"): "HK006 (never-ran) is selected and could not judge: leave --no-back",
+    ("--select", "HK012", "--meta"): "HK012 (vanishing-gradients) is selected and could not judge: leave --meta out",
     ("--select", "HK022"): "HK022 (max-params) has no default: give --max-params",
     ("--threshold", "HK012"): "--threshold HK012: give ID=FIGURE, as in HK012=1e-6",
     ("--threshold", "HK012=much"): "--threshold HK012=much: give a number, such as 0.0001",
