@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -175,6 +178,32 @@ def test_the_action_and_the_hook_are_valid() -> None:
 
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     jsonschema.validate(action, get_builtin_schema("vendor.github-actions"))
-    assert any("hookcli check" in step["run"] for step in action["runs"]["steps"])
+    assert action["runs"]["steps"][-1]["env"].keys() == {"MODELS", "OPTIONS"} and len(action["inputs"]) == 2
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert hook["entry"] == "hookcli check" and hook["pass_filenames"] is False
+
+
+def test_the_action_hands_on_options_as_they_are_quoted(tmp_path: Path, net: Path) -> None:
+    """And neither a glob nor a command in them means anything."""
+    for decoy in ("8x10", "x1000"):
+        (net / decoy).write_text("a file that *x10 or *x1000 would match")
+    program = tmp_path / "bin" / "hookcli"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hookcli "$@"\n')
+    program.chmod(0o755)
+    step = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]
+    (tmp_path / "step").write_text(step["run"])
+    environment = {
+        **os.environ,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "MODELS": "net.py:Net",
+        "OPTIONS": "--input 8x3x4x4 --select HK021 --expect-output '*x1000' --report '$(touch gone) a.sarif'",
+    }
+    run = {"python": sys.executable, "bash": "bash"}[step["shell"]]
+    ran = subprocess.run([run, tmp_path / "step"], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and "returned 8x10:float32 where *x1000 was expected" in ran.stdout, ran
+    assert "| HK021 | error |" in (tmp_path / "summary.md").read_text()
+    assert (net / "$(touch gone) a.sarif").is_file() and not (net / "gone").exists()
