@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hookcli.checks.base import Check
 from hookcli.checks.expected import Expected, parse_expected
-from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
+from hookcli.checks.selection import choose, chosen_by_name, find_check, parse_thresholds
 from hookcli.diff.baseline import Baselines, read_baselines
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
@@ -57,10 +57,7 @@ def make_plan(
     limits = parse_thresholds(thresholds or {})
     asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch, "HK027": against is not None}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted])
-    named = chosen_by_name(select)
-    for check in checks:
-        if check.id in named:
-            _require_judgeable(check, expected=bool(expected), against=bool(against), backward=backward, values=values)
+    require_judgeable(select, expected=bool(expected), against=bool(against), backward=backward, values=values)
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
@@ -69,14 +66,23 @@ def make_plan(
     return Plan(checks, backward, runs, expected, baselines, Tolerance(rtol, atol), keep)
 
 
-def _require_judgeable(check: Check, *, expected: bool, against: bool, backward: bool, values: bool) -> None:
-    """What was asked for by name, and then not judged, would be taken for well. Raises UsageError."""
+def require_judgeable(select: Sequence[str], *, expected: bool, against: bool, backward: bool, values: bool) -> None:
+    """Raises UsageError for a check that is selected by name and lacks what it reads.
+
+    Of what was asked for and not judged a person, or a CI job, would believe that it is well.
+    """
+    for check in map(find_check, sorted(chosen_by_name(select))):
+        todo = _lacking(check, expected, against, backward, values)
+        if todo:
+            raise UsageError(f"{check.id} ({check.name}) is selected and could not judge: {', and '.join(todo)}")
+
+
+def _lacking(check: type[Check], expected: bool, against: bool, backward: bool, values: bool) -> list[str]:
+    """What to do about it."""
     lacks = [
         (not expected, "expected", f"give {check.asked_by}"),
         (not against, "baseline", f"give {check.asked_by}"),
         (not backward, "grads", "leave --no-backward out"),
     ]
     todo = [said for lacking, fact, said in lacks if lacking and fact in check.needs]
-    todo += ["leave --meta out"] if check.values and not values else []
-    if todo:
-        raise UsageError(f"{check.id} ({check.name}) is selected and could not judge: {', and '.join(todo)}")
+    return todo + (["leave --meta out"] if check.values and not values else [])

@@ -64,9 +64,9 @@ def choose(
     return made
 
 
-def chosen_by_name(select: Sequence[str]) -> set[str]:
-    """The ids of the checks that are selected each by itself, and not by the beginning of their id."""
-    return {found[0].id for word in select if _is_whole(word, found := _matching(word, "--select"))}
+def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
+    """The ids of the checks that an option names each by itself, and not by the beginning of their id."""
+    return {found[0].id for word in words if _is_whole(word, found := _matching(word, option))}
 
 
 def _made(check: type[Check], limits: Mapping[str, float]) -> Check:

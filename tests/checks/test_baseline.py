@@ -117,6 +117,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (*NET, "--against", "base.json", "--meta"): "--meta and --against: a baseline holds values",
     (*NET, "--save", "no/base.json"): "--save no/base.json: can't write to no/",
     (*NET, "--save", "net.py"): "net.py: damaged, or not a baseline of hookcli",
+    ("net.py:boom", "--save", "net.py"): "net.py: damaged, or not a baseline of hookcli",  # before anything is built
     (*NET, "--against", "base.json", "--rtol", "-1"): "--rtol",
 }
 

@@ -198,6 +198,27 @@ def test_what_was_typed_overrules_what_contradicts_it_in_the_file(cli: Cli) -> N
     assert "HK024" not in reports(cli("check", "--no-backward", "-f", "json"))[0]["meta"]["checks"]
 
 
+def test_a_budget_among_the_thresholds_is_overruled_too(cli: Cli) -> None:
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nthresholds = {max-activation-memory = '1GiB'}\n")
+    assert "HK024" in reports(cli("check", "-f", "json"))[0]["meta"]["checks"]
+    ran = cli("check", "--no-backward", "-f", "json")
+    assert ran.code == 0 and "HK024" not in reports(ran)[0]["meta"]["checks"]
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nbackward = false\n")
+    ran = cli("check", "--threshold", "HK024=1GiB", "-f", "json")
+    assert ran.code == 0 and "HK024" in reports(ran)[0]["meta"]["checks"]
+
+
+def test_checks_that_were_typed_overrule_the_file(cli: Cli) -> None:
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nselect = ['HK012', 'HK003']\n")
+    [report] = reports(cli("check", "--ignore", "vanishing-gradients", "-f", "json"))
+    assert report["meta"]["checks"] == ["HK003"]
+    ran = cli("check", "--ignore", "HK012,HK003")
+    assert ran.code == 2 and "--ignore leaves none of what pyproject.toml [tool.hookcli] select names" in ran.err
+    assert "unknown --ignore 'HK999'" in cli("check", "--ignore", "HK999").err
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nignore = ['HK012', 'HK003']\n")
+    assert reports(cli("check", "--select", "HK012", "-f", "json"))[0]["meta"]["checks"] == ["HK012"]
+
+
 def test_another_file_and_no_section(cli: Cli) -> None:
     Path("ci.toml").write_text("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\n")
     write("[tool.ruff]\nline-length = 120\n")
@@ -206,6 +227,8 @@ def test_another_file_and_no_section(cli: Cli) -> None:
 
 
 WRONG_FILES = {
+    "tool = 3": "pyproject.toml: tool = 3 is no section",
+    "[tool.hookcli]\nbackward = false\nthresholds = {HK024 = 5}": "[tool.hookcli]: backward = false and max-",
     "[tool.hookcli": "pyproject.toml: can't be read as TOML: ",
     "[tool.hookcli]\ntreshold = 1": "pyproject.toml [tool.hookcli]: unknown key 'treshold': did you mean thresholds?",
     "[tool.hookcli]\nmodel = 'a'\nmodels = ['b']": "[tool.hookcli]: has both model and models: leave one",
@@ -266,7 +289,10 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--no-backward", "--max-activation-memory", "1GiB"): "--no-backward and --max-activation-memory",
     ("--device", "meta"): "--device meta: there are no values to judge; --meta checks what needs none",
     ("--config", "no.toml"): "--config no.toml: no such file",
-    ("--report", "x.jsn"): "--output x.jsn: unknown suffix '.jsn': did you mean .json",
+    ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn': did you mean .json",
+    ("--report", "no/x.json"): "--report no/x.json: can't write to no/",
+    ("--report", "."): "--report .: is a folder",
+    ("--no-backward", "--threshold", "HK024=1"): "--no-backward and --max-activation-memory",
     ("--columns", "id"): "--columns: unknown column 'id'",
     ("--repeat", "0"): "--repeat",
 }
