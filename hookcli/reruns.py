@@ -139,7 +139,8 @@ def _apart(pairs: list[tuple[Tensor, Tensor]]) -> float:
     worst = 0.0
     for a, b in pairs:
         a, b = (x.dequantize() if x.is_quantized else x for x in (a, b))
-        a, b = (x.abs() if x.is_complex() else x.double() for x in (a, b))
+        a, b = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (a, b))
+        a, b = a.double(), b.double()
         if a.shape != b.shape:
             return math.inf
         same = (a == b) | (a.isnan() & b.isnan())

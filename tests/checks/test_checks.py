@@ -408,6 +408,13 @@ def test_a_checkpoint_of_nan_is_one_finding() -> None:
     assert later.message.endswith(" values of its gradient are NaN, and in 2 parameters after it")
 
 
+def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
+    """All magnitudes are 1."""
+    model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())
+    [finding] = check(model, torch.randn(8, 4), select="HK020").findings
+    assert finding.value is not None and finding.value > 1e-2
+
+
 class Listed(nn.Module):
     """Calls what it holds in a ModuleList, as nn.TransformerEncoder does: the list itself is never called."""
 
