@@ -42,9 +42,9 @@ class ModelChecks:
     def assert_healthy(self, model: nn.Module, inputs: Any, *, fail_on: str = "error", **settings: Any) -> Report:
         """Fail the test where something as bad as `fail_on` is found; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
-        from hookcli.checks.base import SEVERITIES
         from hookcli.checks.verdict import fails
         from hookcli.errors import UsageError, unknown
+        from hookcli.report import SEVERITIES
 
         if fail_on not in SEVERITIES:
             raise UsageError(unknown("fail_on", fail_on, SEVERITIES))

@@ -1,8 +1,9 @@
-"""Reports that were written with `--format json`, read back."""
+"""Files of reports: written whole or not at all, and read back where they are JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,20 @@ def read_json(file: str, what: str, newest: int) -> dict[str, Any]:
     if schema > newest:
         raise UsageError(f"{file}: schema {schema} is of a newer hookcli; this one knows {newest}: upgrade it")
     return dict(data)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is complete or as it was before; a device or a named pipe as it comes. Raises OSError."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def sound(report: Report) -> Report:

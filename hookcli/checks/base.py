@@ -12,10 +12,9 @@ from typing import ClassVar
 from hookcli.checks.expected import Expected
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
-from hookcli.report import Finding, Report, Skipped
+from hookcli.report import SEVERITIES, Finding, Report, Skipped
 
-ERROR, WARNING = "error", "warning"
-SEVERITIES = (ERROR, WARNING)
+ERROR, WARNING = SEVERITIES
 
 
 @dataclass(frozen=True, slots=True)

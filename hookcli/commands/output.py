@@ -17,6 +17,7 @@ from hookcli.errors import HookcliError, UsageError, unknown
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
+from hookcli.saved import write_whole
 from hookcli.world import world
 
 
@@ -162,12 +163,7 @@ def check_writable(path: Path, option: str = "--output") -> None:
 
 def _replace(path: Path, text: str, option: str) -> None:
     try:
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
+        write_whole(path, text)
     except OSError as error:
         sys.stdout.write(text)  # what was measured is not lost
         raise UsageError(f"{option} {path}: {error.strerror}; the report went to stdout instead") from error

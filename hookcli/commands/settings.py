@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from hookcli.checks.base import SEVERITIES
 from hookcli.checks.expected import parse_expected
 from hookcli.checks.plan import Plan, make_plan, require_judgeable
 from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
 from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
 from hookcli.errors import UsageError
+from hookcli.report import SEVERITIES
 
 _KEPT = "HK024"  # max-activation-memory
 BUDGETS = ("max_params", "max_macs", "max_activation_memory")

@@ -19,7 +19,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import first_beyond, title
 from hookcli.errors import UsageError, unknown
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
-from hookcli.saved import read_json, sound
+from hookcli.saved import read_json, sound, write_whole
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"
@@ -57,17 +57,13 @@ class Baseline:
         run = {key: _bare(key, meta[key]) for key in keys if meta.get(key) is not None}
         return cls(reports[0].model, run, [_kept(report) for report in reports])
 
-    def changes(
-        self, reports: Sequence[Report], meta: Mapping[str, Any], tolerance: Tolerance | None = None
-    ) -> list[Change]:
+    def changes(self, reports: Sequence[Report], tolerance: Tolerance | None = None) -> list[Change]:
         """What a run shows to be no longer as it was.
 
         Each layer whose shape, type, dtype, parameters or MACs changed, that is new, gone or renamed, and each gradient
         that is lost is named. Of statistics, which move from the first layer that changed on, the first beyond
-        tolerance is named and the others are counted. Raises UsageError where the run was another (of another input,
-        seed, mode, dtype ...).
+        tolerance is named and the others are counted. Of another run (`require_same_run`) that says nothing.
         """
-        self.require_same_run(meta)
         then = {report.probe: report for report in self.reports}
         found: list[Change] = []
         told: set[str] = set()
@@ -77,7 +73,7 @@ class Baseline:
         return found
 
     def require_same_run(self, meta: Mapping[str, Any]) -> None:
-        """Raises UsageError where the run that `meta` describes can't be compared."""
+        """Raises UsageError where the run that `meta` describes can't be compared: of another input, mode, dtype ..."""
         differentiated = all(any(run.get(key) for key in _OF_GRADIENTS) for run in (self.run, meta))
         known = [key for key in _IF_KNOWN if key in self.run and key in meta]
         if other := _other(self.run, meta, (*_SAME, *known, *(_OF_GRADIENTS if differentiated else ()))):
@@ -103,9 +99,9 @@ def text_of(baselines: Iterable[Baseline]) -> str:
 
 
 def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
-    """Write the file. Raises UsageError where that can't be."""
+    """Write the file, whole or not at all. Raises UsageError where that can't be."""
     try:
-        Path(file).write_text(text_of(baselines), encoding="utf-8")
+        write_whole(Path(file), text_of(baselines))
     except OSError as error:
         raise UsageError(f"{file}: can't be written ({error.strerror})") from error
 
