@@ -408,6 +408,17 @@ def test_a_checkpoint_of_nan_is_one_finding() -> None:
     assert later.message.endswith(" values of its gradient are NaN, and in 2 parameters after it")
 
 
+def test_a_dropout_is_no_excuse_for_what_was_dead_before_it() -> None:
+    torch.manual_seed(0)
+    dead = biased(nn.ReLU(), 8)
+    model = nn.Sequential(nn.Sequential(dead[0], dead[1], nn.Dropout(0.1)), dead[2])
+    [finding] = check(model, torch.randn(16, 4), select="HK009").findings
+    assert finding.fqn == "1" and "elsewhere" in finding.message
+    with torch.no_grad():
+        dead[0].bias.zero_()
+    assert check(model, torch.randn(16, 4), select="HK009").findings == []
+
+
 def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
     """All magnitudes are 1."""
     model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())
