@@ -151,12 +151,14 @@ class _Run:
         needs = self.plan.needs
         plan = self.plan
         facts = Facts(
-            expected=plan.expected or None, baseline=self.baseline, tolerance=plan.tolerance, missing=self.missing
+            expected=plan.expected or None,
+            baseline=self.baseline,
+            tolerance=plan.tolerance,
+            missing=self.missing,
+            dtype=describe_run(self.model, self.inputs)["dtype"],
         )
         if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
             facts = replace(facts, **self._measured())
-        if facts.health:
-            facts = replace(facts, dtype=str(facts.health.meta.get("dtype")))
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
             crashed = dict.fromkeys((*unseen, "companions", "halves", "shapes"), "the run crashed")

@@ -25,14 +25,24 @@ _SPREAD = 1e-6  # relative: beyond it statistics of the same values by the same 
 
 @contextmanager
 def in_eval(model: nn.Module) -> Iterator[None]:
-    """Eval mode, and then for each module the mode that it had."""
+    """Eval mode, and then for each module the mode that it had.
+
+    By `train(mode)`, which a module may have of its own (a low-rank adapter's merges it into the weight, and takes it
+    out again but for rounding), and by their flags where parts had another mode than the whole.
+    """
     modes = [(module, module.training) for module in model.modules()]
+    own = [module for module, _ in modes if type(module).train is not nn.Module.train]
+    held = [(p, p.detach().clone()) for module in own for p in module.parameters()]
+    mode = model.training
     model.eval()
     try:
         yield
     finally:
+        model.train(mode)
         for module, training in modes:
             module.training = training
+        for parameter, value in held:
+            parameter.data.copy_(value)
 
 
 def compare_batches(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Comparison | str]:

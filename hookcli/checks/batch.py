@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hookcli.checks.base import ERROR, Check, Comparison, Facts, Threshold
 from hookcli.present import number
@@ -64,4 +65,5 @@ def _apart(check: Check, comparison: Comparison, dtype: str, said: str) -> Itera
     if comparison.failed:
         yield check.finding(comparison.fqn, comparison.failed)
     elif not comparison.value <= limit:  # NaN is apart, too
-        yield check.finding(comparison.fqn, f"{said}, by {number(comparison.value)} of the largest", comparison.value)
+        found = check.finding(comparison.fqn, f"{said}, by {number(comparison.value)} of the largest", comparison.value)
+        yield replace(found, threshold=limit)

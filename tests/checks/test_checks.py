@@ -419,6 +419,41 @@ def test_a_dropout_is_no_excuse_for_what_was_dead_before_it() -> None:
     assert check(model, torch.randn(16, 4), select="HK009").findings == []
 
 
+def test_the_limit_in_half_precision_is_shown_and_hangs_on_no_other_check() -> None:
+    torch.manual_seed(0)
+    model = Fn(lambda y: y + 3 * y.mean(0)).bfloat16()
+    x = torch.randn(8, 4, dtype=torch.bfloat16)
+    alone, beside = (check(model, x, select=checks).findings for checks in (["HK020"], ["HK020", "HK005"]))
+    assert alone == beside and alone[0].threshold == 16 * 2**-7
+    slight = Fn(lambda y: y + 0.1 * y.mean(0)).bfloat16()
+    assert check(slight, x, select="HK020").findings == check(slight, x, select=["HK020", "HK005"]).findings == []
+
+
+class Adapter(nn.Linear):
+    """Merges what it adds into its weight in eval mode and takes it out in training mode, as loralib's layers do."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.register_buffer("added", torch.ones(4, 4))
+        self.merged = False
+
+    def train(self, mode: bool = True) -> Any:
+        if mode == self.merged:
+            self.weight.data += self.added * (-1 if mode else 1)
+            self.merged = not mode
+        return super().train(mode)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_modes_are_gone_back_to_the_way_they_were_left(frozen: bool) -> None:
+    model = nn.Sequential(Adapter(), nn.Dropout(), nn.Linear(4, 2)).train()
+    model[1].train(not frozen)
+    weight = model[0].weight.detach().clone()
+    check(model, torch.randn(8, 4), select=["HK020", "HK022"], thresholds={"max-params": 1000})
+    assert not model[0].merged and torch.equal(model[0].weight, weight)
+    assert [module.training for module in model.modules()] == [True, True, not frozen, True]
+
+
 def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
     """All magnitudes are 1."""
     model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())
