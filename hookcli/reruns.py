@@ -83,9 +83,13 @@ def _output(model: nn.Module, inputs: Arguments) -> Any:
 
 def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Comparison | str:
     others: Arguments = tree.replace(inputs, _with_others)
+    try:
+        among_others = _output(model, others)
+    except Exception as error:  # made up as they are, they need not be what the model takes
+        return f"with other items beside the first, {failure.explain(error, model)}".replace("\n ", "")
     pairs = [
         (a[:1], b[:1])
-        for (_, a), (_, b) in zip(tree.leaves(whole), tree.leaves(_output(model, others)), strict=False)
+        for (_, a), (_, b) in zip(tree.leaves(whole), tree.leaves(among_others), strict=False)
         if a.dim() and a.size(0) == size and b.dim() and b.size(0) == size
     ]
     if not pairs:
@@ -95,8 +99,10 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> C
 
 
 def _with_others(path: str, x: Tensor) -> Tensor:
-    """The first item as it is, among others: zeros, or ones where they are zeros already."""
-    rest = x[1:]
+    """The first item as it is, among its likes, which the model takes; where it is so already, among zeros or ones."""
+    rest, likes = x[1:], x[:1].expand_as(x[1:])
+    if not torch.equal(rest, likes):
+        return torch.cat([x[:1], likes])
     return torch.cat([x[:1], torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)])
 
 

@@ -454,6 +454,39 @@ def test_modes_are_gone_back_to_the_way_they_were_left(frozen: bool) -> None:
     assert [module.training for module in model.modules()] == [True, True, not frozen, True]
 
 
+class Sequences(nn.Module):
+    """Takes lengths, of which none may be 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return self.head(self.rnn(packed)[1][0][-1])
+
+
+def test_the_other_items_are_such_as_the_model_takes() -> None:
+    inputs = (torch.randn(3, 5, 4), torch.tensor([5, 4, 2]))
+    report = check(Sequences(), inputs, select="HK020")
+    assert report.findings == [] and report.meta["checks"] == ["HK020"]
+    inverse = Fn(lambda y: torch.linalg.inv(y.view(-1, 2, 2)).flatten(1))
+    report = check(inverse, torch.randn(3, 4), select="HK020")
+    assert report.findings == [] and report.meta["checks"] == ["HK020"]
+
+
+def test_a_model_that_refuses_other_items_is_not_judged() -> None:
+    def ordered(y: Tensor) -> Tensor:
+        if len(y.unique(dim=0)) < len(y):
+            raise ValueError("two items are alike")
+        return y
+
+    report = check(Fn(ordered), torch.randn(3, 4), select="HK020")
+    [skipped] = [item.reason for item in report.skipped if item.fqn.startswith("HK020")]
+    assert report.findings == [] and skipped.startswith("not judged: with other items beside the first, ")
+    assert "two items are alike" in skipped
+
+
 def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
     """All magnitudes are 1."""
     model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())
