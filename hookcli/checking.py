@@ -165,9 +165,7 @@ class _Run:
             absent: dict[str, Any] = dict.fromkeys(unseen)
             facts = replace(facts, **absent)
             return replace(facts, crash=str(self.error), missing={**crashed, **self.missing})
-        if self.values:
-            facts = replace(facts, **self._compared(needs))
-        return replace(facts, shapes=shapes() if "shapes" in needs else None)
+        return replace(facts, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
 
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
@@ -203,6 +201,17 @@ class _Run:
         except ModelError as error:
             self.error = error
             return tuple(error.reports)
+
+    def _in_eval(self, needs: set[str], shapes: Callable[[], Report]) -> dict[str, Any]:
+        """What is run in eval mode. A model that fails there alone has been seen, and is judged by that."""
+        found: dict[str, Any] = {}
+        try:
+            found = self._compared(needs) if self.values else {}
+            found["shapes"] = shapes() if "shapes" in needs else None
+        except ModelError as error:
+            self.error = error
+            self.missing |= dict.fromkeys(("companions", "halves", "shapes"), "the model fails in eval mode")
+        return found
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
         wanted = [name for name in ("companions", "halves") if name in needs]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hookcli import failure, tree
 from hookcli.checks.base import Comparison
 from hookcli.engine import capture
+from hookcli.errors import ModelError
 from hookcli.preserve import preserved
 from hookcli.probes.first import FirstItemProbe
 
@@ -46,15 +47,17 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 
 
 def compare_batches(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Comparison | str]:
-    """`companions` and `halves`, as far as wanted: how far apart the outputs are, or why that can't be told."""
+    """`companions` and `halves`, as far as wanted: how far apart the outputs are, or why that can't be told.
+
+    Raises ModelError where the model fails on the batch itself in eval mode.
+    """
     size = batch_size(inputs)
     if size is None:
         return dict.fromkeys(wanted, _NO_BATCH)
     try:
         whole = _output(model, inputs)
     except Exception as error:
-        failed = Comparison(math.nan, failed=f"in eval mode {failure.explain(error, model)}".replace("\n ", ""))
-        return dict.fromkeys(wanted, failed)
+        raise ModelError(failure.explain(error, model)) from error
     ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
     return {name: ways[name](model, inputs, size, whole) for name in wanted}
 

@@ -35,7 +35,7 @@ class Facts:
 
     `health` is the report of probes/health.py; `again` has one more of it per repetition. What was not measured is
     None, and `missing` says why, by the field's name. `crash` is what the model failed with; the reports then hold
-    what was seen until then.
+    what was seen until then. `eval_crash` is the same of a model that got through its run, and fails in eval mode.
     """
 
     health: Report | None = None
@@ -49,6 +49,7 @@ class Facts:
     baseline: Baseline | None = None
     tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
     crash: str | None = None
+    eval_crash: str | None = None
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)
 

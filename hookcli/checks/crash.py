@@ -14,8 +14,9 @@ class Crash(Check):
     The finding names the module that was running, its type and the shapes of its input, and the innermost lines of the
     model's own code. What was measured before the crash is still judged, except by checks that would take what did not
     happen for a fault (a parameter without gradient, a module that never ran): these are listed as not judged. It is
-    reported whatever is selected or ignored. A crash makes the exit code 2, as a model that cannot run does in every
-    command; further models are still checked.
+    reported whatever is selected or ignored. Some checks run the model in eval mode, too: one that fails there alone is
+    judged by its run, and this is told beside that. A crash makes the exit code 2, as a model that cannot run does in
+    every command; further models are still checked.
     """
 
     id = "HK001"
@@ -30,6 +31,9 @@ class Crash(Check):
         if facts.crash:
             place, said = _place(facts.crash)
             yield self.finding(place, said)
+        if facts.eval_crash:
+            place, said = _place(facts.eval_crash)
+            yield self.finding(place, f"in eval mode: {said}")
 
 
 def _place(crash: str) -> tuple[str, str]:

@@ -487,6 +487,35 @@ def test_a_model_that_refuses_other_items_is_not_judged() -> None:
     assert "two items are alike" in skipped
 
 
+class TrainsOnly(nn.Module):
+    """Fails in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head, self.unused = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x) if self.training else self.layer(x)[:, :3])
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"thresholds": {"max-macs": 1}}, {"ignore": ["HK020", "HK001"], "save": "b.json"}]
+)
+def test_a_model_that_fails_in_eval_mode_alone_is_judged_beside(
+    settings: dict[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, x = TrainsOnly(), torch.randn(8, 4)
+    with untouched(model):
+        report = check(model, x, **settings)
+    assert [finding.check for finding in report.findings] == ["HK001", "HK008", "HK006"]
+    assert report.findings[0].fqn == "head" and report.findings[0].message.startswith("in eval mode: head (Linear) fai")
+    reasons = {item.fqn.split()[0]: item.reason for item in report.skipped}
+    if "thresholds" in settings:
+        assert reasons["HK023"] == reasons["HK020"] == "not judged: the model fails in eval mode"
+    assert not (tmp_path / "b.json").exists()
+
+
 def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
     """All magnitudes are 1."""
     model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())

@@ -34,6 +34,10 @@ class Fails(Net):
     def forward(self, x):
         return self.fc(self.act(self.conv(x)))
 
+class Trains(Unused):
+    def forward(self, x):
+        return super().forward(x) if self.training else self.fc(x)
+
 class Reads(Net):
     def forward(self, x):
         return super().forward(x) * float(x.sum() > 0)
@@ -85,6 +89,15 @@ def test_a_model_that_fails_costs_the_others_nothing(cli: Cli) -> None:
     lines = ran.err.splitlines()
     assert lines[0] == "hookcli: error: 3 models could not be checked to the end" and len(lines) == 4
     assert "parts.py:nope: parts.py: unknown name 'nope'" in lines[3] and "Traceback" not in ran.err
+
+
+def test_a_model_that_fails_in_eval_mode_alone(cli: Cli) -> None:
+    for more in ((), ("--max-macs", "1"), ("--save", "base.json")):
+        ran = cli("check", "parts.py:Trains", *IN, "-f", "json", *more)
+        [report] = reports(ran)
+        assert ran.code == 2 and ids(report) == ["HK001", "HK008", "HK006"] and not Path("base.json").exists()
+        assert report["findings"][0]["message"].startswith("in eval mode: fc (Linear) failed")
+        assert "fc (Linear) failed" in ran.err and "Traceback" not in ran.err
 
 
 def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
