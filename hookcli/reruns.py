@@ -98,7 +98,17 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> C
     if not pairs:
         return "no output has the batch in dimension 0"
     value = _apart(pairs)
-    return Comparison(value, "" if value == 0 else _where(model, inputs, others, size))
+    place = "" if value == 0 else _where(model, inputs, others, size)
+    return Comparison(value, place, excuse=_excuse(model.get_submodule(place)))
+
+
+def _excuse(module: nn.Module) -> str:
+    """Why what a module returns for the first item may depend on the others; "" for most."""
+    if any(getattr(part, "batch_first", None) is False for part in module.modules()):
+        return "with batch_first=False that is as it should be if dimension 0 is the sequence"
+    if ".quantized.dynamic" in type(module).__module__:
+        return "dynamic quantization takes the range of the whole batch"
+    return ""
 
 
 def _with_others(path: str, x: Tensor) -> Tensor:

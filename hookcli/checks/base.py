@@ -21,12 +21,14 @@ ERROR, WARNING = SEVERITIES
 class Comparison:
     """How far the outputs of two runs are apart: the largest difference, relative to the largest output.
 
-    `fqn` is the first module whose outputs differ; `failed` says why the second run gave no output to compare.
+    `fqn` is the first module whose outputs differ, and `excuse` why that may be as it should be; `failed` says why the
+    second run gave no output to compare.
     """
 
     value: float
     fqn: str = ""
     failed: str = ""
+    excuse: str = ""
 
 
 @dataclass(frozen=True)

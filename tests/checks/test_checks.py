@@ -516,6 +516,30 @@ def test_a_model_that_fails_in_eval_mode_alone_is_judged_beside(
     assert not (tmp_path / "b.json").exists()
 
 
+class Recurrent(nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.first, self.rnn = nn.Linear(4, 4), nn.LSTM(4, 4, bidirectional=True, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(self.first(x))[0]
+
+
+@pytest.mark.parametrize("kind", ["inside", "root", "encoder", "quantized"])
+def test_what_may_mix_the_batch_is_a_warning(kind: str) -> None:
+    torch.manual_seed(0)
+    model = {
+        "inside": lambda: Recurrent(False),
+        "root": lambda: nn.LSTM(4, 4, bidirectional=True),
+        "encoder": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2, enable_nested_tensor=False),
+        "quantized": lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}),
+    }[kind]()
+    x = torch.randn(6, 3, 4) if kind != "quantized" else torch.randn(6, 4) * torch.tensor([[0.01], *[[9.0]] * 5])
+    [finding] = check(model, x, select="HK020", thresholds={"HK020": 1e-6}).findings
+    assert finding.severity == "warning" and ("batch_first=False" in finding.message) == (kind != "quantized")
+    assert check(Recurrent(True), torch.randn(6, 3, 4), select="HK020").findings == []
+
+
 def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
     """All magnitudes are 1."""
     model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())
