@@ -540,6 +540,29 @@ def test_what_may_mix_the_batch_is_a_warning(kind: str) -> None:
     assert check(Recurrent(True), torch.randn(6, 3, 4), select="HK020").findings == []
 
 
+class Scale(nn.Module):
+    """LayerScale, or what is left of RMSNorm: features are in the last dimension, and stay there."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((8,), value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+def test_scaling_by_zero_is_not_dead() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), Scale(0.0), nn.Linear(8, 2))
+    assert check(model, torch.randn(16, 4), select="HK010").findings == []
+
+
+def test_a_norm_of_ones_own_leaves_channels_where_they_are() -> None:
+    linear, relu, head = biased(nn.ReLU(), 7)
+    model = nn.Sequential(linear, Scale(1.0), relu, head)
+    [finding] = check(model, torch.randn(4, 10, 4), select="HK010").findings
+    assert finding.fqn == "2" and finding.message.startswith("7 of 8 channels ")
+
+
 def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
     """All magnitudes are 1."""
     model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())
