@@ -18,6 +18,7 @@ from hookcli.checks.crash import with_crash
 from hookcli.checks.plan import Plan, make_plan
 from hookcli.checks.verdict import judge, located, verdict
 from hookcli.described import describe_run
+from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine import arguments, capture
 from hookcli.errors import ModelError, NoGradientsError, UsageError
 from hookcli.origin import shown_path
@@ -31,6 +32,7 @@ from hookcli.reruns import copied, evaluate, in_eval
 from hookcli.step import Loss
 
 _RUNS = ("health", "settings", "activations", "grads", "again")
+_IN_EVAL = ("evaluation", "companions", "halves", "shapes")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def check(
     loss: str | Loss | None = None,
     repeat: int = 1,
     split_batch: bool = False,
+    save: str | None = None,
     against: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -71,8 +74,10 @@ def check(
     `inputs` and `loss` are as for `capture`; without a loss, gradients are those of a random projection of the outputs.
     `select` and `ignore` take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets
     ("max-params") among them; `against` is a file of baselines with one of this `name`, held against within `rtol` and
-    `atol`. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding. Parameters,
-    gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there isn't.
+    `atol`, and `save` one that gets a baseline, unless the model crashes: give both the same values to run on, under
+    the same seed. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding.
+    Parameters, gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there
+    isn't.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
@@ -87,8 +92,12 @@ def check(
         against=against,
         rtol=rtol,
         atol=atol,
+        keep=save is not None,
     )
-    return examine(model, inputs, plan, loss=loss, name=name).report
+    examination = examine(model, inputs, plan, loss=loss, name=name)
+    if save is not None and not examination.error:
+        add_baselines(save, [Baseline.of(*examination.kept)])
+    return examination.report
 
 
 def examine(
@@ -143,19 +152,19 @@ class _Run:
         needs = self.plan.needs
         plan = self.plan
         facts = Facts(
-            expected=plan.expected or None, baseline=self.baseline, tolerance=plan.tolerance, missing=self.missing
+            expected=plan.expected or None,
+            baseline=self.baseline,
+            tolerance=plan.tolerance,
+            missing=self.missing,
+            dtype=describe_run(self.model, self.inputs)["dtype"],
         )
         if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
             facts = replace(facts, **self._measured())
-        if facts.health:
-            facts = replace(facts, dtype=str(facts.health.meta.get("dtype")))
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
             absent: dict[str, Any] = dict.fromkeys(unseen)
             return replace(facts, **absent, crash=str(self.error))
-        if self.values:
-            facts = replace(facts, **self._compared(needs))
-        return replace(facts, shapes=shapes() if "shapes" in needs else None)
+        return replace(facts, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
 
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
@@ -192,6 +201,18 @@ class _Run:
         except ModelError as error:
             self.error = error
             return tuple(error.reports)
+
+    def _in_eval(self, needs: set[str], shapes: Callable[[], Report]) -> dict[str, Any]:
+        """What is run in eval mode. A model that fails there alone has been seen, and is judged by that."""
+        found: dict[str, Any] = {}
+        try:
+            found = self._compared(needs) if self.values else {}
+            found["shapes"] = shapes() if "shapes" in needs else None
+        except ModelError as error:
+            self.error = error
+            unseen = ("evaluation", "companions", "halves", "shapes")
+            self.missing |= dict.fromkeys(unseen, "the model fails in eval mode")
+        return found
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
         wanted = [name for name in ("evaluation", "companions", "halves") if name in needs]

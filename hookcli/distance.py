@@ -20,6 +20,7 @@ from hookcli.stats import DEVICE_BLOCK
 BLOCK = 1 << 18
 # Squares of values outside of this range, summed over a block, leave float32's normal range.
 _TINY, _HUGE = 1e-15, 1e15
+_FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 Figures = tuple[float, float, float, float, float, float, float]
@@ -65,7 +66,7 @@ def _from_figures(figures: Sequence[float]) -> Discrepancy:
 def _plain(x: Tensor) -> Tensor:
     """Strided real numbers, or integers."""
     if x.is_nested:
-        x = x.values()
+        x = x.contiguous().values().reshape(-1)  # transposed ones keep their values in the old order
     if x.layout is not torch.strided:
         x = x.to_dense()
     if x.is_quantized:
@@ -86,7 +87,7 @@ _scratch = _Scratch()
 def _cpu_block(a: Tensor, b: Tensor) -> Figures:
     """In float32 where that is good enough, else in float64."""
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
-        return _exact_block(a.double(), b.double())
+        return _exact_block(a, b)
     n = a.numel()
     a, b = a.float(), b.float()
     product = _scratch.product[:n]
@@ -96,7 +97,7 @@ def _cpu_block(a: Tensor, b: Tensor) -> Figures:
     peak = abs(max(-low, high))  # no -0.0
     trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN
     if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
-        return _exact_block(a.double(), b.double())
+        return _exact_block(a, b)
     if peak == 0.0:
         return (n, 0.0, 0.0, 0.0, of_a, of_b, 0)
     squares = torch.mul(error, error, out=product).sum().item()
@@ -108,8 +109,17 @@ def _trusted(squares: float, x: Tensor) -> bool:
     return 1e-24 < squares < 1e36 or (squares == 0.0 and not bool(x.any()))
 
 
+def _difference(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
+    """a - b as `wide` has it; of integers that it can't tell apart the difference that they have."""
+    error = a.to(wide) - b.to(wide)
+    if a.dtype is b.dtype is torch.int64:
+        return torch.where(error.abs() < _FAR, (a - b).to(wide), error)  # farther apart, int64 might overflow
+    return error
+
+
 def _exact_block(a: Tensor, b: Tensor) -> Figures:
-    error = a - b
+    error = _difference(a, b, torch.float64)
+    a, b = a.double(), b.double()
     nonfinite = 0
     n = a.numel()
     if not bool(torch.isfinite(error).all()):
@@ -127,10 +137,10 @@ def _exact_block(a: Tensor, b: Tensor) -> Figures:
 def _device_block(a: Tensor, b: Tensor) -> Tensor:
     """The same as a float64 tensor on the device, without reading anything back."""
     wide = torch.float32 if a.device.type == "mps" else torch.float64
+    error = _difference(a, b, wide).abs()
     a, b = a.to(wide), b.to(wide)
     both = torch.isfinite(a) & torch.isfinite(b)
     same = (a == b) | (a.isnan() & b.isnan())
-    a, b = torch.where(both, a, 0.0), torch.where(both, b, 0.0)
-    error = (a - b).abs()
+    a, b, error = (torch.where(both, x, 0.0) for x in (a, b, error))
     figures = [error.amax(), error.sum(), *((x * x).sum() for x in (error, a, b)), (~both & ~same).sum()]
     return torch.stack([torch.tensor(a.numel(), device=a.device), *figures]).to(wide)

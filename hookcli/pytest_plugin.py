@@ -5,7 +5,9 @@ Loaded with every pytest run of an environment that has hookcli, so it imports n
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +16,11 @@ import pytest
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookcli.diff.baseline import Baseline
     from hookcli.report import Report
 
 _WIDTH = 110
+_LONGEST = 100  # characters of a file's name, which may have 255 bytes
 _UPDATE = "--hookcli-update"
 
 
@@ -26,6 +30,8 @@ class ModelChecks:
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._test = request.node
         self._update = bool(request.config.getoption(_UPDATE))
+        self._names: Counter[str] = Counter()
+        self._baselines: list[Baseline] = []
 
     def check(self, model: nn.Module, inputs: Any, **settings: Any) -> Report:
         """`hookcli.check`: a report whose `findings` tell what is wrong. It never fails the test."""
@@ -36,9 +42,9 @@ class ModelChecks:
     def assert_healthy(self, model: nn.Module, inputs: Any, *, fail_on: str = "error", **settings: Any) -> Report:
         """Fail the test where something as bad as `fail_on` is found; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
-        from hookcli.checks.base import SEVERITIES
         from hookcli.checks.verdict import fails
         from hookcli.errors import UsageError, unknown
+        from hookcli.report import SEVERITIES
 
         if fail_on not in SEVERITIES:
             raise UsageError(unknown("fail_on", fail_on, SEVERITIES))
@@ -53,18 +59,21 @@ class ModelChecks:
         """Fail the test where the model is not as its baseline has it: shapes, parameters, MACs, statistics, gradients.
 
         The baseline is a file beside the test's, `hookcli_baselines/FILE/TEST.json`, which `pytest --hookcli-update`
-        writes; it is meant to be committed. Weights and inputs must be the same each time: seed them. `settings` are
-        those of `hookcli.check`: `backward`, `loss`, `name`.
+        writes; it is meant to be committed. It has one of each call in the test, in their order where they bear one
+        name. Weights and inputs must be the same each time: seed them. `settings` are those of `hookcli.check`:
+        `backward`, `loss`, `name`.
         """
         __tracebackhide__ = True
         import torch
 
         name = settings.pop("name", None) or type(model).__name__
-        file = self._baseline()
+        self._names[name] += 1
+        name += f" #{self._names[name]}" if self._names[name] > 1 else ""
+        file = self._file()
         with torch.random.fork_rng():
             torch.manual_seed(0)  # for what the model draws while it runs
             if self._update:
-                return _saved(model, inputs, file, name, settings)
+                return self._save(model, inputs, file, name, settings)
             if not file.exists():
                 pytest.fail(f"there is no {file}: `pytest {_UPDATE}` writes it")
             report = self.check(
@@ -74,26 +83,29 @@ class ModelChecks:
             pytest.fail(f"{name} is not as {file} has it ({_UPDATE} writes it anew)\n{_table(report)}")
         return report
 
-    def _baseline(self) -> Path:
+    def _file(self) -> Path:
+        """Of this test alone: with the classes around it and, where characters are left out, a digest of all."""
         test: Path = self._test.path
-        words = re.sub(r"[^\w.-]+", "-", self._test.name).strip("-")
+        whole = ".".join(self._test.nodeid.split("::")[1:])
+        words = re.sub(r"[^\w.-]+", "-", whole).strip("-")
+        if words != whole:
+            words = f"{words[:_LONGEST]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
         return test.parent / "hookcli_baselines" / test.stem / f"{words}.json"
 
+    def _save(self, model: nn.Module, inputs: Any, file: Path, name: str, settings: dict[str, Any]) -> Report:
+        """Write the baseline of a model that runs to its end, with those of the test's calls before."""
+        from hookcli.checking import examine
+        from hookcli.checks.plan import make_plan
+        from hookcli.diff.baseline import Baseline, write_baselines
 
-def _saved(model: nn.Module, inputs: Any, file: Path, name: str, settings: dict[str, Any]) -> Report:
-    """Write the baseline of a model that runs to its end."""
-    from hookcli.checking import examine
-    from hookcli.checks.plan import make_plan
-    from hookcli.diff.baseline import Baseline, write_baselines
-
-    loss = settings.pop("loss", None)
-    plan = make_plan(select=["HK001"], keep=True, **settings)
-    examination = examine(model, inputs, plan, loss=loss, name=name)
-    if examination.error:
-        raise examination.error
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_baselines(str(file), [Baseline.of(*examination.kept)])
-    return examination.report
+        loss = settings.pop("loss", None)
+        examination = examine(model, inputs, make_plan(select=["HK001"], keep=True, **settings), loss=loss, name=name)
+        if examination.error:
+            raise examination.error
+        self._baselines.append(Baseline.of(*examination.kept))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_baselines(str(file), self._baselines)
+        return examination.report
 
 
 def _table(report: Report) -> str:

@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any
 
 SCHEMA = 1
+SEVERITIES = ("error", "warning")  # of findings that can make a check fail, the worst first
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -162,6 +163,10 @@ class Finding:
     hint: str = ""
     file: str | None = None
     line: int | None = None
+
+    def fails(self, severity: str) -> bool:
+        """Whether it is at least as bad, as --fail-on has it."""
+        return self.severity in SEVERITIES[: SEVERITIES.index(severity) + 1]
 
 
 @dataclass(frozen=True)

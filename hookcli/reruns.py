@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from hookcli import failure, tree
 from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import capture
+from hookcli.errors import ModelError
 from hookcli.preserve import accelerators, preserved, random_states, set_random_states
 from hookcli.probes.base import Probe
 from hookcli.probes.draws import DrawsProbe
@@ -31,29 +32,38 @@ _SPREAD = 1e-6  # relative: beyond it statistics of the same values by the same 
 
 @contextmanager
 def in_eval(model: nn.Module) -> Iterator[None]:
-    """Eval mode, and then for each module the mode that it had."""
+    """Eval mode, and then for each module the mode that it had.
+
+    By `train(mode)`, which a module may have of its own (a low-rank adapter's merges it into the weight, and takes it
+    out again but for rounding), and by their flags where parts had another mode than the whole.
+    """
     modes = [(module, module.training) for module in model.modules()]
+    own = [module for module, _ in modes if type(module).train is not nn.Module.train]
+    held = [(p, p.detach().clone()) for module in own for p in module.parameters()]
+    mode = model.training
     model.eval()
     try:
         yield
     finally:
+        model.train(mode)
         for module, training in modes:
             module.training = training
+        for parameter, value in held:
+            parameter.data.copy_(value)
 
 
 def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Evaluation | Comparison | str]:
     """`evaluation`, `companions` and `halves` (checks/base.py) as far as wanted; instead of each, why it can't be told.
 
-    Run again on the same batch the model is where there is no other to compare with, or where something moved.
+    Run again on the same batch the model is where there is no other to compare with, or where something moved. Raises
+    ModelError where it fails on that batch in eval mode.
     """
     size = batch_size(inputs)
     compares = size is not None and "companions" in wanted
     try:
         passed = _evaluated(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
     except Exception as error:
-        said = f"in eval mode {failure.explain(error, model)}".replace("\n ", "")
-        failed = dict.fromkeys(wanted, Comparison(math.nan, failed=said))
-        return {name: said if name == "evaluation" else comparison for name, comparison in failed.items()}
+        raise ModelError(failure.explain(error, model)) from error
     found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, _NO_BATCH)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
@@ -152,22 +162,36 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
 
 def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Comparison | str:
     others: Arguments = tree.replace(inputs, _with_others)
+    try:
+        among_others = _output(model, others)
+    except Exception as error:  # made up as they are, they need not be what the model takes
+        return f"with other items beside the first, {failure.explain(error, model)}".replace("\n ", "")
     pairs = [
         (a[:1], b[:1])
-        for (_, a), (_, b) in zip(tree.leaves(whole), tree.leaves(_output(model, others)), strict=False)
+        for (_, a), (_, b) in zip(tree.leaves(whole), tree.leaves(among_others), strict=False)
         if a.dim() and a.size(0) == size and b.dim() and b.size(0) == size
     ]
     if not pairs:
         return "no output has the batch in dimension 0"
     value = _apart(pairs)
-    return Comparison(
-        value, "" if value == 0 else _where(model, *((x, FirstItemProbe(size)) for x in (inputs, others)))
-    )
+    place = "" if value == 0 else _where(model, *((x, FirstItemProbe(size)) for x in (inputs, others)))
+    return Comparison(value, place, excuse=_excuse(model.get_submodule(place)))
+
+
+def _excuse(module: nn.Module) -> str:
+    """Why what a module returns for the first item may depend on the others; "" for most."""
+    if any(getattr(part, "batch_first", None) is False for part in module.modules()):
+        return "with batch_first=False that is as it should be if dimension 0 is the sequence"
+    if ".quantized.dynamic" in type(module).__module__:
+        return "dynamic quantization takes the range of the whole batch"
+    return ""
 
 
 def _with_others(path: str, x: Tensor) -> Tensor:
-    """The first item as it is, among others: zeros, or ones where they are zeros already."""
-    rest = x[1:]
+    """The first item as it is, among its likes, which the model takes; where it is so already, among zeros or ones."""
+    rest, likes = x[1:], x[:1].expand_as(x[1:])
+    if not torch.equal(rest, likes):
+        return torch.cat([x[:1], likes])
     return torch.cat([x[:1], torch.zeros_like(rest) if rest.any() else torch.ones_like(rest)])
 
 
@@ -219,7 +243,8 @@ def _apart(pairs: list[tuple[Tensor, Tensor]]) -> float:
     worst = 0.0
     for a, b in pairs:
         a, b = (x.dequantize() if x.is_quantized else x for x in (a, b))
-        a, b = (x.abs() if x.is_complex() else x.double() for x in (a, b))
+        a, b = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (a, b))
+        a, b = a.double(), b.double()
         if a.shape != b.shape:
             return math.inf
         same = (a == b) | (a.isnan() & b.isnan())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections import OrderedDict
@@ -18,6 +19,25 @@ from hookcli.report import STATS_KEYS, TensorStats
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 HOOK_FLAGS = ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")
+
+
+def damaged(document: Any) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
+    """A JSON document with one value at a time replaced by what doesn't belong there: where, by what, and it."""
+    for place in _places(document, ()):
+        for wrong in (None, "abc", [], {}, -1, 2.5, True, [["x"]], [[2], 3], "NaN", 10**400):
+            copied = copy.deepcopy(document)
+            holder = copied
+            for key in place[:-1]:
+                holder = holder[key]
+            holder[place[-1]] = wrong
+            yield place, wrong, copied
+
+
+def _places(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield (*place, key)
+        yield from _places(value[key], (*place, key))
 
 
 def hooks_on(model: nn.Module) -> dict[str, int]:

@@ -148,3 +148,30 @@ def test_merging_is_that_of_the_concatenation(sizes: list[int], seed: int) -> No
     for name, value in whole.figures().items():
         assert merged.figures()[name] == pytest.approx(value, nan_ok=True), name
     assert Discrepancy.of(merged.figures()) == merged
+
+
+def test_nested_tensors_are_compared_item_by_item() -> None:
+    parts = [torch.randn(2, 3), torch.randn(4, 3)]
+    changed = [parts[0], parts[1] + 0.1]
+    for layout in (torch.strided, torch.jagged):
+        a, b = (torch.nested.nested_tensor(items, layout=layout) for items in (parts, changed))
+        turned = torch.nested.nested_tensor([x.T.contiguous() for x in changed]).transpose(1, 2)
+        for other in (b, turned):
+            figures = found(a, other).figures()
+            expected = reference(torch.cat(parts), torch.cat(changed))
+            assert {name: figures[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
+def test_large_integers_that_float64_cannot_tell_apart() -> None:
+    a = torch.tensor([2**60, -(2**63), 3, 2**63 - 1])
+    b = torch.tensor([2**60 + 5, -(2**63) + 1, 3, -(2**63)])
+    figures = [distance.compare(a[:3], b[:3]), [distance._device_block(a[:3], b[:3]).tolist()]]
+    for near in distance.resolve(figures):
+        assert (near.max_abs, near.mean_abs, near.error_l2) == (5, 2, pytest.approx(math.sqrt(26)))
+    assert found(a, b).max_abs == 2.0**64  # and no overflow where they are far apart
+
+
+def test_a_cosine_is_never_above_one() -> None:
+    """Norms of which each is rounded may say that the error is smaller than what they are apart."""
+    for factor in (1 + 1e-7, 3.0, 1e6):
+        assert Discrepancy(1, error_l2=abs(factor - 1) * (1 - 1e-9), a_l2=1.0, b_l2=factor).cosine == 1.0

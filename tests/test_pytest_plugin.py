@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -94,3 +95,45 @@ def test_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WIDTH", "5")
     said = run(tmp_path, "-q")
     assert "Failed: Sequential is not as " in said and "0 (Linear): out_features 3 → 5" in said and "1 failed" in said
+
+
+SEVERAL = """
+import pytest
+import torch
+from torch import nn
+
+def same(hookcli, width, **settings):
+    torch.manual_seed(0)
+    hookcli.assert_unchanged(nn.Sequential(nn.Linear(4, width)), torch.randn(8, 4), **settings)
+
+class TestA:
+    def test_it(self, hookcli):
+        same(hookcli, 2)
+
+class TestB:
+    def test_it(self, hookcli):
+        same(hookcli, 3)
+
+@pytest.mark.parametrize("what", ["a/b", "a-b", "x" * 300])
+def test_what(hookcli, what):
+    same(hookcli, 2 + len(what) + what.count("/"))
+
+def test_several(hookcli):
+    same(hookcli, 2)
+    same(hookcli, 3)
+    same(hookcli, 4, name="other")
+"""
+
+
+def test_each_test_and_each_call_has_a_baseline_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "test_model.py").write_text(SEVERAL)
+    assert "6 passed" in run(tmp_path, "-q", "--hookcli-update")
+    assert "6 passed" in run(tmp_path, "-q")
+    folder = tmp_path / "hookcli_baselines" / "test_model"
+    assert len(list(folder.iterdir())) == 6 and (folder / "TestA.test_it.json").is_file()
+    assert len(list(folder.glob("test_what-a-b-*.json"))) == 2
+    several = folder / "test_several.json"
+    assert list(json.loads(several.read_text())["models"]) == ["Sequential", "Sequential #2", "other"]
+    (tmp_path / "test_model.py").write_text(SEVERAL.replace('    same(hookcli, 4, name="other")\n', ""))
+    assert "6 passed" in run(tmp_path, "-q", "--hookcli-update")
+    assert list(json.loads(several.read_text())["models"]) == ["Sequential", "Sequential #2"]

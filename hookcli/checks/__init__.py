@@ -1,1 +1,1 @@
-"""What judges a report. Checks come from other distributions (entry points `hookcli.checks`); none is built in yet."""
+"""What judges a report: a check per fault, known by its id (HK001 ...), of hookcli or of other distributions."""

@@ -12,22 +12,23 @@ from typing import ClassVar
 from hookcli.checks.expected import Expected
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
-from hookcli.report import Finding, Report, Skipped
+from hookcli.report import SEVERITIES, Finding, Report, Skipped
 
-ERROR, WARNING = "error", "warning"
-SEVERITIES = (ERROR, WARNING)
+ERROR, WARNING = SEVERITIES
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """How far the outputs of two runs are apart: the largest difference, relative to the largest output.
 
-    `fqn` is the first module whose outputs differ; `failed` says why the second run gave no output to compare.
+    `fqn` is the first module whose outputs differ, and `excuse` why that may be as it should be; `failed` says why the
+    second run gave no output to compare.
     """
 
     value: float
     fqn: str = ""
     failed: str = ""
+    excuse: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Facts:
 
     `health` is the report of probes/health.py; `again` has one more of it per repetition. What was not measured is
     None, and `missing` says why, by the field's name. `crash` is what the model failed with; the reports then hold
-    what was seen until then.
+    what was seen until then. `eval_crash` is the same of a model that got through its run, and fails in eval mode.
     """
 
     health: Report | None = None
@@ -64,6 +65,7 @@ class Facts:
     baseline: Baseline | None = None
     tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
     crash: str | None = None
+    eval_crash: str | None = None
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)
 

@@ -32,6 +32,6 @@ class Changed(Check):
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.shapes is not None and facts.activations is not None and facts.baseline is not None
         reports = [report for report in (facts.settings, facts.shapes, facts.activations, facts.grads) if report]
-        for change in facts.baseline.changes(reports, facts.activations.meta, facts.tolerance):
+        for change in facts.baseline.changes(reports, facts.tolerance):
             limit = None if change.excess is None else 1.0
             yield replace(self.finding(change.fqn, change.message, change.excess), threshold=limit)

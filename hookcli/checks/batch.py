@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from hookcli.checks.base import ERROR, Check, Comparison, Facts, Threshold
+from hookcli.checks.base import ERROR, WARNING, Check, Comparison, Facts, Threshold
 from hookcli.present import number
 from hookcli.report import Finding
 
@@ -20,7 +21,9 @@ class BatchDependence(Check):
     the two outputs for the first item are compared. A model that is ready for inference gives the same one: only then
     is a prediction one of its input. The figure is the largest difference relative to the largest output; kernels are
     the same for both, so it is 0 for most models. The finding names the first module whose output differs. Needs a
-    batch of two or more in dimension 0 of every input.
+    batch of two or more in dimension 0 of every input. Only a warning where that module has batch_first=False, since
+    dimension 0 may then be the sequence (if it is not, that is the fault), or is quantized dynamically, by the range of
+    the whole batch.
     """
 
     id = "HK020"
@@ -64,4 +67,8 @@ def _apart(check: Check, comparison: Comparison, dtype: str, said: str) -> Itera
     if comparison.failed:
         yield check.finding(comparison.fqn, comparison.failed)
     elif not comparison.value <= limit:  # NaN is apart, too
-        yield check.finding(comparison.fqn, f"{said}, by {number(comparison.value)} of the largest", comparison.value)
+        found = check.finding(comparison.fqn, f"{said}, by {number(comparison.value)} of the largest", comparison.value)
+        found = replace(found, threshold=limit)
+        if comparison.excuse:
+            found = replace(found, severity=WARNING, message=f"{found.message}; {comparison.excuse}")
+        yield found

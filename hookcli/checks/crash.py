@@ -15,8 +15,9 @@ class Crash(Check):
     model's own code. What the other checks find in what was measured before the crash is still told, except by those
     that would take what did not happen for a fault (a parameter without gradient, a module that never ran). Checks that
     found nothing are listed as not judged: nobody knows what the rest of the run would have shown. A crash is reported
-    whatever is selected or ignored. It makes the exit code 2, as a model that cannot run does in every command; further
-    models are still checked.
+    whatever is selected or ignored. Some checks run the model in eval mode, too: one that fails there alone is judged
+    by its run, and this is told beside that. A crash makes the exit code 2, as a model that cannot run does in every
+    command; further models are still checked.
     """
 
     id = "HK001"
@@ -31,6 +32,9 @@ class Crash(Check):
         if facts.crash:
             place, said = _place(facts.crash)
             yield self.finding(place, said)
+        if facts.eval_crash:
+            place, said = _place(facts.eval_crash)
+            yield self.finding(place, f"in eval mode: {said}")
 
 
 def _place(crash: str) -> tuple[str, str]:

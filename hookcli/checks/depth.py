@@ -109,8 +109,15 @@ def _blocks(report: Report) -> list[Row]:
         deep += 1
         there += count[deep]
     blocks = [row for row in rows if row.fqn.count(".") <= deep]
-    containers = {row.fqn.rpartition(".")[0] for row in blocks}
+    # All that are around one, since a ModuleList between the two is never called.
+    containers = {around for row in blocks for around in _around(row.fqn)}
     return [row for row in blocks if row.fqn not in containers]
+
+
+def _around(fqn: str) -> Iterator[str]:
+    while "." in fqn:
+        fqn = fqn.rpartition(".")[0]
+        yield fqn
 
 
 def _beyond(check: Check, blocks: Sequence[Row], above: bool) -> Iterator[Finding]:

@@ -9,18 +9,21 @@ from hookcli.report import Finding, Row
 
 
 class _NotFinite(Check):
-    """Shared by the four: one finding per place, with the number of values that are not finite."""
+    """Shared by the four: one finding per place, with the number of values that are not finite.
+
+    With `others` only the first is named, and the others of that word are counted.
+    """
 
     severity = ERROR
 
-    def found(self, rows: Iterable[Row], what: str, most: int | None = None) -> Iterator[Finding]:
+    def found(self, rows: Iterable[Row], what: str, others: str = "") -> Iterator[Finding]:
         bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
-        rest = len({row.fqn for row in bad[most:]}) if most else 0
-        for row in bad[:most]:
+        rest = len({row.fqn for row in bad[1:]}) if others else 0
+        for row in bad[:1] if others else bad:
             assert row.stats is not None
             number = row.stats.nan + row.stats.inf
             kinds = " and ".join(k for k, n in (("NaN", row.stats.nan), ("infinite", row.stats.inf)) if n)
-            after = f", and in {rest} module{'s' * (rest > 1)} after it" if rest else ""
+            after = f", and in {rest} {others}{'s' * (rest > 1)} after it" if rest else ""
             yield self.finding(row.fqn, f"{number:,} of {row.stats.numel:,} {what} are {kinds}{after}", number)
 
 
@@ -57,7 +60,7 @@ class ActivationNotFinite(_NotFinite):
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.activations is not None
-        yield from self.found(_innermost(facts.activations.rows), "values of its output", most=1)
+        yield from self.found(_innermost(facts.activations.rows), "values of its output", "module")
 
 
 def _innermost(rows: Sequence[Row]) -> list[Row]:
@@ -83,14 +86,15 @@ class GradientNotFinite(_NotFinite):
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.grads is not None
-        yield from self.found(facts.grads.rows, "values of its gradient", most=1)
+        yield from self.found(facts.grads.rows, "values of its gradient", "parameter")
 
 
 class ParameterNotFinite(_NotFinite):
     """A parameter or buffer holds NaN or infinite values, before any training step.
 
     Running statistics of a normalization count too. Masks that hold -inf on purpose (attention) do not: a buffer of
-    nothing but zeros and -inf is left out.
+    nothing but zeros and -inf is left out. The first one is named, with the number of those after it: a
+    checkpoint of a run that diverged has it in all. Parameters come before buffers.
     """
 
     id = "HK005"
@@ -102,7 +106,7 @@ class ParameterNotFinite(_NotFinite):
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.health is not None
         rows = [row for row in facts.health.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
-        yield from self.found(rows, "values")
+        yield from self.found(rows, "values", "tensor")
 
 
 def _is_mask(row: Row) -> bool:

@@ -129,7 +129,7 @@ class ZeroGradient(Check):
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.grads is not None and facts.activations is not None
-        left_out = {row.fqn.rpartition(".")[0] for row in facts.activations.rows if _is_random(row) and _is_zero(row)}
+        left_out = _left_out(facts.activations.rows)
         zero = [row.fqn for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
         if zero:
             owner = zero[0].rpartition(".")[0]
@@ -155,6 +155,19 @@ def _why(grads: Report, zero: Sequence[str]) -> str:
 
 def _is_zero(row: Row) -> bool:
     return bool(row.stats and row.stats.numel and row.stats.zeros == row.stats.numel)
+
+
+def _left_out(rows: Iterable[Row]) -> set[str]:
+    """The modules that hold what zeroed a whole output by chance: not one that was given zeros by what ran before."""
+    places: set[str] = set()
+    by_chance = was_zero = False
+    for row in rows:
+        is_zero = _is_zero(row)
+        by_chance = is_zero and (by_chance if was_zero else _is_random(row))
+        was_zero = is_zero
+        if by_chance and _is_random(row):
+            places.add(row.fqn.rpartition(".")[0])
+    return places
 
 
 def _is_random(row: Row) -> bool:

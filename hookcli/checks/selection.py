@@ -69,6 +69,11 @@ def choose(
     return made
 
 
+def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
+    """The ids of the checks that an option names each by itself, and not by the beginning of their id."""
+    return {found[0].id for word in words if _is_whole(word, found := _matching(word, option))}
+
+
 def _made(check: type[Check], limits: Mapping[str, float], typed: bool) -> Check:
     if check.threshold and check.threshold.default is None and check.id not in limits:
         asked_by = str(check.asked_by).removeprefix("" if typed else "--")

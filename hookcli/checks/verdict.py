@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.checks.base import ERROR, SEVERITIES, WARNING, Check, Facts
+from hookcli.checks.base import ERROR, WARNING, Check, Facts
 from hookcli.errors import PluginError
-from hookcli.report import Column, Finding, Report, Row, Skipped
+from hookcli.report import SEVERITIES, Column, Finding, Report, Row, Skipped
 
 PROBE = "check"
 _CRASHED = "the run crashed"
@@ -96,5 +96,4 @@ def located(finding: Finding, file: str | None, line: int | None) -> Finding:
 
 def fails(reports: Iterable[Report], severity: str) -> bool:
     """Whether a finding is at least as bad."""
-    bad = SEVERITIES[: SEVERITIES.index(severity) + 1]
-    return any(finding.severity in bad for report in reports for finding in report.findings)
+    return any(finding.fails(severity) for report in reports for finding in report.findings)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.checks.base import SEVERITIES, Check
+from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.differentiation import LossName
@@ -15,7 +15,7 @@ from hookcli.commands.output import Output
 from hookcli.commands.settings import make_jobs
 from hookcli.errors import UsageError
 from hookcli.present import figure
-from hookcli.report import Column, Report, Row
+from hookcli.report import SEVERITIES, Column, Report, Row
 
 EXAMPLES = (
     "hookcli check",

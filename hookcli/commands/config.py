@@ -69,7 +69,10 @@ def read_config(given: str | None) -> Config:
         document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: can't be read as TOML: {error}") from error
-    section = document.get("tool", {}).get("hookcli")
+    tools = document.get("tool", {})
+    if not isinstance(tools, Mapping):
+        raise UsageError(f"{path}: tool = {tools!r} is no section, so that there can be no [tool.hookcli]")
+    section = tools.get("hookcli")
     if section is None:
         if given:
             raise UsageError(f"--config {given}: has no section [tool.hookcli]")

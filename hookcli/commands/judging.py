@@ -19,7 +19,7 @@ from hookcli.commands.output import Output, check_writable, remark, short_warnin
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
 from hookcli.commands.settings import Job
-from hookcli.diff.baseline import Baseline, add_baselines
+from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.registry import load
 from hookcli.report import Report
@@ -36,7 +36,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     A model that can't be built or run costs the others nothing. Its error is raised at the end, so that the exit code
     is 2; where it crashed, it has a report with that finding.
     """
-    outputs = [Output(options), *(Output(replace(options, output=file, format=None)) for file in files)]
+    outputs = [Output(options), *(Output(replace(options, output=file, format=None), "--report") for file in files)]
     for output in outputs:
         output.check_columns(COLUMNS)
     reports: list[Report] = []
@@ -45,6 +45,8 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     save = jobs[0].settings["save"]
     if save:
         check_writable(Path(save), "--save")
+        if Path(save).exists():
+            read_baselines(save)  # finds before the run, not after, that it can't be added to
     try:
         with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
             progress.stage("importing torch")

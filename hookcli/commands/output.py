@@ -18,18 +18,23 @@ from hookcli.errors import HookcliError, UsageError, unknown
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
+from hookcli.saved import write_whole
 from hookcli.world import world
 
 
 class Output:
-    """Writes reports as the options say. Raises UsageError at once where that can't work."""
+    """Writes reports as the options say. Raises UsageError at once where that can't work.
 
-    def __init__(self, options: Options) -> None:
+    `option` is the one that named the file, for what is said of it.
+    """
+
+    def __init__(self, options: Options, option: str = "--output") -> None:
         self.options = options
+        self._option = option
         self.path = Path(options.output) if options.output else None
         if self.path:
-            check_writable(self.path)
-        self.name = _format(options.format, self.path)
+            check_writable(self.path, option)
+        self.name = _format(options.format, self.path, option)
         self.reporter: Reporter = registry.load("reporters", self.name)()
         self._needs: tuple[str, ...] = getattr(self.reporter, "needs", ())
         self.view = _view(options, self.path is None and sys.stdout.isatty())
@@ -63,7 +68,7 @@ class Output:
         if self.path is None:
             _print(text)
             return
-        _replace(self.path, text)
+        _replace(self.path, text, self._option)
         remark(f"wrote {self.path}: {sum(len(r.rows) for r in shown):,} rows", self.options)
 
     def rendered(self, reports: Sequence[Report]) -> str:
@@ -129,22 +134,23 @@ _SUFFIXES = {
 }
 
 
-def _format(name: str | None, path: Path | None) -> str:
+def _format(name: str | None, path: Path | None, option: str) -> str:
     if name is None:
-        return _by_suffix(path) if path is not None else "table"
+        return _by_suffix(path, option) if path is not None else "table"
     if name not in registry.names("reporters"):
         raise UsageError(unknown("--format", name, registry.names("reporters")))
     return name
 
 
-def _by_suffix(path: Path) -> str:
+def _by_suffix(path: Path, option: str) -> str:
     """The format that a file name asks for by its suffix."""
     if path.suffix in _SUFFIXES:
         return _SUFFIXES[path.suffix]
     for plugin in registry.plugins("reporters"):  # of other distributions: ask them
         if plugin.distribution != "hookcli" and path.suffix in plugin.load().suffixes:
             return plugin.name
-    raise UsageError(f"--output {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + " (or name the --format)")
+    how = " (or name the --format)" if option == "--output" else ""
+    raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + how)
 
 
 def check_writable(path: Path, option: str = "--output") -> None:
@@ -165,17 +171,12 @@ def check_writable(path: Path, option: str = "--output") -> None:
         raise UsageError(f"{option} {path}: can't write to {path.parent}/ ({error.strerror})") from error
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: str, option: str) -> None:
     try:
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
+        write_whole(path, text)
     except OSError as error:
         sys.stdout.write(text)  # what was measured is not lost
-        raise UsageError(f"--output {path}: {error.strerror}; the report went to stdout instead") from error
+        raise UsageError(f"{option} {path}: {error.strerror}; the report went to stdout instead") from error
 
 
 def _view(options: Options, terminal: bool) -> View:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from hookcli.checks.base import SEVERITIES
 from hookcli.checks.expected import parse_expected
-from hookcli.checks.plan import Plan, make_plan
-from hookcli.checks.selection import choose, parse_thresholds
+from hookcli.checks.plan import Plan, make_plan, require_judgeable
+from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
 from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
 from hookcli.errors import HookcliError, UsageError
+from hookcli.report import SEVERITIES
 
+_KEPT = "HK024"  # max-activation-memory
 BUDGETS = ("max_params", "max_macs", "max_activation_memory")
 T = TypeVar("T")
 _DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
@@ -79,16 +80,35 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     place = f"{config.place} models {spec!r}"
     _check(place, in_model)
     written = {**config.settings, **in_model}
-    limits = {**_limits(config.place, config.settings), **_limits(place, in_model), **_limits("", own)}
+    ours, theirs = _limits("", own), {**_limits(config.place, config.settings), **_limits(place, in_model)}
+    limits = {**theirs, **ours}
     settings = {**own, **{k: v for k, v in written.items() if k in own and k not in typed}, "thresholds": limits}
-    _settle(settings, written, typed, place if in_model else config.place)
-    if not settings["backward"] and settings["max_activation_memory"] is None and "max_activation_memory" in written:
-        del limits["HK024"]
+    settings["max_activation_memory"] = limits.get(_KEPT)  # a threshold may have another name for it
+    kept = {"max_activation_memory"}
+    in_file, on_line = {*written, *(kept if _KEPT in theirs else ())}, {*typed, *(kept if _KEPT in ours else ())}
+    _settle(settings, in_file, on_line, place if in_model else config.place)
+    if settings["max_activation_memory"] is None:
+        limits.pop(_KEPT, None)
+    selecting = place if "select" in in_model else config.place
+    _overrule(settings, in_file, on_line, selecting)
+    if "select" in in_file - on_line:
+        _in_file(selecting, "select", lambda: _require_judgeable(settings))
     shared = {f.name for f in fields(Options)}
     changed = {k: v for k, v in written.items() if k in shared and k not in typed}
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
-    plan = make_plan(**{name: settings[name] for name in _OF_PLAN}, keep=bool(settings["save"]), typed=True)
+    planned = {name: settings[name] for name in _OF_PLAN}
+    plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
     return Job(spec, replace(options, **changed), settings, plan, places)
+
+
+def _require_judgeable(settings: Mapping[str, Any]) -> None:
+    require_judgeable(
+        settings["select"],
+        expected=bool(settings["expect_output"]),
+        against=bool(settings["against"]),
+        backward=settings["backward"],
+        values=not settings["meta"],
+    )
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
@@ -104,7 +124,19 @@ def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
     return limits
 
 
-def _settle(settings: dict[str, Any], written: Mapping[str, Any], typed: Collection[str], place: str) -> None:
+def _overrule(settings: dict[str, Any], written: Collection[str], typed: Collection[str], place: str) -> None:
+    """A check that was typed is not what the file says of it."""
+    for said, option, other in (("select", "--select", "ignore"), ("ignore", "--ignore", "select")):
+        if said not in typed or other not in written or other in typed:
+            continue
+        named = chosen_by_name(settings[said], option)
+        left = [word for word in settings[other] if not chosen_by_name([word]) & named]
+        if other == "select" and not left:
+            raise UsageError(f"no check is left to run: --ignore leaves none of what {place} select names")
+        settings[other] = left
+
+
+def _settle(settings: dict[str, Any], written: Collection[str], typed: Collection[str], place: str) -> None:
     """Of two that contradict each other the typed one stays; both from one place are an error."""
     for one, other, why in _CONTRADICTIONS:
         stops = settings[one] if one == "meta" else not settings[one]

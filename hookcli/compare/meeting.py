@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -24,6 +25,7 @@ from hookcli.report import Row, Skipped
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 _PHASES = (OUTPUT, GRAD_OUTPUT, GRAD)
+_NOTHING = torch.empty(0)  # in the place of a tensor that nothing more will be read of
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ class Meeting:
 
     def alone(self, side: int, key: Hashable, seen: Seen) -> None:
         """One has come by with what the other did not, or too long before or after."""
-        self._lone[side][key] = replace(seen, tensors=[(path, x[:0] if x.dim() else x) for path, x in seen.tensors])
+        self._lone[side][key] = replace(seen, tensors=[(path, _NOTHING) for path, _ in seen.tensors])
 
     def keep(self, seen: Seen) -> Seen:
         """A copy that survives the callback."""
@@ -150,12 +152,11 @@ class Meeting:
         if a.kind == OUTPUT:
             pair.received = self._received.get((a.fqn, a.call), [])
         self._pairs.append(pair)
-        if x.shape != y.shape:
-            differs = f"shape {shape(tree.shape_of(x))} → {shape(tree.shape_of(y))}"
-            pair.values |= {"differs": differs, "beyond": True}
-            return
         again = self._known(x, y)
         try:
+            if differs := _reshaped(x, y):
+                pair.values |= {"differs": differs, "beyond": True}
+                return
             pair.pending = again.pending if again else compare(x, y)
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self._pairs.pop()
@@ -195,6 +196,15 @@ class Meeting:
             for seen in self._lone[side].values():
                 self._note_lone(side, seen, _only(side, "there"))
             self._lone[side].clear()
+
+
+def _reshaped(x: Tensor, y: Tensor) -> str:
+    """How the shapes differ, in words; "" where they don't. Nested tensors differ where an item of theirs does."""
+    if x.is_nested and y.is_nested and x.size(0) == y.size(0):
+        items = enumerate(zip(x.detach().unbind(), y.detach().unbind(), strict=True))
+        return next((f"item {number}: {said}" for number, pair in items if (said := _reshaped(*pair))), "")
+    a, b = (shape(tree.shape_of(tensor)) for tensor in (x, y))
+    return f"shape {a} → {b}" if a != b else ""
 
 
 def _only(side: int, what: str) -> dict[str, Any]:

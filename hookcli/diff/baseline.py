@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,12 +18,14 @@ from hookcli.diff.changes import Change, changes
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
-from hookcli.saved import read_json
+from hookcli.saved import read_json, sound, write_whole
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"
-# What a run must share with its baseline, and what may differ with a note.
-_SAME = ("input", "fill", "seed", "mode", "dtype", "edits")
+# What a run must share with its baseline, what only where both tell it (a program's own input has neither), and what
+# may differ with a note.
+_SAME = ("input", "mode", "dtype", "edits")
+_IF_KNOWN = ("fill", "seed")
 _OF_GRADIENTS = ("loss", "backward_vector")
 _NOTED = ("torch", "torchvision", "device")
 # What tells of the order and not of the model, or can be told from the rest.
@@ -41,23 +44,19 @@ class Baseline:
     @classmethod
     def of(cls, reports: Sequence[Report], meta: Mapping[str, Any]) -> Baseline:
         """What to keep of the reports of one run, which `meta` describes."""
-        run = {key: meta[key] for key in sorted((*_SAME, *_OF_GRADIENTS, *_NOTED)) if meta.get(key) is not None}
+        keys = sorted((*_SAME, *_IF_KNOWN, *_OF_GRADIENTS, *_NOTED))
+        run = {key: _bare(key, meta[key]) for key in keys if meta.get(key) is not None}
         return cls(reports[0].model, run, [_kept(report) for report in reports])
 
-    def changes(
-        self, reports: Sequence[Report], meta: Mapping[str, Any], tolerance: Tolerance | None = None
-    ) -> list[Change]:
-        """What a run shows to be no longer as it was (`hookcli.diff.changes`).
-
-        Raises UsageError where the run was another (of another input, seed, mode, dtype ...).
-        """
-        self.require_same_run(meta)
+    def changes(self, reports: Sequence[Report], tolerance: Tolerance | None = None) -> list[Change]:
+        """What a run shows to be no longer as it was. Of another run (`require_same_run`) that says nothing."""
         return changes({r.probe: r for r in self.reports}, {r.probe: r for r in reports}, tolerance)
 
     def require_same_run(self, meta: Mapping[str, Any]) -> None:
-        """Raises UsageError where the run that `meta` describes can't be compared."""
+        """Raises UsageError where the run that `meta` describes can't be compared: of another input, mode, dtype ..."""
         differentiated = all(any(run.get(key) for key in _OF_GRADIENTS) for run in (self.run, meta))
-        if other := _other(self.run, meta, (*_SAME, *(_OF_GRADIENTS if differentiated else ()))):
+        known = [key for key in _IF_KNOWN if key in self.run and key in meta]
+        if other := _other(self.run, meta, (*_SAME, *known, *(_OF_GRADIENTS if differentiated else ()))):
             said = f"the baseline of {self.model} is of another run: {', '.join(other)}"
             raise UsageError(f"{said}; run it as then, or --save a new one")
 
@@ -65,6 +64,8 @@ class Baseline:
         """What to know of a comparison: another version or device, and what only one of the two has."""
         elsewhere = _other(self.run, meta, _NOTED)
         notes = [f"the baseline is from elsewhere: {', '.join(elsewhere)}"] if elsewhere else []
+        if untold := [key for key in _IF_KNOWN if (key in self.run) != (key in meta)]:
+            notes.append(f"only one of the runs tells its {' and '.join(untold)}: were both given the same values?")
         ours, theirs = ({report.probe for report in side} for side in (reports, self.reports))
         notes += [f"the baseline has no {probe}" for probe in sorted(ours - theirs)]
         return notes + [f"{probe} of the baseline were not measured now" for probe in sorted(theirs - ours)]
@@ -78,9 +79,9 @@ def text_of(baselines: Iterable[Baseline]) -> str:
 
 
 def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
-    """Write the file. Raises UsageError where that can't be."""
+    """Write the file, whole or not at all. Raises UsageError where that can't be."""
     try:
-        Path(file).write_text(text_of(baselines), encoding="utf-8")
+        write_whole(Path(file), text_of(baselines))
     except OSError as error:
         raise UsageError(f"{file}: can't be written ({error.strerror})") from error
 
@@ -121,7 +122,13 @@ def read_baselines(file: str) -> Baselines:
 
 def _other(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     """Where two runs differ, in words; JSON knows no tuples."""
-    return [f"{key} {then.get(key)} → {now.get(key)}" for key in keys if strict(then.get(key)) != strict(now.get(key))]
+    pairs = [(key, *(strict(_bare(key, run.get(key))) for run in (then, now))) for key in keys]
+    return [f"{key} {a} → {b}" for key, a, b in pairs if a != b]
+
+
+def _bare(key: str, value: Any) -> Any:
+    """Of an input its shapes alone: not where it is from, nor a dtype that its model asks for."""
+    return re.sub(r":\w+| \(its example\)$", "", value) if key == "input" and isinstance(value, str) else value
 
 
 def _kept(report: Report) -> Report:
@@ -164,7 +171,7 @@ def _json(value: Any) -> str:
 def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
     run = dict(saved["run"])
     reports = [
-        Report(probe, model, _COLUMNS, [_row(values) for values in rows], {"dtype": run.get("dtype")})
+        sound(Report(probe, model, _COLUMNS, [_row(values) for values in rows], {"dtype": run.get("dtype")}))
         for probe, rows in saved.items()
         if probe != "run"
     ]

@@ -40,7 +40,8 @@ class Discrepancy:
             return math.nan
         # divided before it is squared, so that large norms do not overflow
         error, apart = self.error_l2 / self.a_l2, (self.a_l2 - self.b_l2) / self.a_l2
-        return max(-1.0, 1 - (error**2 - apart**2) * self.a_l2 / (2 * self.b_l2))
+        cosine = 1 - (error**2 - apart**2) * self.a_l2 / (2 * self.b_l2)
+        return min(1.0, max(-1.0, cosine))  # the norms are rounded
 
     @classmethod
     def merge(cls, parts: Iterable[Discrepancy]) -> Discrepancy:

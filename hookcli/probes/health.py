@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ _FIRING = (
     *("tensor_grad", "post_accumulate_grad"),
 )
 _TORCHS_OWN = ("torch/", "torchvision/")  # files of weight_norm, spectral_norm, pruning: part of the model
+_BLOCK = 1 << 18  # elements that are weighed at once
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -150,7 +152,22 @@ def _hook_values(hook: Carried) -> dict[str, Any]:
 
 
 def _checksum(x: Tensor) -> Tensor:
-    """The sum of the elements' bits as integers: a change of any one changes it. Stays on the device."""
+    """A sum of the elements' bits, as integers, each times an odd number of its place, modulo 2**64.
+
+    Odd, so that a change of any one element changes it; of its place, so that another order does. Stays on the device.
+    """
+    x = x.resolve_conj().resolve_neg()
     x = torch.view_as_real(x) if x.is_complex() else x
-    bits = x if x.dtype is torch.bool else x.contiguous().view(_INTEGERS[x.element_size()])
-    return bits.sum(dtype=torch.int64)
+    bits = x.contiguous().view(_INTEGERS[x.element_size()]).reshape(-1)
+    total = torch.zeros((), dtype=torch.int64, device=x.device)
+    for number, block in enumerate(bits.split(_BLOCK)):
+        total += (block * _odd(x.device)[: len(block)]).sum() * (2 * number + 1)
+    return total
+
+
+@lru_cache(maxsize=1)
+def _odd(device: torch.device) -> Tensor:
+    """Odd numbers that have no pattern (the first steps of splitmix64, Steele, Lea and Flood 2014, section 4)."""
+    z = torch.arange(_BLOCK, device=device) * -0x61C8864680B583EB
+    z = (z ^ (z >> 30)) * -0x40A7B892E31B1A47
+    return z ^ (z >> 27) | 1

@@ -13,7 +13,8 @@ from hookcli import tree
 from hookcli.blocks import fetched
 from hookcli.hooks import HookEvent
 
-# After one of these, features are in the last dimension, after other layers with parameters in the second.
+# After one of these, features are in the last dimension, after one of those in the second; others leave them there.
+_FEATURES_SECOND = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
 _FEATURES_LAST = (nn.Linear, nn.Bilinear, nn.LayerNorm, nn.Embedding, nn.MultiheadAttention, nn.RNNBase)
 _RANDOM = ("Drop", "Stochastic")  # what zeroes by chance
 _TORCH = "torch.nn.modules."
@@ -75,7 +76,7 @@ class Units:
         """Take a module's outputs in, as it returns."""
         module = event.module
         assert module is not None
-        if any(True for _ in module.parameters(recurse=False)):
+        if isinstance(module, (*_FEATURES_LAST, *_FEATURES_SECOND)):
             self._features_last = isinstance(module, _FEATURES_LAST)
         for path, x in tree.leaves(event.output):
             if x.layout is not torch.strided or not x.is_floating_point() or x.is_inference():
@@ -117,11 +118,13 @@ def numbers_of(counts: Sequence[Tensor]) -> list[int]:
     return [number for (number,) in fetched([count.reshape(1) for count in counts])]
 
 
-def _is_activation(module: nn.Module | None) -> bool:
+def _is_activation(module: nn.Module) -> bool:
     name, place = type(module).__name__, type(module).__module__
     if any(word in name for word in _RANDOM):
         return False
-    return place == f"{_TORCH}activation" or not place.startswith(_TORCH)
+    if place.startswith(_TORCH):
+        return place == f"{_TORCH}activation"
+    return not any(True for _ in module.parameters(recurse=False))  # one that scales by zero on purpose is not dead
 
 
 def _saturated(module: nn.Module | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]) -> Tensor | None:

@@ -41,4 +41,4 @@ def figures(finding: Finding) -> str:
 
 def fails(report: Report, finding: Finding) -> bool:
     """Whether the finding makes the exit code 1, as --fail-on had it."""
-    return finding.severity == "error" or report.meta.get("fail_on") == finding.severity
+    return finding.fails(report.meta.get("fail_on", "error"))

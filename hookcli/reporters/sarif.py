@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from pathlib import PurePath
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from hookcli.fold import View
 from hookcli.report import Finding, Report, strict
@@ -19,7 +22,8 @@ class SarifReporter:
     """One run with a result per finding, and a rule for each check that judged.
 
     A result names the module as a logical location, and the file and line of the module's class where that lies in the
-    working directory.
+    working directory. GitHub refuses a result without a file: others are at the head of the file that the model was
+    named by, or of pyproject.toml.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".sarif",)
@@ -33,7 +37,7 @@ class SarifReporter:
             },
             "automationDetails": {"id": "hookcli/check/"},
             "invocations": [_invocation(report) for report in reports],
-            "results": [_result(report, finding, ids) for report in reports for finding in report.findings],
+            "results": list(_results(reports, ids)),
         }
         document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
         return json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -60,8 +64,19 @@ def _invocation(report: Report) -> dict[str, Any]:
     return {"executionSuccessful": done, **words}
 
 
+def _results(reports: Sequence[Report], ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Each with a fingerprint of its own, which stays when messages and figures change."""
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for report in reports:
+        for finding in report.findings:
+            identity = (report.model, finding.check, finding.fqn)
+            text = "\n".join((*identity, str(seen[identity])))
+            seen[identity] += 1
+            fingerprint = hashlib.sha256(text.encode()).hexdigest()
+            yield _result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}}
+
+
 def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, Any]:
-    identity = "\n".join((report.model, finding.check, finding.fqn))
     properties = {"model": report.model, "value": finding.value, "threshold": finding.threshold, "hint": finding.hint}
     return {
         "ruleId": finding.check,
@@ -69,7 +84,6 @@ def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, A
         "level": finding.severity,
         "message": {"text": sentence(report, finding)},
         "locations": [_location(report, finding)],
-        "partialFingerprints": {"hookcli/v1": hashlib.sha256(identity.encode()).hexdigest()},
         "properties": {key: value for key, value in properties.items() if value is not None},
     }
 
@@ -77,8 +91,15 @@ def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, A
 def _location(report: Report, finding: Finding) -> dict[str, Any]:
     name = finding.fqn.rpartition(".")[2] or report.model
     place = ".".join(filter(None, (report.model, finding.fqn)))
-    logical = {"logicalLocations": [{"name": name, "fullyQualifiedName": place, "kind": "module"}]}
-    if finding.file is None:
-        return logical
-    at = {"artifactLocation": {"uri": finding.file}, "region": {"startLine": finding.line or 1}}
-    return {"physicalLocation": at, **logical}
+    at = {"uri": quote(PurePath(finding.file or _file(report.model)).as_posix())}
+    return {
+        "physicalLocation": {"artifactLocation": at, "region": {"startLine": finding.line or 1}},
+        "logicalLocations": [{"name": name, "fullyQualifiedName": place, "kind": "module"}],
+    }
+
+
+def _file(spec: str) -> str:
+    """The file within the working directory that names the model, or else the project's own."""
+    paths = [PurePath(part) for part in spec.split(":") if part.endswith(".py")]
+    here = [path for path in paths if not path.is_absolute() and ".." not in path.parts]
+    return str(here[0]) if here else "pyproject.toml"

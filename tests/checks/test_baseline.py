@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,20 @@ def test_another_version_is_noted(cli: Cli, saved: Path) -> None:
     assert ran.code == 0 and f"hookcli: the baseline is from elsewhere: torch 1.0 → {torch.__version__}" in ran.err
 
 
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 3), nn.Tanh())
+        with torch.no_grad():
+            self[0].weight.fill_(0.5), self[0].bias.fill_(-1)
+
+def pair():
+    return Net(), (torch.ones(2, 4),)
+"""
+
 MISTAKES: dict[tuple[str, ...], str] = {
     ("net.py:Net", "--input", "4x3x4x4", "--against", "base.json"): "of another run: input 2x3x4x4 → 4x3x4x4",
     (*NET, "--eval", "--against", "base.json"): "of another run: mode train → eval",
@@ -97,6 +112,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (*NET, "--against", "base.json", "--meta"): "--meta and --against: a baseline holds values",
     (*NET, "--save", "no/base.json"): "--save no/base.json: can't write to no/",
     (*NET, "--save", "net.py"): "net.py: damaged, or not a baseline of hookcli",
+    ("net.py:boom", "--save", "net.py"): "net.py: damaged, or not a baseline of hookcli",  # before anything is built
     (*NET, "--against", "base.json", "--rtol", "-1"): "--rtol",
 }
 
@@ -111,15 +127,12 @@ def test_one_clear_line(cli: Cli, saved: Path, argv: tuple[str, ...]) -> None:
 
 
 def test_from_python(tmp_path: Path) -> None:
-    from hookcli.checking import examine
-    from hookcli.checks.plan import make_plan
-    from hookcli.diff.baseline import Baseline, write_baselines
-
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout()).train(), torch.randn(8, 4)
     file = str(tmp_path / "base.json")
     torch.manual_seed(1)
-    write_baselines(file, [Baseline.of(*examine(model, x, make_plan(keep=True)).kept)])
+    with untouched(model):
+        assert check(model, x, save=file).findings == []
     torch.manual_seed(1)
     with untouched(model):
         assert check(model, x, against=file, select="HK027").findings == []
@@ -130,3 +143,26 @@ def test_from_python(tmp_path: Path) -> None:
     assert [finding.fqn for finding in report.findings] == ["0"] and report.findings[0].threshold == 1
     with pytest.raises(UsageError, match="no baseline of this model"):
         check(model, x, against=file, name="another")
+
+
+def test_python_holds_a_model_against_what_the_command_saved(cli: Cli, net: Path) -> None:
+    """And the other way round: with a model that brings its own example, and with an input of random numbers."""
+    (net / "own.py").write_text(OWN)
+    own = runpy.run_path("own.py")
+    for spec, argv, x in (("own.py:pair", (), torch.ones(2, 4)), ("own.py:Net", ("--input", "2x4:float32"), None)):
+        assert cli("check", spec, *argv, "--save", "base.json").code == 0
+        assert " (its example)" not in Path("base.json").read_text()
+        torch.manual_seed(0)
+        x = torch.randn(2, 4) if x is None else x
+        assert check(own["Net"]().train(), x, against="base.json", name=spec, select="HK027").findings == []
+        check(own["Net"]().train(), x, save="python.json", name=spec)
+        ran = cli("check", spec, *argv, "--against", "python.json")
+        assert ran.code == 0, ran.out
+        assert "only one of the runs tells its fill and seed: were both given the same values?" in ran.err
+        with pytest.raises(UsageError, match=r"of another run: input 2x4 → 3x4"):
+            check(own["Net"]().train(), torch.ones(3, 4), against="base.json", name=spec)
+
+
+def test_a_model_that_crashes_has_no_baseline(tmp_path: Path) -> None:
+    report = check(nn.Linear(4, 4), torch.ones(2, 5), save=str(tmp_path / "base.json"))
+    assert [finding.check for finding in report.findings] == ["HK001"] and not (tmp_path / "base.json").exists()

@@ -451,11 +451,199 @@ def test_a_model_that_writes_into_its_input_is_judged_on_the_same_each_time() ->
     assert torch.equal(x, before)
 
 
+def test_a_checkpoint_of_nan_is_one_finding() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with torch.no_grad():
+        for tensor in (*model.parameters(), model[1].running_var):
+            tensor.fill_(math.nan)
+    [finding] = check(model, torch.randn(8, 4), select="HK005").findings
+    assert (finding.fqn, finding.value) == ("0.weight", 16)
+    assert finding.message == "16 of 16 values are NaN, and in 4 tensors after it"
+    [later] = check(model, torch.randn(8, 4), select="HK004").findings
+    assert later.message.endswith(" values of its gradient are NaN, and in 2 parameters after it")
+
+
+def test_a_dropout_is_no_excuse_for_what_was_dead_before_it() -> None:
+    torch.manual_seed(0)
+    dead = biased(nn.ReLU(), 8)
+    model = nn.Sequential(nn.Sequential(dead[0], dead[1], nn.Dropout(0.1)), dead[2])
+    [finding] = check(model, torch.randn(16, 4), select="HK009").findings
+    assert finding.fqn == "1" and "elsewhere" in finding.message
+    with torch.no_grad():
+        dead[0].bias.zero_()
+    assert check(model, torch.randn(16, 4), select="HK009").findings == []
+
+
+def test_the_limit_in_half_precision_is_shown_and_hangs_on_no_other_check() -> None:
+    torch.manual_seed(0)
+    model = Fn(lambda y: y + 3 * y.mean(0)).bfloat16()
+    x = torch.randn(8, 4, dtype=torch.bfloat16)
+    alone, beside = (check(model, x, select=checks).findings for checks in (["HK020"], ["HK020", "HK005"]))
+    assert alone == beside and alone[0].threshold == 16 * 2**-7
+    slight = Fn(lambda y: y + 0.1 * y.mean(0)).bfloat16()
+    assert check(slight, x, select="HK020").findings == check(slight, x, select=["HK020", "HK005"]).findings == []
+
+
+class Adapter(nn.Linear):
+    """Merges what it adds into its weight in eval mode and takes it out in training mode, as loralib's layers do."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.register_buffer("added", torch.ones(4, 4))
+        self.merged = False
+
+    def train(self, mode: bool = True) -> Any:
+        if mode == self.merged:
+            self.weight.data += self.added * (-1 if mode else 1)
+            self.merged = not mode
+        return super().train(mode)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_modes_are_gone_back_to_the_way_they_were_left(frozen: bool) -> None:
+    model = nn.Sequential(Adapter(), nn.Dropout(), nn.Linear(4, 2)).train()
+    model[1].train(not frozen)
+    weight = model[0].weight.detach().clone()
+    check(model, torch.randn(8, 4), select=["HK020", "HK022"], thresholds={"max-params": 1000})
+    assert not model[0].merged and torch.equal(model[0].weight, weight)
+    assert [module.training for module in model.modules()] == [True, True, not frozen, True]
+
+
+class Sequences(nn.Module):
+    """Takes lengths, of which none may be 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return self.head(self.rnn(packed)[1][0][-1])
+
+
+def test_the_other_items_are_such_as_the_model_takes() -> None:
+    inputs = (torch.randn(3, 5, 4), torch.tensor([5, 4, 2]))
+    report = check(Sequences(), inputs, select="HK020")
+    assert report.findings == [] and report.meta["checks"] == ["HK020"]
+    inverse = Fn(lambda y: torch.linalg.inv(y.view(-1, 2, 2)).flatten(1))
+    report = check(inverse, torch.randn(3, 4), select="HK020")
+    assert report.findings == [] and report.meta["checks"] == ["HK020"]
+
+
+def test_a_model_that_refuses_other_items_is_not_judged() -> None:
+    def ordered(y: Tensor) -> Tensor:
+        if len(y.unique(dim=0)) < len(y):
+            raise ValueError("two items are alike")
+        return y
+
+    report = check(Fn(ordered), torch.randn(3, 4), select="HK020")
+    [skipped] = [item.reason for item in report.skipped if item.fqn.startswith("HK020")]
+    assert report.findings == [] and skipped.startswith("not judged: with other items beside the first, ")
+    assert "two items are alike" in skipped
+
+
+class TrainsOnly(nn.Module):
+    """Fails in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head, self.unused = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x) if self.training else self.layer(x)[:, :3])
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"thresholds": {"max-macs": 1}}, {"ignore": ["HK020", "HK001"], "save": "b.json"}]
+)
+def test_a_model_that_fails_in_eval_mode_alone_is_judged_beside(
+    settings: dict[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, x = TrainsOnly(), torch.randn(8, 4)
+    with untouched(model):
+        report = check(model, x, **settings)
+    assert [finding.check for finding in report.findings] == ["HK001", "HK008", "HK006"]
+    assert report.findings[0].fqn == "head" and report.findings[0].message.startswith("in eval mode: head (Linear) fai")
+    reasons = {item.fqn.split()[0]: item.reason for item in report.skipped}
+    if "thresholds" in settings:
+        assert reasons["HK023"] == reasons["HK020"] == "not judged: the model fails in eval mode"
+    assert not (tmp_path / "b.json").exists()
+
+
+class Recurrent(nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.first, self.rnn = nn.Linear(4, 4), nn.LSTM(4, 4, bidirectional=True, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(self.first(x))[0]
+
+
+@pytest.mark.parametrize("kind", ["inside", "root", "encoder", "quantized"])
+def test_what_may_mix_the_batch_is_a_warning(kind: str) -> None:
+    torch.manual_seed(0)
+    model = {
+        "inside": lambda: Recurrent(False),
+        "root": lambda: nn.LSTM(4, 4, bidirectional=True),
+        "encoder": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2, enable_nested_tensor=False),
+        "quantized": lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}),
+    }[kind]()
+    x = torch.randn(6, 3, 4) if kind != "quantized" else torch.randn(6, 4) * torch.tensor([[0.01], *[[9.0]] * 5])
+    [finding] = check(model, x, select="HK020", thresholds={"HK020": 1e-6}).findings
+    assert finding.severity == "warning" and ("batch_first=False" in finding.message) == (kind != "quantized")
+    assert check(Recurrent(True), torch.randn(6, 3, 4), select="HK020").findings == []
+
+
+class Scale(nn.Module):
+    """LayerScale, or what is left of RMSNorm: features are in the last dimension, and stay there."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((8,), value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+def test_scaling_by_zero_is_not_dead() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), Scale(0.0), nn.Linear(8, 2))
+    assert check(model, torch.randn(16, 4), select="HK010").findings == []
+
+
+def test_a_norm_of_ones_own_leaves_channels_where_they_are() -> None:
+    linear, relu, head = biased(nn.ReLU(), 7)
+    model = nn.Sequential(linear, Scale(1.0), relu, head)
+    [finding] = check(model, torch.randn(4, 10, 4), select="HK010").findings
+    assert finding.fqn == "2" and finding.message.startswith("7 of 8 channels ")
+
+
+def test_a_phase_that_depends_on_the_batch_is_seen() -> None:
+    """All magnitudes are 1."""
+    model = Fn(lambda y: torch.polar(torch.ones_like(y), y.sum(0, keepdim=True).expand_as(y)).conj())
+    [finding] = check(model, torch.randn(8, 4), select="HK020").findings
+    assert finding.value is not None and finding.value > 1e-2
+
+
+class Listed(nn.Module):
+    """Calls what it holds in a ModuleList, as nn.TransformerEncoder does: the list itself is never called."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers.children())
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("wrapper", [lambda layers: layers, Listed])
 @pytest.mark.parametrize(("gain", "id"), [(0.2, "HK014"), (5.0, "HK015")])
-def test_a_wrapper_is_no_first_block(gain: float, id: str) -> None:  # noqa: A002
+def test_a_wrapper_is_no_first_block(gain: float, id: str, wrapper: Any) -> None:  # noqa: A002
     """What it returns is the last block's output, and comparing with that would turn the verdict round."""
     torch.manual_seed(1)
-    model = nn.Sequential(tower(nn.Identity(), 12, gain))
+    model = nn.Sequential(wrapper(tower(nn.Identity(), 12, gain)))
     found = check(model, wide(), select=["HK014", "HK015"]).findings
     assert [f.check for f in found] == [id] and found[0].fqn.startswith("0.")
 

@@ -36,6 +36,10 @@ class Fails(Net):
     def forward(self, x):
         return self.fc(self.act(self.conv(x)))
 
+class Trains(Unused):
+    def forward(self, x):
+        return super().forward(x) if self.training else self.fc(x)
+
 class Reads(Net):
     def forward(self, x):
         return super().forward(x) * float(x.sum() > 0)
@@ -118,6 +122,15 @@ def test_a_table_of_several_models_tells_which_and_has_no_control_characters(cli
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
 
 
+def test_a_model_that_fails_in_eval_mode_alone(cli: Cli) -> None:
+    for more in ((), ("--max-macs", "1"), ("--save", "base.json")):
+        ran = cli("check", "parts.py:Trains", *IN, "-f", "json", *more)
+        [report] = reports(ran)
+        assert ran.code == 2 and ids(report) == ["HK001", "HK008", "HK006"] and not Path("base.json").exists()
+        assert report["findings"][0]["message"].startswith("in eval mode: fc (Linear) failed")
+        assert "fc (Linear) failed" in ran.err and "Traceback" not in ran.err
+
+
 def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
     [report] = reports(cli("check", "parts.py:Unused", *IN, "-f", "json"))
     [lost, silent] = report["findings"]
@@ -163,6 +176,14 @@ def test_without_backward_and_on_meta(cli: Cli) -> None:
     assert ids(report) == ["HK008", "HK022", "HK006"] and report["meta"]["device"] == "meta"
     assert report["meta"]["checks"] == ["HK001", "HK006", "HK007", "HK008", "HK019", "HK022"]
     assert cli("check", "parts.py:Fails", *IN, "--meta").code == 2
+
+
+def test_what_is_selected_with_others_may_not_judge(cli: Cli) -> None:
+    [report] = reports(cli("check", "net.py:Net", *IN, "--no-backward", "--select", "HK00", "-f", "json"))
+    assert "HK021" not in report["meta"]["checks"] and "HK003" in report["meta"]["checks"]
+    assert "HK006 never-ran" in [item["fqn"] for item in report["skipped"]]
+    [report] = reports(cli("check", "net.py:Net", *IN, "--select", "HK025,HK026", "-f", "json"))
+    assert report["meta"]["checks"] == ["HK025", "HK026"]
 
 
 def test_a_frozen_eval_model(cli: Cli) -> None:
@@ -221,6 +242,27 @@ def test_what_was_typed_overrules_what_contradicts_it_in_the_file(cli: Cli) -> N
     assert "HK024" not in reports(cli("check", "--no-backward", "-f", "json"))[0]["meta"]["checks"]
 
 
+def test_a_budget_among_the_thresholds_is_overruled_too(cli: Cli) -> None:
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nthresholds = {max-activation-memory = '1GiB'}\n")
+    assert "HK024" in reports(cli("check", "-f", "json"))[0]["meta"]["checks"]
+    ran = cli("check", "--no-backward", "-f", "json")
+    assert ran.code == 0 and "HK024" not in reports(ran)[0]["meta"]["checks"]
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nbackward = false\n")
+    ran = cli("check", "--threshold", "HK024=1GiB", "-f", "json")
+    assert ran.code == 0 and "HK024" in reports(ran)[0]["meta"]["checks"]
+
+
+def test_checks_that_were_typed_overrule_the_file(cli: Cli) -> None:
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nselect = ['HK012', 'HK003']\n")
+    [report] = reports(cli("check", "--ignore", "vanishing-gradients", "-f", "json"))
+    assert report["meta"]["checks"] == ["HK003"]
+    ran = cli("check", "--ignore", "HK012,HK003")
+    assert ran.code == 2 and "--ignore leaves none of what pyproject.toml [tool.hookcli] select names" in ran.err
+    assert "unknown --ignore 'HK999'" in cli("check", "--ignore", "HK999").err
+    write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nignore = ['HK012', 'HK003']\n")
+    assert reports(cli("check", "--select", "HK012", "-f", "json"))[0]["meta"]["checks"] == ["HK012"]
+
+
 def test_another_file_and_no_section(cli: Cli) -> None:
     Path("ci.toml").write_text("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\n")
     write("[tool.ruff]\nline-length = 120\n")
@@ -229,6 +271,8 @@ def test_another_file_and_no_section(cli: Cli) -> None:
 
 
 WRONG_FILES = {
+    "tool = 3": "pyproject.toml: tool = 3 is no section",
+    "[tool.hookcli]\nbackward = false\nthresholds = {HK024 = 5}": "[tool.hookcli]: backward = false and max-",
     "[tool.hookcli": "pyproject.toml: can't be read as TOML: ",
     "[tool.hookcli]\ntreshold = 1": "pyproject.toml [tool.hookcli]: unknown key 'treshold': did you mean thresholds?",
     "[tool.hookcli]\nmodel = 'a'\nmodels = ['b']": "[tool.hookcli]: has both model and models: leave one",
@@ -254,6 +298,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2y3'": "[tool.hookcli]: input '2y3': give sizes as in ",
     "[tool.hookcli]\nmodel = 'net.py:Net'\nloss = 'no'": "[tool.hookcli]: unknown loss 'no': there are cross-entropy",
     "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no': there are",
+    "[tool.hookcli]\nselect = 'HK021'": "select: HK021 (unexpected-output) is selected and could not",
     "[tool.hookcli]\nmeta = true\nrepeat = 2": "[tool.hookcli]: meta and repeat: without values there is "
     "nothing to compare; leave one out",
     "[tool.hookcli]\nbackward = false\nloss = 'sum'": "[tool.hookcli]: backward = false and loss: nothing is",
@@ -278,6 +323,10 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--select", "dead-unit"): "unknown --select 'dead-unit': did you mean dead-units",
     ("--ignore", "everything"): "unknown --ignore 'everything': `hookcli check --list` lists them",
     ("--ignore", "HK"): "no check is left to run",
+    ("--select", "HK021"): "HK021 (unexpected-output) is selected and could not judge: give --expect-output",
+    ("--select", "changed"): "HK027 (changed) is selected and could not judge: give --against",
+    ("--select", "HK006,HK01", "--no-backward"): "HK006 (never-ran) is selected and could not judge: leave --no-back",
+    ("--select", "HK012", "--meta"): "HK012 (vanishing-gradients) is selected and could not judge: leave --meta out",
     ("--select", "HK022"): "HK022 (max-params) has no default: give --max-params",
     ("--threshold", "HK012"): "--threshold HK012: give ID=FIGURE, as in HK012=1e-6",
     ("--threshold", "HK012=much"): "--threshold HK012=much: give a number, such as 0.0001",
@@ -293,7 +342,10 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--no-backward", "--max-activation-memory", "1GiB"): "--no-backward and --max-activation-memory",
     ("--device", "meta"): "--device meta: there are no values to judge; --meta checks what needs none",
     ("--config", "no.toml"): "--config no.toml: no such file",
-    ("--report", "x.jsn"): "--output x.jsn: unknown suffix '.jsn': did you mean .json",
+    ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn': did you mean .json",
+    ("--report", "no/x.json"): "--report no/x.json: can't write to no/",
+    ("--report", "."): "--report .: is a folder",
+    ("--no-backward", "--threshold", "HK024=1"): "--no-backward and --max-activation-memory",
     ("--columns", "id"): "--columns: unknown column 'id'",
     ("--repeat", "0"): "--repeat",
 }

@@ -333,6 +333,42 @@ def test_fused_attention_against_plain() -> None:
     assert not any(row.get("beyond") for row in found.values())
 
 
+class Padded(nn.Module):
+    """Hands nested tensors from layer to layer in eval mode: PyTorch's fused path leaves out what is padding."""
+
+    def __init__(self, padding: list[int], layers: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.register_buffer("mask", torch.arange(3) >= torch.tensor([[3 - n] for n in padding]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x, src_key_padding_mask=self.mask)
+
+
+def test_nested_tensors() -> None:
+    a, b, inputs = Padded([0, 1]).eval(), Padded([0, 1]).eval(), torch.randn(2, 3, 8)
+    assert compare(Side(a, inputs), Side(copy.deepcopy(b), inputs)).totals["beyond"] == 0
+    with torch.no_grad():
+        b.encoder.layers[1].linear2.bias[0] += 1
+    found = rows(compare(Side(a, inputs), Side(b, inputs)))
+    assert found["encoder.layers.0", 0]["max_abs"] == 0 and found["encoder.layers.0", 0]["shape"] == [2, -1, -1]
+    assert found["encoder.layers.1", 0]["max_abs"] > 0.1
+
+
+def test_nested_tensors_that_are_cut_up_otherwise() -> None:
+    inputs = torch.randn(2, 3, 8)
+    found = rows(compare(Side(Padded([0, 1]).eval(), inputs), Side(Padded([1, 0]).eval(), inputs)))
+    assert found["encoder.layers.0", 0]["differs"] == "item 0: shape 3x8 → 2x8" and found["encoder", 0]["beyond"]
+
+
+def test_nested_tensors_of_one_side_alone() -> None:
+    inputs = torch.randn(2, 3, 8)
+    report = compare(Side(Padded([0, 1], 1).eval(), inputs), Side(Padded([0, 1], 2).eval(), inputs))
+    assert rows(report)["encoder.layers.1", 0]["change"] == "added"
+
+
 def test_edits_of_one_side() -> None:
     a, b = net(), net()
     report = compare(Side(a, x()), Side(b, x(), edits=["1.conv:output=scale(2)"]))

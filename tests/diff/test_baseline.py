@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import math
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import damaged
 from torch import nn
 
 import hookcli
@@ -52,7 +54,7 @@ def through_a_file(reports: list[Report], folder: Path) -> Baseline:
 
 
 def changes(baseline: Baseline, reports: list[Report], tolerance: Tolerance | None = None) -> list[str]:
-    return [change.message for change in baseline.changes(reports, reports[0].meta, tolerance)]
+    return [change.message for change in baseline.changes(reports, tolerance)]
 
 
 def test_a_run_equals_its_baseline(tmp_path: Path) -> None:
@@ -216,7 +218,8 @@ def test_another_version_is_a_note_and_another_run_an_error(tmp_path: Path) -> N
     assert changes(baseline, newer) == []
     for other in ({"seed": 1}, {"input": "1x3x8x8"}, {"mode": "eval"}, {"edits": ["a"]}):
         with pytest.raises(UsageError, match=f"the baseline of Net is of another run: {next(iter(other))} "):
-            changes(baseline, run(Net(), **other))
+            baseline.require_same_run(run(Net(), **other)[0].meta)
+    baseline.require_same_run(newer[0].meta)
 
 
 def test_probes_that_only_one_has_are_noted(tmp_path: Path) -> None:
@@ -255,3 +258,42 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str) -> None:
     assert WRONG[text] in str(info.value) and "\n" not in str(info.value)
     with pytest.raises(UsageError, match="can't be written"):
         write_baselines(str(tmp_path / "no" / "b.json"), [])
+
+
+def test_a_damaged_value_is_told_where_it_is_read(tmp_path: Path) -> None:
+    """What could be read, can be compared."""
+    reports, file, refused = run(Net()), tmp_path / "b.json", {}
+    reports = [replace(report, rows=report.rows[:1]) for report in reports]
+    for place, wrong, text in damaged(json.loads(text_of([kept(reports)]))):
+        file.write_text(json.dumps(text))
+        try:
+            baseline = read_baselines(str(file)).of("Net")
+        except UsageError as error:
+            refused[place[-1]] = str(error)
+            continue
+        try:
+            baseline.changes(reports)
+            baseline.require_same_run(reports[0].meta)
+            baseline.notes(reports, reports[0].meta)
+        except UsageError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{place}: {str(wrong)[:40]}: {error!r}") from error
+    assert {"run", "shape", "numel", "l2", "params", "fqn", "dtype", "input_shape", "kind"} <= refused.keys()
+    assert all(said.startswith(f"{file}: ") and "\n" not in said for said in refused.values())
+
+
+def test_a_file_that_can_not_be_written_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    baseline, file = kept(run(Net())), tmp_path / "b.json"
+    write_baselines(str(file), [baseline])
+    before = file.read_bytes()
+
+    def fails(path: Path, text: str, **settings: Any) -> None:
+        with path.open("w") as half:
+            half.write(text[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fails)
+    with pytest.raises(UsageError, match=r"b.json: can't be written \(No space left on device\)"):
+        write_baselines(str(file), [baseline])
+    assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["b.json"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 import torch
 from support import Shared, assert_stats, equal, float64_stats, untouched
 from torch import Tensor, nn
 
 from hookcli import capture
-from hookcli.probes.health import HealthProbe
+from hookcli.probes.health import HealthProbe, _checksum
 from hookcli.report import Report
 
 
@@ -83,6 +85,39 @@ def test_a_checksum_changes_with_any_bit() -> None:
     second = rows(health(model, ids, bits=True), "bits")
     changed = [a["fqn"] for a, b in zip(first, second, strict=True) if a["sum"] != b["sum"]]
     assert changed[0] == "mix" and "embed" not in changed[:1]
+
+
+class Views(nn.Module):
+    """What autograd may hand on: the elements in another order in every second run, and lazily conjugated ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.runs = nn.Linear(4, 4), 0
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = self.layer(x)
+        self.runs += 1
+        conjugate = torch.view_as_complex(y.reshape(-1, 2)).conj()
+        return (y.flip(0) if self.runs % 2 else y), conjugate, conjugate.imag
+
+
+def test_a_checksum_changes_with_the_order() -> None:
+    torch.manual_seed(0)
+    model, x = Views(), torch.randn(3, 4)
+    first, second, third = (rows(health(model, x, bits=True), "bits") for _ in range(3))
+    assert first == third
+    outputs = {
+        row["path"]: (row["sum"], other["sum"]) for row, other in zip(first, second, strict=True) if not row["fqn"]
+    }
+    assert [a == b for a, b in outputs.values()] == [False, True, True]
+
+
+def test_a_checksum_of_integers_that_change_places() -> None:
+    """No two of the orders of a few small numbers, and none across the blocks that are summed, have one checksum."""
+    orders = [torch.tensor(p) for p in set(permutations((1, 1, 2, 2, 3)))]
+    long = torch.zeros(3 << 18, dtype=torch.uint8)
+    orders += [long.index_fill(0, torch.tensor(place), 1) for place in range(0, long.numel(), 1 << 17)]
+    assert len({int(_checksum(x)) for x in orders}) == len(orders)
 
 
 def test_memory_is_what_the_saved_tensors_take() -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import torch
 import yaml
 from junitparser import Error, Failure, JUnitXml, Skipped
+from torch import nn
 
+from hookcli import check
 from hookcli.checks.verdict import verdict
 from hookcli.fold import View
 from hookcli.registry import load
@@ -103,6 +109,39 @@ def test_sarif_is_valid() -> None:
     assert len(set(prints)) == len(prints)
 
 
+class Two(nn.Module):
+    """Returns two tensors, and drops a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.used(x), self.used(x) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "uri"),
+    [("resnet18", "pyproject.toml"), ("./a b/net#1.py:Net", "a%20b/net%231.py"), ("../net.py:Net", "pyproject.toml")],
+)
+def test_code_scanning_takes_findings_without_a_file_of_ones_own(
+    name: str, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitHub refuses a log where a result has no physical location, and drops results with one fingerprint."""
+    monkeypatch.chdir(tmp_path)  # this file is not in it
+    report = check(Two(), torch.randn(8, 4), expect_output=["8x5", "8x6"], name=name)
+    log = json.loads(render("sarif", report))
+    jsonschema.Draft4Validator(sarif_schema(), format_checker=jsonschema.FormatChecker()).validate(log)
+    results = log["runs"][0]["results"]
+    assert [r["ruleId"] for r in results] == ["HK008", "HK021", "HK021", "HK006"]
+    places = [r["locations"][0]["physicalLocation"] for r in results]
+    assert places == [{"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}] * 4
+    assert len({r["partialFingerprints"]["hookcli/v1"] for r in results}) == 4
+    assert [r["partialFingerprints"] for r in json.loads(render("sarif", report))["runs"][0]["results"]] == [
+        r["partialFingerprints"] for r in results
+    ]
+
+
 def test_sarif_of_nothing_found_is_valid() -> None:
     log = json.loads(render("sarif", healthy()))
     jsonschema.Draft4Validator(sarif_schema()).validate(log)
@@ -139,6 +178,32 @@ def test_the_action_and_the_hook_are_valid() -> None:
 
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     jsonschema.validate(action, get_builtin_schema("vendor.github-actions"))
-    assert any("hookcli check" in step["run"] for step in action["runs"]["steps"])
+    assert action["runs"]["steps"][-1]["env"].keys() == {"MODELS", "OPTIONS"} and len(action["inputs"]) == 2
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert hook["entry"] == "hookcli check" and hook["pass_filenames"] is False
+
+
+def test_the_action_hands_on_options_as_they_are_quoted(tmp_path: Path, net: Path) -> None:
+    """And neither a glob nor a command in them means anything."""
+    for decoy in ("8x10", "x1000"):
+        (net / decoy).write_text("a file that *x10 or *x1000 would match")
+    program = tmp_path / "bin" / "hookcli"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hookcli "$@"\n')
+    program.chmod(0o755)
+    step = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]
+    (tmp_path / "step").write_text(step["run"])
+    environment = {
+        **os.environ,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "MODELS": "net.py:Net",
+        "OPTIONS": "--input 8x3x4x4 --select HK021 --expect-output '*x1000' --report '$(touch gone) a.sarif'",
+    }
+    run = {"python": sys.executable, "bash": "bash"}[step["shell"]]
+    ran = subprocess.run([run, tmp_path / "step"], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and "returned 8x10:float32 where *x1000 was expected" in ran.stdout, ran
+    assert "| HK021 | error |" in (tmp_path / "summary.md").read_text()
+    assert (net / "$(touch gone) a.sarif").is_file() and not (net / "gone").exists()
