@@ -92,6 +92,8 @@ def _require(fits: bool, what: str, value: Any) -> None:
 
 
 def _fits(key: str, value: Any) -> bool:
+    if key == "settings":
+        return isinstance(value, Mapping)
     if value is None:
         return key != "fqn" and key not in STATS_KEYS
     if key in _TEXTS:

@@ -34,7 +34,7 @@ def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: To
     shared = [name for name in then if name in now]
     compared = {name: diff(then[name], now[name], tolerance).rows for name in shared if name != "settings"}
     rows = [row for name in shared if name != "grads" for reports in (now, then) for row in reports[name].rows]
-    causes = _Causes({row.fqn: row["type"] for row in rows})
+    causes = _Causes({row.fqn: row.get("type") for row in rows})
     if "settings" in shared:
         _settings(then["settings"].rows, now["settings"].rows, causes)
     if "shapes" in shared:
@@ -80,9 +80,9 @@ def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
     current = {row.fqn: row for row in now}
     for row in then:
         other = current.get(row.fqn)
-        if other is None or other["type"] != row["type"]:
+        if other is None or other.get("type") != row.get("type"):
             continue
-        old, new = strict(row["settings"]), strict(other["settings"])
+        old, new = strict(row.get("settings", {})), strict(other.get("settings", {}))
         changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
         if changed:
             said = (f"{name} {_text(old.get(name, _ABSENT))} → {_text(new.get(name, _ABSENT))}" for name in changed)
@@ -105,7 +105,7 @@ def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], ca
     for row in compared:
         fqn = row.fqn
         if row.get("change") == "added" and fqn in old:  # what had the name before is called otherwise now
-            causes.add(fqn, f"a {row['type']} of this name is new")
+            causes.add(fqn, f"a {row.get('type')} of this name is new")
         elif row.get("change"):
             causes.add(fqn, _become(row["change"]))
         elif row.get("beyond") and fqn not in causes.said:

@@ -140,7 +140,7 @@ class OpenWindow:
         for probe in self.probes:
             what = "gradient" if isinstance(probe, GradsProbe) else "output"
             if isinstance(probe, StatsProbe) and not (what == "gradient" and self._scaler):  # it copes with overflows
-                yield from self._new(what, probe, probe.seen())
+                yield from self._new(what, probe, probe.pending())
                 if what == "gradient":
                     yield from self._new("parameter gradient", probe, list(self._gradients.values()))
 

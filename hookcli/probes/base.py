@@ -113,12 +113,12 @@ class StatsProbe(Probe):
         """Note once that something could not be measured."""
         self._skipped[Skipped(fqn, reason, path)] = None
 
-    def seen(self) -> list[tuple[dict[str, Any], Pending]]:
+    def pending(self) -> list[tuple[dict[str, Any], Pending]]:
         """What was reduced until now, in that order: the values of each row, and its statistics to be."""
         return list(self._taken.values())
 
     def rows(self) -> list[Row]:
-        taken = self.seen()
+        taken = self.pending()
         measured = resolve([pending for _, pending in taken])
         return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 

@@ -468,7 +468,7 @@ def test_a_dropout_is_no_excuse_for_what_was_dead_before_it() -> None:
     dead = biased(nn.ReLU(), 8)
     model = nn.Sequential(nn.Sequential(dead[0], dead[1], nn.Dropout(0.1)), dead[2])
     [finding] = check(model, torch.randn(16, 4), select="HK009").findings
-    assert finding.fqn == "1" and "elsewhere" in finding.message
+    assert finding.fqn == "1" and "2 parameters of other modules" in finding.message
     with torch.no_grad():
         dead[0].bias.zero_()
     assert check(model, torch.randn(16, 4), select="HK009").findings == []
@@ -668,7 +668,7 @@ def test_a_model_that_fails_in_eval_mode_is_told_once() -> None:
     model = Fn(lambda y: y if model.training else y.view(3, 7))
     report = check(model, torch.randn(4, 4))
     assert [(f.check, f.message.partition(" failed")[0]) for f in report.findings] == [
-        ("HK020", "in eval mode the model (Fn)")
+        ("HK001", "in eval mode: the model (Fn)")
     ]
     assert "HK028 random-in-eval" in {item.fqn for item in report.skipped}
 
