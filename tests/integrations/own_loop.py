@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ class Step:
 
     losses: list[float] = field(default_factory=list)
     outputs: dict[Place, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
-    output_grads: dict[Place, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+    output_grads: dict[Place, list[Tensor]] = field(default_factory=dict)
     grads: dict[str, Tensor] = field(default_factory=dict)
     before: dict[str, Tensor] = field(default_factory=dict)
     after: dict[str, Tensor] = field(default_factory=dict)
@@ -68,20 +68,26 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _looked_at(model: nn.Module, step: Step):
-    def keep(fqn: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            for path, x in tree.leaves(output):
-                step.outputs[fqn, path].append(x.detach().clone())
-                if x.requires_grad:
-                    x.register_hook(lambda grad: step.output_grads[fqn, path].append(grad.clone()))
+def _looked_at(model: nn.Module, step: Step) -> Iterator[None]:
+    """To what a module returns a zero is added, whose gradient is that of what was returned."""
+    zeros: dict[Place, list[Tensor]] = defaultdict(list)
 
-        return hook
+    def keep(fqn: str) -> Callable[..., Any]:
+        def plus_zero(path: str, x: Tensor) -> Tensor:
+            step.outputs[fqn, path].append(x.detach().clone())
+            if not x.requires_grad:
+                return x
+            zeros[fqn, path].append(torch.zeros_like(x, requires_grad=True))
+            return x + zeros[fqn, path][-1]
+
+        return lambda module, args, output: tree.replace(output, plus_zero)
 
     handles = [module.register_forward_hook(keep(fqn)) for fqn, module in model.named_modules()]
     yield
     for handle in handles:
         handle.remove()
+    grads = {place: [zero.grad for zero in found if zero.grad is not None] for place, found in zeros.items()}
+    step.output_grads = {place: found for place, found in grads.items() if found}
 
 
 def assert_window(window: Window, step: Step) -> None:
@@ -135,7 +141,7 @@ _WRAPPED = (
 
 
 @contextmanager
-def nothing_left(model: nn.Module):
+def nothing_left(model: nn.Module) -> Iterator[None]:
     """Assert that no hook and no wrapped function of PyTorch's stays behind."""
     before = hooks_on(model), [getattr(*place) for place in _WRAPPED]
     optimizers = len(_global_optimizer_pre_hooks), len(_global_optimizer_post_hooks)

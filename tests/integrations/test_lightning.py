@@ -1,11 +1,10 @@
-"""HookcliCallback in Lightning's Trainer: what the record says is what a loop of one's own, and Lightning, say."""
+"""HookcliCallback in Lightning's Trainer: the record says what a loop of one's own and Lightning say."""
 
 from __future__ import annotations
 
 import pickle
 import signal
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -124,9 +123,9 @@ def fit(model: pl.LightningModule, *callbacks: pl.Callback, **settings: Any) -> 
 
 
 @pytest.fixture
-def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HookcliCallback]:
+def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HookcliCallback:
     monkeypatch.chdir(tmp_path)
-    yield HookcliCallback(every=2)
+    return HookcliCallback(every=2)
 
 
 def by(accumulated: int, epochs: int = 2) -> list[list[Any]]:
