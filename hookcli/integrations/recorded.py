@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from shlex import quote
 from typing import Any
 
 from torch import nn
@@ -38,7 +39,7 @@ class Recorded:
             self.recording = None
             return
         self.recording.start()
-        _say(f"the training is recorded: hookcli show {self.recording.path}")
+        _say(f"the training is recorded: hookcli show {quote(str(self.recording.path))}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings alone: a callback that goes to another process records there."""
