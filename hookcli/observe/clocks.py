@@ -26,7 +26,7 @@ class Clocks:
     def find(self) -> None:
         """Add those that there are already."""
         for item in gc.get_objects():
-            if issubclass(type(item), Optimizer):  # isinstance would ask the object, which may be a proxy
+            if _steps(type(item)):  # isinstance would ask the object, which may be a proxy
                 self.add(item)
 
     def add(self, optimizer: Optimizer) -> None:
@@ -49,6 +49,15 @@ class Clocks:
         """Those that hold a parameter of the model."""
         mine = {id(p) for p in model.parameters()}
         return [optimizer for optimizer in list(self._counts) if not mine.isdisjoint(ids(optimizer))]
+
+
+def _steps(kind: type) -> bool:
+    """Whether it is one of optimizers whose steps hooks see.
+
+    Those that Lightning and accelerate put around them are optimizers, too, with the same parameters, but only the one
+    inside is PyTorch's, who marks what it hooks.
+    """
+    return issubclass(kind, Optimizer) and hasattr(kind.step, "hooked")
 
 
 def ids(optimizer: Optimizer) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,17 +68,24 @@ class Recording:
         return [report for window in self.latest.values() for report in window.reports]
 
     def start(self) -> Self:
-        """From now on."""
+        """From now on, at the longest until the program ends."""
         self._observer.start()
+        atexit.register(self._end)
         return self
 
     def stop(self, error: BaseException | None = None) -> None:
         """The record gets its end. Nothing happens where it has one."""
         if not self._observer.stop():
             return
+        atexit.unregister(self._end)
         models = [tally.ran() for tally in self._observer.models.tallies.values()]
         said = f"{type(error).__name__}: {error}" if error else None
         self._recorder.finish(int(error is not None), said, models, {})
+
+    def _end(self) -> None:
+        """The program ends: by an exception that Python has just shown, or well."""
+        interactive = hasattr(sys, "ps1")  # there it goes on after exceptions
+        self.stop(None if interactive else getattr(sys, "last_value", None))
 
     def __enter__(self) -> Self:
         return self.start()
