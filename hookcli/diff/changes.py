@@ -131,8 +131,12 @@ def _sizes(row: Row) -> tuple[Any, Any]:
 
 def _sizes_said(old: Row, new: Row) -> Iterator[str]:
     names = {"params": "parameters", "trainable": "trainable parameters"}
-    for key in ("params",) if old["params"] != new["params"] else ("trainable",):
-        yield f"{names[key]} {old[key]:,} → {new[key]:,}"
+    for key in ("params",) if old.get("params") != new.get("params") else ("trainable",):
+        yield f"{names[key]} {_count(old.get(key))} → {_count(new.get(key))}"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def _is_own(old: Row, new: Row) -> bool:
