@@ -68,13 +68,17 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class _Running:
-    """What is under way in a thread: an outermost call, or a step of an optimizer; `depth` counts its own inside it."""
+    """What is under way in a thread: an outermost call, or a step of an optimizer; `depth` counts its own inside it.
+
+    A step may be inside the step of another optimizer, `outer`.
+    """
 
     what: Any
     frame: FrameType
     error: BaseException | None
     handle: RemovableHandle | None = None
     depth: int = 0
+    outer: _Running | None = None
 
     def still(self) -> bool:
         """Whether its frame is on the stack: an interrupt, of which no hook is told, may have ended it."""
@@ -179,24 +183,28 @@ class GlobalHooks:
     # Optimizers.
 
     def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        step = self._local.step
-        if step is not None and step.what is optimizer and step.still():  # a subclass calls the step that it extends
-            step.depth += 1
+        outer = self._local.step
+        while outer is not None and not outer.still():
+            outer = outer.outer
+        if outer is not None and outer.what is optimizer:  # a subclass calls the step that it extends
+            outer.depth += 1
             return
         self._drop_interrupted()
         self.clean_up()
-        self._local.step = _Running(optimizer, sys._getframe(1), None)
+        self._local.step = _Running(optimizer, sys._getframe(1), None, outer=outer)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         self._watcher.step_begins(optimizer, closure is not None)
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         step = self._local.step
-        if step is None or step.what is not optimizer:
+        while step is not None and step.what is not optimizer:  # an exception ended one inside it
+            step = step.outer
+        if step is None:
             return
         if step.depth:
             step.depth -= 1
             return
-        self._local.step = None
+        self._local.step = step.outer
         self._watcher.step_over(optimizer)
 
     def _drop_interrupted(self) -> None:

@@ -26,7 +26,9 @@ class Clocks:
     def find(self) -> None:
         """Add those that there are already."""
         for item in gc.get_objects():
-            if issubclass(type(item), Optimizer):  # isinstance would ask the object, which may be a proxy
+            # isinstance would ask the object, which may be a proxy. A wrapper that has not called Optimizer's __init__
+            # calls no hooks: its steps are those of the optimizer inside it.
+            if issubclass(kind := type(item), Optimizer) and getattr(kind.step, "hooked", False):
                 self.add(item)
 
     def add(self, optimizer: Optimizer) -> None:

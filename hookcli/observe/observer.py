@@ -276,6 +276,7 @@ class Observer:
             return
         with self._guarded():
             self.clocks.add(optimizer)
+            self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
             windows = self._windows_of(optimizer)
             for window in windows:
                 if not closure:
@@ -298,9 +299,7 @@ class Observer:
                     if snapshot.closure:
                         window.take_gradients(optimizer)
                     window.take_updates(snapshot)
-                window.stepped.add(id(optimizer))
-                if all(id(other) in window.stepped for other in window.watched.optimizers()):
-                    self._end_step(window.watched, window)
+                self._stepped(window, optimizer)
             if snapshot is not None:
                 self._look_at_blind(optimizer, snapshot)
             for watched in self.models.of(optimizer):
@@ -327,7 +326,13 @@ class Observer:
             for window in self._windows_of(optimizer):
                 if id(optimizer) not in window.stepped:
                     window.notes[_SKIPPED] = None
-                    self._end_step(window.watched, window)
+                    self._stepped(window, optimizer)
+
+    def _stepped(self, window: OpenWindow, optimizer: Optimizer) -> None:
+        """The window's step is over when all of the model's optimizers have made theirs."""
+        window.stepped.add(id(optimizer))
+        if all(id(other) in window.stepped for other in window.watched.optimizers()):
+            self._end_step(window.watched, window)
 
     def _windows_of(self, optimizer: Optimizer) -> list[OpenWindow]:
         return [w for w in self._open if any(optimizer is other for other in w.watched.optimizers())]

@@ -61,7 +61,7 @@ class OpenWindow:
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
         self._losses: list[tuple[Tensor, Any]] = []
         self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
-        self._updates: list[Row] = []
+        self._updates: dict[str, Row] = {}
         self._meta: dict[str, Any] = {}
         self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe)
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
@@ -126,8 +126,9 @@ class OpenWindow:
                 self._gradients[fqn] = values, measure(grad)
 
     def take_updates(self, snapshot: updates.Snapshot) -> None:
-        """What a step has done to parameters."""
-        self._updates += updates.rows(self.model, self.name, snapshot.changes(self._parameters()))
+        """What a step has done to parameters; of optimizers that step by others, what the outermost has."""
+        rows = updates.rows(self.model, self.name, snapshot.changes(self._parameters()))
+        self._updates |= {row.fqn: row for row in rows}
 
     # For the search.
 
@@ -182,7 +183,7 @@ class OpenWindow:
         reports = [self._report(probe, meta) for probe in self.probes]
         if "updates" in self._plan.probes and self._updates:
             skipped = [Skipped(self.name(fqn), reason) for fqn, reason in self._unmoved()]
-            rows = self._updates
+            rows = list(self._updates.values())
             reports.append(Report("updates", self.watched.tally.model, updates.COLUMNS, rows, meta, {}, skipped))
         return reports
 
