@@ -77,8 +77,13 @@ def skipped(window: Window, probe: str) -> dict[str, str]:
 
 
 def global_state() -> dict[str, Any]:
-    tables = {name: len(t) for name, t in vars(torch_module).items() if name.startswith("_global_") and hasattr(t, "__len__")}
-    steps = {name: len(getattr(torch_optimizer, name)) for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")}
+    tables = {
+        name: len(t) for name, t in vars(torch_module).items() if name.startswith("_global_") and hasattr(t, "__len__")
+    }
+    steps = {
+        name: len(getattr(torch_optimizer, name))
+        for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+    }
     return {**tables, **steps, **{name: getattr(owner, name) for owner, name in WRAPPED}}
 
 

@@ -45,31 +45,43 @@ class Tally:
 
 
 class Stopwatch:
-    """How long steps take, from the begin of their first forward; those that are looked at are left out of the mean."""
+    """How long steps take, from the begin of their first forward; those that are looked at are left out of the mean.
+
+    A step of a model with several optimizers is over with the last of theirs before the next forward.
+    """
 
     def __init__(self) -> None:
         self._began: float | None = None
+        self._ended: float | None = None
         self._seconds, self._count = 0.0, 0
 
     def start(self) -> None:
         """A forward begins: the step's first one counts."""
+        self._settle()
         if self._began is None:
             self._began = perf_counter()
 
-    def stop(self, *, counts: bool) -> float | None:
-        """The step is over. What it took in seconds, None where it had no forward; it `counts` for the mean or not."""
-        if self._began is None:
-            return None
-        seconds, self._began = perf_counter() - self._began, None
-        if counts:
-            self._seconds, self._count = self._seconds + seconds, self._count + 1
-        return seconds
+    def lap(self) -> None:
+        """The step is over, unless there is another lap before the next start."""
+        if self._began is not None:
+            self._ended = perf_counter()
+
+    def take(self) -> float | None:
+        """What the step took in seconds, which is left out of the mean; None where it had no forward or no end."""
+        began, ended = self._began, self._ended
+        self._began = self._ended = None
+        return ended - began if began is not None and ended is not None else None
 
     def mean(self) -> float | None:
         """The mean since it was last asked for, in seconds."""
+        self._settle()
         mean = self._seconds / self._count if self._count else None
         self._seconds, self._count = 0.0, 0
         return mean
+
+    def _settle(self) -> None:
+        if self._ended is not None and (seconds := self.take()) is not None:
+            self._seconds, self._count = self._seconds + seconds, self._count + 1
 
 
 class Watched:

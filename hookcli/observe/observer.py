@@ -134,7 +134,6 @@ class Observer:
         grad = torch.is_grad_enabled()
         step = watched.step()
         forward = watched.count(grad=grad)
-        (watched.training if grad else watched.inference).start()
         try:
             window = self._window(watched, step, forward, grad)
         except UsageError as error:  # TorchScript
@@ -142,6 +141,7 @@ class Observer:
             watched.note(str(error))
             window = None
         self._calls[threading.get_ident()] = watched, window
+        (watched.training if grad else watched.inference).start()
         if window is not None:
             window.begin(module, args)
 
@@ -152,7 +152,7 @@ class Observer:
             if window.step == step and not window.stepped and watched.optimizers():
                 window.forwards += 1
                 return window if window.looked_at < MOST_FORWARDS and not window.busy else None
-            self._close(window)
+            self._end_step(window)
         place = self._place(watched, step, forward, grad)
         if not (place.kept or (self._search.on and self.plan.covers(step))) or watched.blind:
             return None
@@ -191,17 +191,16 @@ class Observer:
         self._stop_if_asked()
 
     def _left(self, watched: Watched, window: OpenWindow | None, output: Any) -> None:
-        if not torch.is_grad_enabled():
-            seconds = watched.inference.stop(counts=window is None)
-            if window is not None:
-                window.seconds = seconds
-                self._close(window)
-        elif not watched.optimizers():
-            seconds = watched.training.stop(counts=window is None)
-            if window is not None:
-                window.seconds = seconds
-                if not any(x.requires_grad for _, x in tree.leaves(output)):
-                    self._close(window)  # no gradient can come
+        """Of a model without an optimizer, and without grad, each forward is a step."""
+        grad = torch.is_grad_enabled()
+        if grad and watched.optimizers():
+            return
+        stopwatch = watched.training if grad else watched.inference
+        stopwatch.lap()
+        if window is not None:
+            window.seconds = stopwatch.take()
+            if not (grad and any(x.requires_grad for _, x in tree.leaves(output))):
+                self._close(window)  # no gradient can come
 
     def failed(self, module: nn.Module) -> None:
         """See Watcher. Hooks stay until the next call."""
@@ -299,12 +298,13 @@ class Observer:
                     if snapshot.closure:
                         window.take_gradients(optimizer)
                     window.take_updates(snapshot)
+            for watched in self.models.of(optimizer):
+                watched.training.lap()
+                watched.tally.steps = watched.step()
+            for window in windows:
                 self._stepped(window, optimizer)
             if snapshot is not None:
                 self._look_at_blind(optimizer, snapshot)
-            for watched in self.models.of(optimizer):
-                watched.training.stop(counts=True)  # unless a window on it has done so
-                watched.tally.steps = watched.step()
 
     def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         """Models whose forward can't be seen: what became of their parameters."""
@@ -316,7 +316,7 @@ class Observer:
                 window.forwards = 0
                 window.take_gradients(optimizer)
                 window.take_updates(snapshot)
-                self._end_step(watched, window)
+                self._end_step(window)
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """See Watcher."""
@@ -332,15 +332,15 @@ class Observer:
         """The window's step is over when all of the model's optimizers have made theirs."""
         window.stepped.add(id(optimizer))
         if all(id(other) in window.stepped for other in window.watched.optimizers()):
-            self._end_step(window.watched, window)
+            self._end_step(window)
 
     def _windows_of(self, optimizer: Optimizer) -> list[OpenWindow]:
         return [w for w in self._open if any(optimizer is other for other in w.watched.optimizers())]
 
     # Windows.
 
-    def _end_step(self, watched: Watched, window: OpenWindow) -> None:
-        window.seconds = watched.training.stop(counts=False)
+    def _end_step(self, window: OpenWindow) -> None:
+        window.seconds = window.watched.training.take()
         self._close(window)
 
     def _close(self, window: OpenWindow) -> None:
