@@ -47,8 +47,8 @@ class Watcher(Protocol):
     def backward_over(self) -> None:
         """That pass is over, or failed."""
 
-    def scaled(self, scaler: Any, losses: Any) -> None:
-        """A GradScaler made these losses."""
+    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+        """Of these losses a GradScaler `made` others."""
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """A GradScaler has let an optimizer step, or has left the step out."""
@@ -245,7 +245,7 @@ class GlobalHooks:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if scaler.is_enabled():
-                self._watcher.scaled(scaler, scaled)
+                self._watcher.scaled(scaler, outputs, scaled)
             return scaled
 
         return scale

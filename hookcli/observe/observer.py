@@ -60,7 +60,7 @@ class Observer:
         self._backward: list[tuple[OpenWindow, int]] = []
         self._differentiated: Any = None
         self._failed: list[OpenWindow] = []
-        self._scaled: Any = WeakTensorKeyDictionary()  # losses that a GradScaler made -> it
+        self._scaled: Any = WeakTensorKeyDictionary()  # losses that a GradScaler made -> it, and what of
 
     def start(self) -> Self:
         """From now on."""
@@ -241,19 +241,20 @@ class Observer:
         self._stop_if_asked()
 
     def _after_backward(self, window: OpenWindow, tensors: Any) -> None:
-        scaler = next((self._scaled.get(x) for _, x in tree.leaves(tensors) if x in self._scaled), None)
-        window.differentiated(tensors, scaler)
+        made = (self._scaled[x] for _, x in tree.leaves(tensors) if x in self._scaled)
+        scaler, loss = next(made, (None, tensors))
+        window.differentiated(loss, scaler)
         self._look_for_bad(window)
         if not window.watched.optimizers():
             window.take_gradients()
             self._close(window)
 
-    def scaled(self, scaler: Any, losses: Any) -> None:
+    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """See Watcher."""
         if self._active and self._open:
             with self._guarded():
-                for _, loss in tree.leaves(losses):
-                    self._scaled[loss] = scaler
+                for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
+                    self._scaled[scaled] = scaler, loss.detach().clone()
 
     # Optimizers.
 
@@ -323,6 +324,8 @@ class Observer:
         if not self._active:
             return
         with self._guarded():
+            for watched in self.models.of(optimizer):
+                watched.training.lap()
             for window in self._windows_of(optimizer):
                 if id(optimizer) not in window.stepped:
                     window.notes[_SKIPPED] = None
@@ -340,7 +343,8 @@ class Observer:
     # Windows.
 
     def _end_step(self, window: OpenWindow) -> None:
-        window.seconds = window.watched.training.take()
+        if window.seconds is None:
+            window.seconds = window.watched.training.take()
         self._close(window)
 
     def _close(self, window: OpenWindow) -> None:

@@ -22,6 +22,7 @@ from hookcli.observe.models import Watched
 from hookcli.observe.names import Names, compiled_parts
 from hookcli.observe.plan import Plan
 from hookcli.observe.rows import merged
+from hookcli.observe.scales import Scales
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.report import Report, Row, Skipped
@@ -55,11 +56,11 @@ class OpenWindow:
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.name = Names(model)
-        self._scaler: Any = None
+        self._scales = Scales()
         self._searched: dict[str, int] = {}
         self._plan = plan
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
-        self._losses: list[tuple[Tensor, Any]] = []
+        self._losses: list[Tensor] = []
         self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
         self._updates: dict[str, Row] = {}
         self._meta: dict[str, Any] = {}
@@ -104,14 +105,16 @@ class OpenWindow:
         return not self.watched.optimizers() and self.session.modules.gradients.gone()
 
     def differentiated(self, tensors: Any, scaler: Any) -> None:
-        """A backward pass through this model was of these tensors, which a GradScaler made or none.
+        """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none.
 
         Of a lone number the value is kept.
         """
-        self._scaler = self._scaler or scaler
+        for probe in self.probes:
+            if isinstance(probe, GradsProbe):
+                self._scales.passed(len(probe.seen()), scaler)
         found = [x for _, x in tree.leaves(tensors)]
         if len(found) == 1 and found[0].numel() == 1:
-            self._losses.append((found[0].detach().clone(), scaler))
+            self._losses.append(found[0].detach().clone())
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """The gradients of parameters as they are now; those that an optimizer is about to use, or used."""
@@ -136,7 +139,9 @@ class OpenWindow:
         """What was seen: of each sort all of it, and how much of that is new since it was last asked for."""
         for probe in self.probes:
             what = "gradient" if isinstance(probe, GradsProbe) else "output"
-            if isinstance(probe, StatsProbe) and not (what == "gradient" and self._scaler):  # it copes with overflows
+            if isinstance(probe, StatsProbe) and not (
+                what == "gradient" and self._scales.any
+            ):  # it copes with overflows
                 yield from self._new(what, probe, probe.seen())
                 if what == "gradient":
                     yield from self._new("parameter gradient", probe, list(self._gradients.values()))
@@ -152,7 +157,7 @@ class OpenWindow:
         """The losses since they were last asked for."""
         done = self._searched.get("loss", 0)
         self._searched["loss"] = len(self._losses)
-        return [_unscaled(loss, scaler) for loss, scaler in self._losses[done:]]
+        return [float(loss) for loss in self._losses[done:]]
 
     # When it is over.
 
@@ -168,9 +173,9 @@ class OpenWindow:
             forward=self.forward,
             forwards=self.forwards,
             watched=self.looked_at,
-            losses=[_unscaled(loss, scaler) for loss, scaler in self._losses],
+            losses=[float(loss) for loss in self._losses],
             seconds=self.seconds,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self._scales.note()),
         )
 
     def discard(self) -> None:
@@ -188,12 +193,15 @@ class OpenWindow:
         return reports
 
     def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
-        found = merged(probe.report(self.watched.tally.model, meta), self.name)
+        found = probe.report(self.watched.tally.model, meta)
+        if isinstance(probe, GradsProbe):
+            found = replace(found, rows=self._scales.undone(found.rows))
+        found = merged(found, self.name)
         seen = {row.fqn for row in found.rows}  # the wrapper of what is compiled is
         hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]
         if isinstance(probe, GradsProbe):
-            rows = [self._unscaled_row(row) for row in found.rows] + self._gradient_rows()
-            return replace(found, rows=rows, skipped=[*found.skipped, *self._without_gradient(), *hidden])
+            rows, without = [*found.rows, *self._gradient_rows()], self._without_gradient()
+            return replace(found, rows=rows, skipped=[*found.skipped, *without, *hidden])
         return replace(found, skipped=[*found.skipped, *hidden])
 
     def _gradient_rows(self) -> list[Row]:
@@ -209,13 +217,6 @@ class OpenWindow:
         """Parameters that no optimizer has."""
         held = set[int]().union(*(ids(optimizer) for optimizer in self.watched.optimizers()))
         return [(fqn, "not in any optimizer that stepped") for fqn, p in self._parameters() if id(p) not in held]
-
-    def _unscaled_row(self, row: Row) -> Row:
-        if self._scaler is None or row.stats is None:
-            return row
-        scale = self._scaler.get_scale()
-        self.notes[f"losses and gradients of outputs are divided by the GradScaler's scale, {scale:g}"] = None
-        return replace(row, stats=row.stats.scaled(1 / scale))
 
     # What is looked at.
 
@@ -244,7 +245,3 @@ def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str,
         "shape": tree.shape_of(grad),
         "dtype": tree.dtype_text(grad),
     }
-
-
-def _unscaled(loss: Tensor, scaler: Any) -> float:
-    return float(loss) / scaler.get_scale() if scaler is not None else float(loss)
