@@ -145,10 +145,14 @@ class GlobalHooks:
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
             local.call = call = _Running(module, sys._getframe(1), sys.exc_info()[1])
-            leave = partial(self._leave, call)
-            call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+            call.handle = self._at_the_end(module, partial(self._leave, call))
 
         return enter
+
+    def _at_the_end(self, module: nn.Module, leave: Callable[..., None]) -> RemovableHandle:
+        if isinstance(module, nn.TransformerEncoderLayer):  # a hook of its own would keep it off its fused path
+            return torch_module.register_module_forward_hook(leave, always_call=True)
+        return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
     def _again(self, call: _Running) -> bool:
         """A module that runs is called: by itself, or the first call was interrupted."""
@@ -165,7 +169,7 @@ class GlobalHooks:
 
         Without the former where another thread, which runs the same module, has just taken this hook off.
         """
-        if call is not self._local.call:  # of another thread, or of a call that was interrupted
+        if call is not self._local.call or module is not call.what:  # of another thread; or it was interrupted
             return
         if call.depth:
             call.depth -= 1

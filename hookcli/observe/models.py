@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.names import plain_type, unwrapped
-from hookcli.observe.unseen import NEVER_RAN
+from hookcli.observe.unseen import NEVER_RAN, UNSEEN
 from hookcli.runs.record import Ran
 
 if TYPE_CHECKING:
@@ -168,8 +168,27 @@ class Models:
 
     def _add(self, module: nn.Module, kind: str) -> Watched:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
+        self._absorb(module)
         found = self._watched[module] = Watched(module, self._tally(kind, parameters), self._clocks)
         return found
+
+    def compiled(self, module: nn.Module) -> None:
+        """No hook sees its calls any more. Of a part of another model the windows on that say so."""
+        models = [model for watched in self.alive() if (model := watched.module) is not None and model is not module]
+        if any(module is part for model in models for part in model.modules()):
+            return
+        if (found := self.find(module)) is not None:
+            found.blind = UNSEEN
+            found.note(UNSEEN)
+
+    def _absorb(self, model: nn.Module) -> None:
+        """Parts of this model that were compiled before it ran are no models of their own."""
+        parts = {id(part) for part in model.modules()}
+        for part, watched in list(self._watched.items()):
+            if watched.blind == UNSEEN and id(part) in parts:
+                del self._watched[part]
+                self.tallies.pop(watched.tally.model, None)
+                self._built[plain_type(part)] -= 1
 
     def blind(self, optimizer: Optimizer) -> list[Watched]:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""

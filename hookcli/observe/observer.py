@@ -20,7 +20,7 @@ from hookcli.observe.clocks import Clocks
 from hookcli.observe.models import Models, Watched
 from hookcli.observe.plan import Plan
 from hookcli.observe.search import Search, StopProgram
-from hookcli.observe.unseen import UNSEEN, unobservable
+from hookcli.observe.unseen import unobservable
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import MOST_FORWARDS, OpenWindow, Place
 from hookcli.runs.record import Bad, Window
@@ -266,9 +266,7 @@ class Observer:
     def compiled(self, module: nn.Module) -> None:
         """See Watcher."""
         with self._guarded():
-            if (watched := self.models.find(module)) is not None:
-                watched.blind = UNSEEN
-                watched.note(UNSEEN)
+            self.models.compiled(module)
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> None:
         """See Watcher."""

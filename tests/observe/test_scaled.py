@@ -72,7 +72,7 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
         return model
 
     seen = observed(program, first_bad=first_bad)
-    loss = 100 * loss_of(net(), X).item()
+    loss = (loss_of(net(), X) * 100).item()
     assert [(w.step, w.losses) for w in seen.windows] == [(0, [loss]), (0, [loss])]
     assert any("left out a step" in note for note in seen.windows[0].notes)
     assert not any("left out a step" in note for note in seen.windows[1].notes)

@@ -123,8 +123,7 @@ def test_validation_is_told_apart_from_training() -> None:
                 optimizer.step()
             with torch.no_grad():
                 model.eval()
-                for _ in range(5):
-                    outputs.append(model(torch.randn(2, 4)))
+                outputs.extend(model(torch.randn(2, 4)) for _ in range(5))
                 model.train()
         return model
 
