@@ -57,8 +57,7 @@ class Observer:
         self._open: list[OpenWindow] = []
         self._calls: dict[int, tuple[Watched, OpenWindow | None]] = {}  # by thread
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
-        self._backward: list[tuple[OpenWindow, int]] = []
-        self._differentiated: Any = None
+        self._backward: dict[int, tuple[Any, list[tuple[OpenWindow, int]]]] = {}  # by thread
         self._failed: list[OpenWindow] = []
         self._scaled: Any = WeakTensorKeyDictionary()  # losses that a GradScaler made -> it, and what of
 
@@ -221,19 +220,19 @@ class Observer:
         """See Watcher."""
         if not (self._active and self._open):
             return
+        thread = threading.get_ident()
         with self._guarded():
-            self._differentiated = tensors
-            self._backward = [(window, window.session.arrived) for window in self._open]
-            for window, _ in self._backward:
+            windows = [window for window in self._open if window.session.thread == thread and not window.busy]
+            self._backward[thread] = tensors, [(window, window.session.arrived) for window in windows]
+            for window in windows:
                 window.session.modules.attach()  # checkpointed modules run again inside
 
     def backward_over(self) -> None:
         """See Watcher."""
-        if not (self._active and self._backward):
+        tensors, windows = self._backward.pop(threading.get_ident(), (None, []))
+        if not (self._active and windows):
             return
         with self._guarded():
-            tensors, self._differentiated = self._differentiated, None
-            windows, self._backward = self._backward, []
             for window, arrived in windows:
                 window.session.modules.detach()
                 if window.session.arrived > arrived or not window.sees_gradients:
