@@ -65,6 +65,9 @@ class Watcher(Protocol):
     def compiled(self, module: nn.Module) -> None:
         """`module.compile()`: no hook sees its calls any more."""
 
+    def forked(self) -> None:
+        """This is a child process now, in which nothing is told any more."""
+
 
 @dataclass(slots=True)
 class _Running:
@@ -97,7 +100,7 @@ class GlobalHooks:
     """On for the time of a `with` block, in all threads of this process but not in its children."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+        self.watcher = watcher
         self._local = _Local()
         self._stack = ExitStack()
         self._later: list[RemovableHandle] = []
@@ -129,7 +132,7 @@ class GlobalHooks:
     # Modules.
 
     def _entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        local, watcher = self._local, self._watcher
+        local, watcher = self._local, self.watcher
         is_compiling = torch.compiler.is_compiling
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -179,10 +182,10 @@ class GlobalHooks:
         kwargs, output = rest if len(rest) == 2 else ({}, rest[0])
         if output is None and sys.exc_info()[1] is not call.error:
             self._later.append(call.handle)  # PyTorch is walking through the module's hooks
-            self._watcher.failed(module)
+            self.watcher.failed(module)
         else:
             call.handle.remove()
-            self._watcher.leave(module, args, kwargs, output)
+            self.watcher.leave(module, args, kwargs, output)
 
     # Optimizers.
 
@@ -197,7 +200,7 @@ class GlobalHooks:
         self.clean_up()
         self._local.step = _Running(optimizer, sys._getframe(1), None, outer=outer)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        self._watcher.step_begins(optimizer, closure is not None)
+        self.watcher.step_begins(optimizer, closure is not None)
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         step = self._local.step
@@ -209,7 +212,7 @@ class GlobalHooks:
             step.depth -= 1
             return
         self._local.step = step.outer
-        self._watcher.step_over(optimizer)
+        self.watcher.step_over(optimizer)
 
     def _drop_interrupted(self) -> None:
         call = self._local.call
@@ -223,25 +226,25 @@ class GlobalHooks:
             if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
                 return original(tensors, *args, **kwargs)
             self._drop_interrupted()
-            self._watcher.backward_begins(tensors)
+            self.watcher.backward_begins(tensors)
             try:
                 return original(tensors, *args, **kwargs)
             finally:
-                self._watcher.backward_over()
+                self.watcher.backward_over()
 
         return backward
 
     def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self._watcher.made(optimizer)
+            self.watcher.made(optimizer)
 
         return init
 
     def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            self._watcher.compiled(module)
+            self.watcher.compiled(module)
 
         return compile_in_place
 
@@ -249,7 +252,7 @@ class GlobalHooks:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if scaler.is_enabled():
-                self._watcher.scaled(scaler, outputs, scaled)
+                self.watcher.scaled(scaler, outputs, scaled)
             return scaled
 
         return scale
@@ -258,7 +261,7 @@ class GlobalHooks:
         def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
             result = original(scaler, optimizer, *args, **kwargs)
             if scaler.is_enabled():
-                self._watcher.scaler_stepped(optimizer)
+                self.watcher.scaler_stepped(optimizer)
             return result
 
         return step
@@ -292,6 +295,7 @@ _on_now: weakref.WeakSet[GlobalHooks] = weakref.WeakSet()
 def _off_in_child() -> None:
     for hooks in list(_on_now):
         hooks.__exit__()
+        hooks.watcher.forked()
 
 
 if hasattr(os, "register_at_fork"):

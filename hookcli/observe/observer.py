@@ -267,6 +267,10 @@ class Observer:
         with self._guarded():
             self.models.compiled(module)
 
+    def forked(self) -> None:
+        """See Watcher. Another thread may have held the lock, which nobody here releases."""
+        self._on = self._active = False
+
     def step_begins(self, optimizer: Optimizer, closure: bool) -> None:
         """See Watcher."""
         if not self._active:
