@@ -36,10 +36,7 @@ class Watcher(Protocol):
         """A module is called that no other module calls."""
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Its call is over."""
-
-    def failed(self, module: nn.Module) -> None:
-        """Its call is over by an exception, which is on its way through hooks: none may be taken off now."""
+        """Its call is over. Nothing tells of one that ends by an exception."""
 
     def backward_begins(self, tensors: Any) -> None:
         """`backward()` of these tensors."""
@@ -103,7 +100,7 @@ class GlobalHooks:
         self.watcher = watcher
         self._local = _Local()
         self._stack = ExitStack()
-        self._later: list[RemovableHandle] = []
+        self._later: dict[int, RemovableHandle] = {}  # by thread
 
     def __enter__(self) -> Self:
         on = self._stack.enter_context
@@ -121,13 +118,15 @@ class GlobalHooks:
 
     def __exit__(self, *error: object) -> None:
         _on_now.discard(self)
-        self.clean_up()
+        for handle in self._later.values():
+            handle.remove()
+        self._later.clear()
         self._stack.close()
 
-    def clean_up(self) -> None:
+    def _clean_up(self) -> None:
         """Take off what could not be taken off while an exception passed through it."""
-        while self._later:
-            self._later.pop().remove()
+        if self._later and (handle := self._later.pop(threading.get_ident(), None)) is not None:
+            handle.remove()
 
     # Modules.
 
@@ -143,7 +142,7 @@ class GlobalHooks:
                 return
             if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
                 return
-            self.clean_up()
+            self._clean_up()
             watcher.enter(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
@@ -181,8 +180,7 @@ class GlobalHooks:
         assert call.handle is not None
         kwargs, output = rest if len(rest) == 2 else ({}, rest[0])
         if output is None and sys.exc_info()[1] is not call.error:
-            self._later.append(call.handle)  # PyTorch is walking through the module's hooks
-            self.watcher.failed(module)
+            self._later[threading.get_ident()] = call.handle  # PyTorch is walking through the module's hooks
         else:
             call.handle.remove()
             self.watcher.leave(module, args, kwargs, output)
@@ -197,7 +195,7 @@ class GlobalHooks:
             outer.depth += 1
             return
         self._drop_interrupted()
-        self.clean_up()
+        self._clean_up()
         self._local.step = _Running(optimizer, sys._getframe(1), None, outer=outer)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         self.watcher.step_begins(optimizer, closure is not None)

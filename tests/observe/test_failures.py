@@ -17,9 +17,11 @@ from hookcli import registry
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.models import Models
 from hookcli.observe.observer import Observer
+from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import OpenWindow
+from hookcli.observe.windows import Windows
 from hookcli.probes.base import StatsProbe
 
 
@@ -177,15 +179,16 @@ def test_a_sink_that_takes_no_more() -> None:
 
 
 PLACES: tuple[tuple[type, str], ...] = (
-    *((Observer, f) for f in ("_enter", "_left", "_after_backward", "_windows_of", "_stepped", "_look_for_bad")),
+    *((Observer, name) for name in ("_enter", "_left", "_stepped")),
+    *((Windows, name) for name in ("find", "of", "look", "close")),
     *((Models, "find"), (Clocks, "add"), (Clocks, "tick"), (OpenWindow, "begin"), (OpenWindow, "close")),
-    (Snapshot, "changes"),
+    *((Passes, "begin"), (Passes, "end"), (Snapshot, "changes")),
 )
 
 
 @pytest.mark.parametrize(("owner", "method"), PLACES)
 def test_a_bug_of_ours_anywhere(owner: type, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any) -> Any:
+    def fail(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError("ours")
 
     seen = Seen()
@@ -262,6 +265,35 @@ def test_a_backward_pass_inside_a_forward() -> None:
         calls = {fqn: row["calls"] for fqn, row in rows(window, "activations").items()}
         assert calls == {"": 1, "first": 2, "last": 1}
         assert set(rows(window, "grads", "output")) == {"", "first", "last"}
+
+
+def test_more_threads_than_windows_that_may_be_open() -> None:
+    """Windows under way are not closed for others, and each is handed on once."""
+    barrier = threading.Barrier(12)
+
+    class Meets(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            barrier.wait(timeout=30)
+            return self.last(x)
+
+    def program() -> list[nn.Module]:
+        models = [Meets() for _ in range(12)]
+        threads = [threading.Thread(target=lambda m: m(torch.ones(1, 2)).sum().backward(), args=(m,)) for m in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return models
+
+    seen = observed(program)
+    assert len(seen.windows) == 12 == len({w.model for w in seen.windows})
+    for window in seen.windows:
+        assert set(rows(window, "activations")) == {"", "first", "last"}
 
 
 def test_threads_that_train_models_of_their_own() -> None:

@@ -1,4 +1,4 @@
-"""What scripts do to models: checkpointing, compilation, transforms, tracing. What can't be seen is said, never blank."""
+"""What scripts do to models: checkpointing, compilation, transforms, tracing. What can't be seen is said."""
 
 from __future__ import annotations
 
