@@ -99,9 +99,13 @@ def run(
     found = find(script, module)
     if not world().writes:  # of several processes the first one is looked at
         return found.run(arguments or [])
-    writer = _writer(output, found)
     header = new_header(found.name, [script, *(arguments or [])], every)
-    return _Run(found, plan, Recorder(writer, header, _say, debug), quiet).run(arguments or [])
+    try:
+        recorder = Recorder(_writer(output, found), header, _say, debug)
+    except OSError as error:
+        where = output or f"a record in {Path.cwd()}"
+        raise UsageError(f"can't write {where}: {error.strerror} (--output names another file)") from error
+    return _Run(found, plan, recorder, quiet).run(arguments or [])
 
 
 @dataclass
@@ -166,11 +170,7 @@ def _say(text: str) -> None:
 
 
 def _writer(output: str | None, script: Script) -> RecordWriter:
-    try:
-        return RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
-    except OSError as error:
-        where = output or f"a record in {Path.cwd()}"
-        raise UsageError(f"can't write {where}: {error.strerror} (--output names another file)") from error
+    return RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
 
 
 def _relative(path: Path) -> str:

@@ -36,10 +36,7 @@ class Watcher(Protocol):
         """A module is called that no other module calls."""
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Its call is over."""
-
-    def failed(self, module: nn.Module) -> None:
-        """Its call is over by an exception, which is on its way through hooks: none may be taken off now."""
+        """Its call is over. Nothing tells of one that ends by an exception."""
 
     def backward_begins(self, tensors: Any) -> None:
         """`backward()` of these tensors."""
@@ -47,8 +44,8 @@ class Watcher(Protocol):
     def backward_over(self) -> None:
         """That pass is over, or failed."""
 
-    def scaled(self, scaler: Any, losses: Any) -> None:
-        """A GradScaler made these losses."""
+    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+        """Of these losses a GradScaler `made` others."""
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """A GradScaler has let an optimizer step, or has left the step out."""
@@ -65,16 +62,23 @@ class Watcher(Protocol):
     def compiled(self, module: nn.Module) -> None:
         """`module.compile()`: no hook sees its calls any more."""
 
+    def forked(self) -> None:
+        """This is a child process now, in which nothing is told any more."""
+
 
 @dataclass(slots=True)
 class _Running:
-    """What is under way in a thread: an outermost call, or a step of an optimizer; `depth` counts its own inside it."""
+    """What is under way in a thread: an outermost call, or a step of an optimizer; `depth` counts its own inside it.
+
+    A step may be inside the step of another optimizer, `outer`.
+    """
 
     what: Any
     frame: FrameType
     error: BaseException | None
     handle: RemovableHandle | None = None
     depth: int = 0
+    outer: _Running | None = None
 
     def still(self) -> bool:
         """Whether its frame is on the stack: an interrupt, of which no hook is told, may have ended it."""
@@ -93,10 +97,10 @@ class GlobalHooks:
     """On for the time of a `with` block, in all threads of this process but not in its children."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+        self.watcher = watcher
         self._local = _Local()
         self._stack = ExitStack()
-        self._later: list[RemovableHandle] = []
+        self._later: dict[int, RemovableHandle] = {}  # by thread
 
     def __enter__(self) -> Self:
         on = self._stack.enter_context
@@ -114,18 +118,20 @@ class GlobalHooks:
 
     def __exit__(self, *error: object) -> None:
         _on_now.discard(self)
-        self.clean_up()
+        for handle in self._later.values():
+            handle.remove()
+        self._later.clear()
         self._stack.close()
 
-    def clean_up(self) -> None:
+    def _clean_up(self) -> None:
         """Take off what could not be taken off while an exception passed through it."""
-        while self._later:
-            self._later.pop().remove()
+        if self._later and (handle := self._later.pop(threading.get_ident(), None)) is not None:
+            handle.remove()
 
     # Modules.
 
     def _entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        local, watcher = self._local, self._watcher
+        local, watcher = self._local, self.watcher
         is_compiling = torch.compiler.is_compiling
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -136,15 +142,19 @@ class GlobalHooks:
                 return
             if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
                 return
-            self.clean_up()
+            self._clean_up()
             watcher.enter(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
             local.call = call = _Running(module, sys._getframe(1), sys.exc_info()[1])
-            leave = partial(self._leave, call)
-            call.handle = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+            call.handle = self._at_the_end(module, partial(self._leave, call))
 
         return enter
+
+    def _at_the_end(self, module: nn.Module, leave: Callable[..., None]) -> RemovableHandle:
+        if isinstance(module, nn.TransformerEncoderLayer):  # a hook of its own would keep it off its fused path
+            return torch_module.register_module_forward_hook(leave, always_call=True)
+        return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
     def _again(self, call: _Running) -> bool:
         """A module that runs is called: by itself, or the first call was interrupted."""
@@ -161,7 +171,7 @@ class GlobalHooks:
 
         Without the former where another thread, which runs the same module, has just taken this hook off.
         """
-        if call is not self._local.call:  # of another thread, or of a call that was interrupted
+        if call is not self._local.call or module is not call.what:  # of another thread; or it was interrupted
             return
         if call.depth:
             call.depth -= 1
@@ -170,34 +180,37 @@ class GlobalHooks:
         assert call.handle is not None
         kwargs, output = rest if len(rest) == 2 else ({}, rest[0])
         if output is None and sys.exc_info()[1] is not call.error:
-            self._later.append(call.handle)  # PyTorch is walking through the module's hooks
-            self._watcher.failed(module)
+            self._later[threading.get_ident()] = call.handle  # PyTorch is walking through the module's hooks
         else:
             call.handle.remove()
-            self._watcher.leave(module, args, kwargs, output)
+            self.watcher.leave(module, args, kwargs, output)
 
     # Optimizers.
 
     def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        step = self._local.step
-        if step is not None and step.what is optimizer and step.still():  # a subclass calls the step that it extends
-            step.depth += 1
+        outer = self._local.step
+        while outer is not None and not outer.still():
+            outer = outer.outer
+        if outer is not None and outer.what is optimizer:  # a subclass calls the step that it extends
+            outer.depth += 1
             return
         self._drop_interrupted()
-        self.clean_up()
-        self._local.step = _Running(optimizer, sys._getframe(1), None)
+        self._clean_up()
+        self._local.step = _Running(optimizer, sys._getframe(1), None, outer=outer)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        self._watcher.step_begins(optimizer, closure is not None)
+        self.watcher.step_begins(optimizer, closure is not None)
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         step = self._local.step
-        if step is None or step.what is not optimizer:
+        while step is not None and step.what is not optimizer:  # an exception ended one inside it
+            step = step.outer
+        if step is None:
             return
         if step.depth:
             step.depth -= 1
             return
-        self._local.step = None
-        self._watcher.step_over(optimizer)
+        self._local.step = step.outer
+        self.watcher.step_over(optimizer)
 
     def _drop_interrupted(self) -> None:
         call = self._local.call
@@ -211,25 +224,25 @@ class GlobalHooks:
             if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
                 return original(tensors, *args, **kwargs)
             self._drop_interrupted()
-            self._watcher.backward_begins(tensors)
+            self.watcher.backward_begins(tensors)
             try:
                 return original(tensors, *args, **kwargs)
             finally:
-                self._watcher.backward_over()
+                self.watcher.backward_over()
 
         return backward
 
     def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def init(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self._watcher.made(optimizer)
+            self.watcher.made(optimizer)
 
         return init
 
     def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            self._watcher.compiled(module)
+            self.watcher.compiled(module)
 
         return compile_in_place
 
@@ -237,7 +250,7 @@ class GlobalHooks:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if scaler.is_enabled():
-                self._watcher.scaled(scaler, scaled)
+                self.watcher.scaled(scaler, outputs, scaled)
             return scaled
 
         return scale
@@ -246,7 +259,7 @@ class GlobalHooks:
         def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
             result = original(scaler, optimizer, *args, **kwargs)
             if scaler.is_enabled():
-                self._watcher.scaler_stepped(optimizer)
+                self.watcher.scaler_stepped(optimizer)
             return result
 
         return step
@@ -280,6 +293,7 @@ _on_now: weakref.WeakSet[GlobalHooks] = weakref.WeakSet()
 def _off_in_child() -> None:
     for hooks in list(_on_now):
         hooks.__exit__()
+        hooks.watcher.forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -101,7 +101,8 @@ class ModuleHooks(Family):
             self._hook_globally(through)
 
     def _hook(self, site: Site) -> None:
-        enter, leave = (self.session.safe(self._here(partial(hook, site))) for hook in (self._before, self._after))
+        enter = self.session.safe(self._here(partial(self._before, site), arguments=3))
+        leave = self.session.safe(self._here(partial(self._after, site), arguments=4))
         self._hooked.enter_context(site.module.register_forward_pre_hook(enter, with_kwargs=True))
         self._hooked.enter_context(site.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
 
@@ -124,8 +125,10 @@ class ModuleHooks(Family):
             site = sites.get(id(module))
             return self._after(site, module, args, {}, output) if site else None
 
-        self._hooked.enter_context(register_module_forward_pre_hook(self.session.safe(self._here(enter))))
-        self._hooked.enter_context(register_module_forward_hook(self.session.safe(self._here(leave)), always_call=True))
+        before = self.session.safe(self._here(enter, arguments=2))
+        after = self.session.safe(self._here(leave, arguments=3))
+        self._hooked.enter_context(register_module_forward_pre_hook(before))
+        self._hooked.enter_context(register_module_forward_hook(after, always_call=True))
 
     # Firing.
 
@@ -164,17 +167,17 @@ class ModuleHooks(Family):
             self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
 
-    def _here(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def _here(self, hook: Callable[..., Any], *, arguments: int) -> Callable[..., Any]:
         """The hook, which leaves calls in threads alone that the session does not watch.
 
-        Into those it may come with other arguments, as another thread puts hooks on and takes them off.
+        PyTorch gathers the hooks of a call before it calls them. One that was taken off since comes without keyword
+        arguments: it is of no call that is watched.
         """
 
         def here(*given: Any) -> Any:
             # Autograd recomputes in threads of its own.
-            if self.session.thread in (None, threading.get_ident()) or in_backward():
-                return hook(*given)
-            return None
+            watched = self.session.thread in (None, threading.get_ident()) or in_backward()
+            return hook(*given) if watched and len(given) == arguments else None
 
         return here
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
@@ -94,7 +94,8 @@ class TensorGradHooks:
         if call.site.watched and self._session.wants(kind):
             edited = ", ".join(edit.op for edit in edits)
             arrive = partial(self._arrive, kind, call.site, call.number, path, edited)
-            handles.append(x.register_hook(self._session.safe(arrive)))
+            quiet = unserializable_hook(self._session.safe(arrive))  # a program that saves the tensor is not warned
+            handles.append(x.register_hook(quiet))
         if first and edits:
             table = cast("OrderedDict[int, Any]", x._backward_hooks)
             for handle in reversed(handles):

@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.names import plain_type, unwrapped
-from hookcli.observe.unseen import NEVER_RAN
+from hookcli.observe.unseen import NEVER_RAN, UNSEEN
 from hookcli.runs.record import Ran
 
 if TYPE_CHECKING:
@@ -45,31 +45,43 @@ class Tally:
 
 
 class Stopwatch:
-    """How long steps take, from the begin of their first forward; those that are looked at are left out of the mean."""
+    """How long steps take, from the begin of their first forward; those that are looked at are left out of the mean.
+
+    A step of a model with several optimizers is over with the last of theirs before the next forward.
+    """
 
     def __init__(self) -> None:
         self._began: float | None = None
+        self._ended: float | None = None
         self._seconds, self._count = 0.0, 0
 
     def start(self) -> None:
         """A forward begins: the step's first one counts."""
+        self._settle()
         if self._began is None:
             self._began = perf_counter()
 
-    def stop(self, *, counts: bool) -> float | None:
-        """The step is over. What it took in seconds, None where it had no forward; it `counts` for the mean or not."""
-        if self._began is None:
-            return None
-        seconds, self._began = perf_counter() - self._began, None
-        if counts:
-            self._seconds, self._count = self._seconds + seconds, self._count + 1
-        return seconds
+    def lap(self) -> None:
+        """The step is over, unless there is another lap before the next start."""
+        if self._began is not None:
+            self._ended = perf_counter()
+
+    def take(self) -> float | None:
+        """What the step took in seconds, which is left out of the mean; None where it had no forward or no end."""
+        began, ended = self._began, self._ended
+        self._began = self._ended = None
+        return ended - began if began is not None and ended is not None else None
 
     def mean(self) -> float | None:
         """The mean since it was last asked for, in seconds."""
+        self._settle()
         mean = self._seconds / self._count if self._count else None
         self._seconds, self._count = 0.0, 0
         return mean
+
+    def _settle(self) -> None:
+        if self._ended is not None and (seconds := self.take()) is not None:
+            self._seconds, self._count = self._seconds + seconds, self._count + 1
 
 
 class Watched:
@@ -156,8 +168,27 @@ class Models:
 
     def _add(self, module: nn.Module, kind: str) -> Watched:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
+        self._absorb(module)
         found = self._watched[module] = Watched(module, self._tally(kind, parameters), self._clocks)
         return found
+
+    def compiled(self, module: nn.Module) -> None:
+        """No hook sees its calls any more. Of a part of another model the windows on that say so."""
+        models = [model for watched in self.alive() if (model := watched.module) is not None and model is not module]
+        if any(module is part for model in models for part in model.modules()):
+            return
+        if (found := self.find(module)) is not None:
+            found.blind = UNSEEN
+            found.note(UNSEEN)
+
+    def _absorb(self, model: nn.Module) -> None:
+        """Parts of this model that were compiled before it ran are no models of their own."""
+        parts = {id(part) for part in model.modules()}
+        for part, watched in list(self._watched.items()):
+            if watched.blind == UNSEEN and id(part) in parts:
+                del self._watched[part]
+                self.tallies.pop(watched.tally.model, None)
+                self._built[plain_type(part)] -= 1
 
     def blind(self, optimizer: Optimizer) -> list[Watched]:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""

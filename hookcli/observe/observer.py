@@ -5,41 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
 from hookcli.errors import UsageError
 from hookcli.hooks.globally import GlobalHooks
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.models import Models, Watched
+from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
-from hookcli.observe.search import Search, StopProgram
-from hookcli.observe.unseen import UNSEEN, unobservable
 from hookcli.observe.updates import Snapshot
-from hookcli.observe.window import MOST_FORWARDS, OpenWindow, Place
-from hookcli.runs.record import Bad, Window
-
-# Windows that wait for a backward pass or a step that may never come keep their models alive: no more than these.
-_MOST_OPEN = 8
-
-
-class Sink(Protocol):
-    """Where it goes. What it raises ends the observation, not the program."""
-
-    def window(self, window: Window) -> None:
-        """A window is closed."""
-
-    def bad(self, bad: Bad) -> None:
-        """The first value that is not finite."""
-
-    def gave_up(self, error: Exception) -> None:
-        """Something of ours failed: nothing is looked at any more. Must not raise."""
+from hookcli.observe.window import OpenWindow, Place
+from hookcli.observe.windows import Sink, Windows
 
 
 class Observer:
@@ -50,17 +31,13 @@ class Observer:
         self.clocks = Clocks()
         self.models = Models(self.clocks, only)
         self._sink = sink
-        self._search = Search(plan)
+        self._windows = Windows(plan, sink, self.safe)
+        self._passes = Passes(self._windows)
         self._hooks = GlobalHooks(self)
         self._lock = threading.RLock()
         self._on = self._active = False
-        self._open: list[OpenWindow] = []
         self._calls: dict[int, tuple[Watched, OpenWindow | None]] = {}  # by thread
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
-        self._backward: list[tuple[OpenWindow, int]] = []
-        self._differentiated: Any = None
-        self._failed: list[OpenWindow] = []
-        self._scaled: Any = WeakTensorKeyDictionary()  # losses that a GradScaler made -> it
 
     def start(self) -> Self:
         """From now on."""
@@ -78,10 +55,10 @@ class Observer:
         if self._active:
             with self._guarded():
                 self._abandon_failed()
-                for window in list(self._open):
-                    self._close(window)
+                for window in self._windows:
+                    self._windows.close(window)
         self._active = False
-        self._take_off()
+        self._windows.discard()
         return True
 
     # What may fail is ours alone.
@@ -109,23 +86,18 @@ class Observer:
         self._active = False
         self._sink.gave_up(error)
         if error.__context__ is None:  # else an exception of the program may be on its way through these hooks
-            self._take_off()
-
-    def _take_off(self) -> None:
-        while self._open:
-            self._open.pop().session.__exit__(None, None, None)
+            self._windows.discard()
 
     # Forwards.
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """See Watcher."""
         if not self._active:
-            self._take_off()
+            self._windows.discard()
             return
         with self._guarded():
             self._abandon_failed()
-            for window in [window for window in self._open if not window.busy and window.forlorn]:
-                self._close(window)
+            self._windows.close_forlorn()
             watched = self.models.find(module)
             if watched is not None:
                 self._enter(watched, module, args)
@@ -134,49 +106,16 @@ class Observer:
         grad = torch.is_grad_enabled()
         step = watched.step()
         forward = watched.count(grad=grad)
-        (watched.training if grad else watched.inference).start()
         try:
-            window = self._window(watched, step, forward, grad)
+            window = self._windows.find(watched, step, forward, grad=grad)
         except UsageError as error:  # TorchScript
             watched.blind = str(error)
             watched.note(str(error))
             window = None
         self._calls[threading.get_ident()] = watched, window
+        (watched.training if grad else watched.inference).start()
         if window is not None:
             window.begin(module, args)
-
-    def _window(self, watched: Watched, step: int, forward: int, grad: bool) -> OpenWindow | None:
-        """The window that this forward belongs to; None where it is not looked at."""
-        window = watched.window
-        if grad and window is not None:
-            if window.step == step and not window.stepped and watched.optimizers():
-                window.forwards += 1
-                return window if window.looked_at < MOST_FORWARDS and not window.busy else None
-            self._close(window)
-        place = self._place(watched, step, forward, grad)
-        if not (place.kept or (self._search.on and self.plan.covers(step))) or watched.blind:
-            return None
-        if reason := unobservable():
-            watched.note(reason)
-            return None
-        model = watched.module
-        if model is None:
-            return None
-        return self._opened(OpenWindow(watched, model, self.plan, self.safe, place))
-
-    def _place(self, watched: Watched, step: int, forward: int, grad: bool) -> Place:
-        """Forwards without grad between the steps of a training, such as a validation's, have no steps to go by."""
-        if grad or not watched.optimizers():
-            return Place("train" if grad else "no_grad", step, None, self.plan.keeps(step))
-        return Place("no_grad", step, forward, self.plan.covers(step) and watched.due(self.plan.every))
-
-    def _opened(self, window: OpenWindow) -> OpenWindow:
-        if window.phase == "train":
-            window.watched.window = window
-        while len(self._open) >= _MOST_OPEN:
-            self._close(self._open[0])
-        self._open.append(window)
-        return window
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """See Watcher."""
@@ -186,75 +125,48 @@ class Observer:
         with self._guarded():
             if window is not None:
                 window.end(args, kwargs)
-                self._look_for_bad(window)
+                self._windows.look(window)
             self._left(watched, window, output)
-        self._stop_if_asked()
+        self._windows.stop_if_asked()
 
     def _left(self, watched: Watched, window: OpenWindow | None, output: Any) -> None:
-        if not torch.is_grad_enabled():
-            seconds = watched.inference.stop(counts=window is None)
-            if window is not None:
-                window.seconds = seconds
-                self._close(window)
-        elif not watched.optimizers():
-            seconds = watched.training.stop(counts=window is None)
-            if window is not None:
-                window.seconds = seconds
-                if not any(x.requires_grad for _, x in tree.leaves(output)):
-                    self._close(window)  # no gradient can come
-
-    def failed(self, module: nn.Module) -> None:
-        """See Watcher. Hooks stay until the next call."""
-        _, window = self._calls.pop(threading.get_ident(), (None, None))
+        """Of a model without an optimizer, and without grad, each forward is a step."""
+        grad = torch.is_grad_enabled()
+        if grad and watched.optimizers():
+            return
+        stopwatch = watched.training if grad else watched.inference
+        stopwatch.lap()
         if window is not None:
-            self._failed.append(window)
+            window.seconds = stopwatch.take()
+            if not (grad and any(x.requires_grad for _, x in tree.leaves(output))):
+                self._windows.close(window)  # no gradient can come
 
     def _abandon_failed(self) -> None:
-        """Forwards that an exception ended; one that an interrupt ended was not told."""
-        _, interrupted = self._calls.pop(threading.get_ident(), (None, None))
-        for window in [*self._failed, *([interrupted] if interrupted else [])]:
+        """Of the forward that ended last in this thread, where an exception ended it, hooks have stayed until now."""
+        _, window = self._calls.pop(threading.get_ident(), (None, None))
+        if window is not None:
             window.abandon()
-        self._failed.clear()
 
     # Backward.
 
     def backward_begins(self, tensors: Any) -> None:
         """See Watcher."""
-        if not (self._active and self._open):
-            return
-        with self._guarded():
-            self._differentiated = tensors
-            self._backward = [(window, window.session.arrived) for window in self._open]
-            for window, _ in self._backward:
-                window.session.modules.attach()  # checkpointed modules run again inside
+        if self._active and self._windows:
+            with self._guarded():
+                self._passes.begin(tensors)
 
     def backward_over(self) -> None:
         """See Watcher."""
-        if not (self._active and self._backward):
-            return
-        with self._guarded():
-            tensors, self._differentiated = self._differentiated, None
-            windows, self._backward = self._backward, []
-            for window, arrived in windows:
-                window.session.modules.detach()
-                if window.session.arrived > arrived or not window.sees_gradients:
-                    self._after_backward(window, tensors)
-        self._stop_if_asked()
-
-    def _after_backward(self, window: OpenWindow, tensors: Any) -> None:
-        scaler = next((self._scaled.get(x) for _, x in tree.leaves(tensors) if x in self._scaled), None)
-        window.differentiated(tensors, scaler)
-        self._look_for_bad(window)
-        if not window.watched.optimizers():
-            window.take_gradients()
-            self._close(window)
-
-    def scaled(self, scaler: Any, losses: Any) -> None:
-        """See Watcher."""
-        if self._active and self._open:
+        if self._active:
             with self._guarded():
-                for _, loss in tree.leaves(losses):
-                    self._scaled[loss] = scaler
+                self._passes.end()
+            self._windows.stop_if_asked()
+
+    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+        """See Watcher."""
+        if self._active and self._windows:
+            with self._guarded():
+                self._passes.scaled(scaler, losses, made)
 
     # Optimizers.
 
@@ -266,9 +178,11 @@ class Observer:
     def compiled(self, module: nn.Module) -> None:
         """See Watcher."""
         with self._guarded():
-            if (watched := self.models.find(module)) is not None:
-                watched.blind = UNSEEN
-                watched.note(UNSEEN)
+            self.models.compiled(module)
+
+    def forked(self) -> None:
+        """See Watcher. Another thread may have held the lock, which nobody here releases."""
+        self._on = self._active = False
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> None:
         """See Watcher."""
@@ -276,14 +190,15 @@ class Observer:
             return
         with self._guarded():
             self.clocks.add(optimizer)
-            windows = self._windows_of(optimizer)
+            self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
+            windows = self._windows.of(optimizer)
             for window in windows:
                 if not closure:
                     window.take_gradients(optimizer)
-                    self._look_for_bad(window)
+                    self._windows.look(window)
             if windows or self.plan.keeps(self.clocks.steps(optimizer)):
                 self._snapshots[id(optimizer)] = Snapshot(optimizer, closure)
-        self._stop_if_asked()
+        self._windows.stop_if_asked()
 
     def step_over(self, optimizer: Optimizer) -> None:
         """See Watcher."""
@@ -292,79 +207,48 @@ class Observer:
         with self._guarded():
             self.clocks.tick(optimizer)
             snapshot = self._snapshots.pop(id(optimizer), None)
-            windows = self._windows_of(optimizer)
+            windows = self._windows.of(optimizer)
             for window in windows:
                 if snapshot is not None:
                     if snapshot.closure:
                         window.take_gradients(optimizer)
                     window.take_updates(snapshot)
-                window.stepped.add(id(optimizer))
-                if all(id(other) in window.stepped for other in window.watched.optimizers()):
-                    self._end_step(window.watched, window)
+            for watched in self.models.of(optimizer):
+                watched.training.lap()
+                watched.tally.steps = watched.step()
+            for window in windows:
+                self._stepped(window, optimizer)
             if snapshot is not None:
                 self._look_at_blind(optimizer, snapshot)
-            for watched in self.models.of(optimizer):
-                watched.training.stop(counts=True)  # unless a window on it has done so
-                watched.tally.steps = watched.step()
 
     def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         """Models whose forward can't be seen: what became of their parameters."""
         step = self.clocks.steps(optimizer) - 1
         for watched in self.models.blind(optimizer):
-            model = watched.module
-            if model is not None and self.plan.keeps(step):
-                window = OpenWindow(watched, model, self.plan, self.safe, Place("train", step, None, True))
+            place = Place("train", step, None, self.plan.keeps(step))
+            if place.kept and (window := self._windows.open(watched, place)) is not None:
                 window.forwards = 0
                 window.take_gradients(optimizer)
                 window.take_updates(snapshot)
-                self._end_step(watched, window)
+                self._windows.end_step(window)
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """See Watcher."""
         if not self._active:
             return
         with self._guarded():
-            for window in self._windows_of(optimizer):
+            for watched in self.models.of(optimizer):
+                watched.training.lap()
+            for window in self._windows.of(optimizer):
                 if id(optimizer) not in window.stepped:
                     window.notes[_SKIPPED] = None
-                    self._end_step(window.watched, window)
+                    self._stepped(window, optimizer)
 
-    def _windows_of(self, optimizer: Optimizer) -> list[OpenWindow]:
-        return [w for w in self._open if any(optimizer is other for other in w.watched.optimizers())]
-
-    # Windows.
-
-    def _end_step(self, watched: Watched, window: OpenWindow) -> None:
-        window.seconds = watched.training.stop(counts=False)
-        self._close(window)
-
-    def _close(self, window: OpenWindow) -> None:
-        self._drop(window)
-        self._look_for_bad(window)
-        watched = window.watched
-        if not window.kept:
-            window.discard()
-            return
-        record = window.close()
-        watched.tally.windows += 1
-        stopwatch = watched.training if window.phase == "train" else watched.inference
-        self._sink.window(replace(record, plain_seconds=stopwatch.mean()))
-
-    def _drop(self, window: OpenWindow) -> None:
-        self._open = [other for other in self._open if other is not window]
-        if window.watched.window is window:
-            window.watched.window = None
-
-    # The first bad value.
-
-    def _look_for_bad(self, window: OpenWindow) -> None:
-        if bad := self._search.look(window):
-            self._sink.bad(bad)
-
-    def _stop_if_asked(self) -> None:
-        if self._search.stops:
-            self._search.stops = False
-            raise StopProgram(1)
+    def _stepped(self, window: OpenWindow, optimizer: Optimizer) -> None:
+        """The window's step is over when all of the model's optimizers have made theirs."""
+        window.stepped.add(id(optimizer))
+        if all(id(other) in window.stepped for other in window.watched.optimizers()):
+            self._windows.end_step(window)
 
 
 _SKIPPED = "the GradScaler left out a step: gradients overflowed"

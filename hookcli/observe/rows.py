@@ -11,17 +11,32 @@ _CALLS = Column("calls", "Calls")
 
 
 def merged(report: Report, name: Callable[[str], str]) -> Report:
-    """The report with the rows of all calls of a place as one, exactly merged, and with these names."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
+    """The report with the rows of all calls of a place as one, exactly merged, and with these names.
+
+    Of modules of one name, a wrapper and what it wraps, the inner one has the row, where it was seen.
+    """
+    calls: dict[tuple[object, ...], list[Row]] = {}
     for row in report.rows:
-        groups.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
+        calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
+    places: dict[tuple[object, ...], list[Row]] = {}
+    for (fqn, *rest), rows in calls.items():
+        place = (name(str(fqn)), *rest)
+        if place not in places or len(places[place][0].fqn) < len(str(fqn)):
+            places[place] = rows
     return replace(
         report,
         columns=_columns(report.columns),
-        rows=[_one(rows, name) for rows in groups.values()],
+        rows=[_one(rows, name) for rows in places.values()],
         totals={},
-        skipped=list(dict.fromkeys(Skipped(name(s.fqn), s.reason, s.path) for s in report.skipped)),
+        skipped=_skipped(report, name),
     )
+
+
+def _skipped(report: Report, name: Callable[[str], str]) -> list[Skipped]:
+    seen = {row.fqn for row in report.rows}
+    names = {name(fqn) for fqn in seen}
+    kept = [s for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
+    return list(dict.fromkeys(Skipped(name(s.fqn), s.reason, s.path) for s in kept))
 
 
 def _columns(columns: Sequence[Column]) -> list[Column]:

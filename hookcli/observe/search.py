@@ -27,8 +27,7 @@ class Search:
 
     def __init__(self, plan: Plan) -> None:
         self.on = plan.first_bad is not None
-        self.stops = False
-        """Whether the program is to be ended at the next place where that can be."""
+        self._found = False
         self._stop = plan.first_bad == "stop"
 
     def look(self, window: OpenWindow) -> Bad | None:
@@ -37,8 +36,14 @@ class Search:
             return None
         found = self._in_losses(window) or self._in_rows(window)
         if found is not None:
-            self.on, self.stops = False, self._stop
+            self.on, self._found = False, True
         return found
+
+    def stop_if_asked(self) -> None:
+        """Raises StopProgram, once, where the program is to be ended and this is a place where that can be."""
+        if self._found and self._stop:
+            self._stop = False
+            raise StopProgram(1)
 
     def _in_rows(self, window: OpenWindow) -> Bad | None:
         """Modules are seen as they return, so that the innermost of those that hold the same value comes first."""

@@ -23,6 +23,7 @@ from hookcli.observe.models import Watched
 from hookcli.observe.names import Names, compiled_parts
 from hookcli.observe.plan import Plan
 from hookcli.observe.rows import merged
+from hookcli.observe.scales import Scales
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
@@ -57,13 +58,13 @@ class OpenWindow:
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.name = Names(model)
-        self._scaler: Any = None
+        self._scales = Scales()
         self._searched: dict[str, int] = {}
         self._plan = plan
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
-        self._losses: list[tuple[Tensor, Any]] = []
+        self._losses: list[Tensor] = []
         self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
-        self._updates: list[Row] = []
+        self._updates: dict[str, Row] = {}
         self._meta: dict[str, Any] = {}
         self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe)
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
@@ -108,14 +109,16 @@ class OpenWindow:
         return not self.watched.optimizers() and self.session.modules.gradients.gone()
 
     def differentiated(self, tensors: Any, scaler: Any) -> None:
-        """A backward pass through this model was of these tensors, which a GradScaler made or none.
+        """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none.
 
         Of a lone number the value is kept.
         """
-        self._scaler = self._scaler or scaler
+        for probe in self.probes:
+            if isinstance(probe, GradsProbe):
+                self._scales.passed(len(probe.seen()), scaler)
         found = [x for _, x in tree.leaves(tensors)]
         if len(found) == 1 and found[0].numel() == 1:
-            self._losses.append((found[0].detach().clone(), scaler))
+            self._losses.append(found[0].detach().clone())
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """The gradients of parameters as they are now; those that an optimizer is about to use, or used."""
@@ -130,8 +133,9 @@ class OpenWindow:
                 self._gradients[fqn] = values, measure(grad)
 
     def take_updates(self, snapshot: updates.Snapshot) -> None:
-        """What a step has done to parameters."""
-        self._updates += updates.rows(self.model, self.name, snapshot.changes(self._parameters()))
+        """What a step has done to parameters; of optimizers that step by others, what the outermost has."""
+        rows = updates.rows(self.model, self.name, snapshot.changes(self._parameters()))
+        self._updates |= {row.fqn: row for row in rows}
 
     # For the search.
 
@@ -139,7 +143,8 @@ class OpenWindow:
         """What was seen: of each sort all of it, and how much of that is new since it was last asked for."""
         for probe in self.probes:
             what = "gradient" if isinstance(probe, GradsProbe) else "output"
-            if isinstance(probe, StatsProbe) and not (what == "gradient" and self._scaler):  # it copes with overflows
+            copes = what == "gradient" and self._scales.any  # the GradScaler does, with overflows
+            if isinstance(probe, StatsProbe) and not copes:
                 yield from self._new(what, probe, probe.pending())
                 if what == "gradient":
                     yield from self._new("parameter gradient", probe, list(self._gradients.values()))
@@ -155,7 +160,7 @@ class OpenWindow:
         """The losses since they were last asked for."""
         done = self._searched.get("loss", 0)
         self._searched["loss"] = len(self._losses)
-        return [_unscaled(loss, scaler) for loss, scaler in self._losses[done:]]
+        return [float(loss) for loss in self._losses[done:]]
 
     # When it is over.
 
@@ -171,9 +176,9 @@ class OpenWindow:
             forward=self.forward,
             forwards=self.forwards,
             watched=self.looked_at,
-            losses=[_unscaled(loss, scaler) for loss, scaler in self._losses],
+            losses=[float(loss) for loss in self._losses],
             seconds=self.seconds,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self._scales.note()),
         )
 
     def discard(self) -> None:
@@ -188,19 +193,22 @@ class OpenWindow:
         reports = [report for name, report in by_probe.items() if name != "health"] + verdict
         if "updates" in self._plan.probes and self._updates:
             skipped = [Skipped(self.name(fqn), reason) for fqn, reason in self._unmoved()]
-            rows = self._updates
+            rows = list(self._updates.values())
             reports.append(Report("updates", self.watched.tally.model, updates.COLUMNS, rows, meta, {}, skipped))
         return reports
 
     def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
+        found = probe.report(self.watched.tally.model, meta)
         if not isinstance(probe, StatsProbe):
-            return probe.report(self.watched.tally.model, meta)
-        found = merged(probe.report(self.watched.tally.model, meta), self.name)
+            return found
+        if isinstance(probe, GradsProbe):
+            found = replace(found, rows=self._scales.undone(found.rows))
+        found = merged(found, self.name)
         seen = {row.fqn for row in found.rows}  # the wrapper of what is compiled is
         hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]
         if isinstance(probe, GradsProbe):
-            rows = [self._unscaled_row(row) for row in found.rows] + self._gradient_rows()
-            return replace(found, rows=rows, skipped=[*found.skipped, *self._without_gradient(), *hidden])
+            rows, without = [*found.rows, *self._gradient_rows()], self._without_gradient()
+            return replace(found, rows=rows, skipped=[*found.skipped, *without, *hidden])
         return replace(found, skipped=[*found.skipped, *hidden])
 
     def _gradient_rows(self) -> list[Row]:
@@ -216,13 +224,6 @@ class OpenWindow:
         """Parameters that no optimizer has."""
         held = set[int]().union(*(ids(optimizer) for optimizer in self.watched.optimizers()))
         return [(fqn, "not in any optimizer that stepped") for fqn, p in self._parameters() if id(p) not in held]
-
-    def _unscaled_row(self, row: Row) -> Row:
-        if self._scaler is None or row.stats is None:
-            return row
-        scale = self._scaler.get_scale()
-        self.notes[f"losses and gradients of outputs are divided by the GradScaler's scale, {scale:g}"] = None
-        return replace(row, stats=row.stats.scaled(1 / scale))
 
     # What is looked at.
 
@@ -251,7 +252,3 @@ def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str,
         "shape": tree.shape_of(grad),
         "dtype": tree.dtype_text(grad),
     }
-
-
-def _unscaled(loss: Tensor, scaler: Any) -> float:
-    return float(loss) / scaler.get_scale() if scaler is not None else float(loss)

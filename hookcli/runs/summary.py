@@ -83,9 +83,10 @@ def ran_line(header: Header, end: End | None, path: str | Path) -> str:
 
 
 def _nothing(end: End) -> str:
+    why = f" ({'; '.join(end.notes)})" if end.notes else ""
     if end.others:
-        return f"no module with parameters was called, so there is nothing to see; without: {_called(end.others)}"
-    return "no module was called, so there is nothing to see"
+        return f"no module with parameters was called, so there is nothing to see{why}; without: {_called(end.others)}"
+    return f"no module was called, so there is nothing to see{why}"
 
 
 def _called(others: Mapping[str, int]) -> str:

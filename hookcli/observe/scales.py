@@ -1,0 +1,41 @@
+"""By how much a GradScaler had scaled the losses, and so the gradients that are seen before an optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from hookcli.report import Row
+
+
+class Scales:
+    """The scale of each backward pass in a window: it may change between two, and some may have none."""
+
+    def __init__(self) -> None:
+        self._of_rows: list[Tensor | None] = []
+
+    @property
+    def any(self) -> bool:
+        """Whether a loss was scaled: what overflows then is the scaler's business."""
+        return any(scale is not None for scale in self._of_rows)
+
+    def passed(self, rows: int, scaler: Any) -> None:
+        """A backward pass is over, of a loss that this scaler made or none, after which there are so many rows."""
+        scale = scaler._get_scale_async().clone() if scaler is not None else None  # get_scale() would wait for a GPU
+        self._of_rows += [scale] * (rows - len(self._of_rows))
+
+    def note(self) -> list[str]:
+        """What to say of them."""
+        scales = dict.fromkeys(f"{float(scale):g}" for scale in self._of_rows if scale is not None)
+        return [f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"] if scales else []
+
+    def undone(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows, in the order in which they came, as they would be without."""
+        scales = [*self._of_rows, *[None] * (len(rows) - len(self._of_rows))]
+        return [
+            row if scale is None or row.stats is None else replace(row, stats=row.stats.scaled(1 / float(scale)))
+            for row, scale in zip(rows, scales, strict=True)
+        ]

@@ -1,0 +1,231 @@
+"""Rows of a window: activations, gradients and updates, against hand-computed figures and PyTorch in float64."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from observing import observed, rows, skipped
+from support import Hand, Shared, assert_stats, float64_stats
+from torch import Tensor, nn
+
+X = torch.tensor([[1.0, 2.0], [3.0, 0.25]])
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+class Reference:
+    """The same training in float64, by hand: what each layer returned and received as gradient, and the weights."""
+
+    def __init__(self, model: nn.Sequential, optimizer: Any, batches: list[Tensor]) -> None:
+        self.model = deepcopy(model).double()
+        self.outputs: dict[str, list[Tensor]] = {"0": [], "1": [], "2": []}
+        for x in batches:
+            x = x.double()
+            for name, layer in self.model.named_children():
+                x = layer(x)
+                x.retain_grad()
+                self.outputs[name].append(x)
+            x.pow(2).sum().div(len(batches)).backward()
+        self.before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self.grads = {name: p.grad for name, p in self.model.named_parameters()}
+        optimizer(self.model.parameters()).step()
+        self.after = dict(self.model.named_parameters())
+
+    def all(self, name: str) -> Tensor:
+        return torch.cat([x.flatten() for x in self.outputs[name]])
+
+    def all_gradients(self, name: str) -> Tensor:
+        return torch.cat([x.grad.flatten() for x in self.outputs[name]])  # type: ignore[union-attr]
+
+
+def test_a_step_by_hand() -> None:
+    def program() -> nn.Module:
+        model = Hand()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(X).sum().backward()
+        optimizer.step()
+        return model
+
+    window = observed(program).only
+    assert (window.model, window.phase, window.step, window.forward) == ("Hand", "train", 0, None)
+    assert (window.forwards, window.watched, window.losses) == (1, 1, [27.0])
+    activations = rows(window, "activations")
+    assert list(activations) == ["", "first", "relu", "out"]
+    for fqn, values in {
+        "": [12, 15], "first": [1, 3, 5, -0.5], "relu": [1, 3, 5, 0], "out": [12, 15],
+    }.items():  # fmt: skip
+        assert_stats(activations[fqn].stats, float64_stats(torch.tensor(values, dtype=torch.float64)))
+    assert activations["first"]["shape"] == [2, 2] and activations["first"]["type"] == "Linear"
+    assert activations["relu"]["calls"] == 1 and activations["relu"].stats.zeros == 1
+    outputs, parameters = rows(window, "grads", "output"), rows(window, "grads", "parameter")
+    grads = {"": [1, 1], "out": [1, 1], "relu": [3, 3, 3, 3], "first": [3, 3, 3, 0]}
+    assert outputs.keys() == grads.keys()
+    for fqn, values in grads.items():
+        assert_stats(outputs[fqn].stats, float64_stats(torch.tensor(values, dtype=torch.float64)))
+    grads = {"first.weight": [12, 6.75, 3, 6], "first.bias": [6, 3], "out.weight": [6, 3]}
+    assert parameters.keys() == grads.keys()
+    updates = rows(window, "updates")
+    weights = {"first.weight": 8**0.5, "first.bias": 2**0.5, "out.weight": 18**0.5}
+    for fqn, values in grads.items():
+        assert_stats(parameters[fqn].stats, float64_stats(torch.tensor(values, dtype=torch.float64)))
+        assert updates[fqn]["weight"] == pytest.approx(weights[fqn])
+        assert updates[fqn]["update"] == pytest.approx(0.1 * math.hypot(*values), rel=1e-5)
+        assert updates[fqn]["ratio"] == pytest.approx(0.1 * math.hypot(*values) / weights[fqn], rel=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(4,), (3, 5, 2)])
+def test_a_step_over_micro_batches_is_merged_exactly(sizes: tuple[int, ...]) -> None:
+    batches = [torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in sizes]
+
+    def optimizer(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.3)
+
+    def program() -> nn.Module:
+        model = net()
+        stepping = optimizer(model.parameters())
+        for x in batches:
+            model(x).pow(2).sum().div(len(batches)).backward()
+        stepping.step()
+        return model
+
+    window, expected = observed(program).only, Reference(net(), optimizer, batches)
+    assert (window.forwards, window.watched, len(window.losses)) == (len(sizes),) * 3
+    for fqn in expected.outputs:
+        activation, grad = rows(window, "activations")[fqn], rows(window, "grads", "output")[fqn]
+        assert activation["calls"] == len(sizes)
+        assert_stats(activation.stats, float64_stats(expected.all(fqn)))
+        assert_stats(grad.stats, float64_stats(expected.all_gradients(fqn)))
+    for fqn, parameter in expected.after.items():
+        assert_stats(rows(window, "grads", "parameter")[fqn].stats, float64_stats(expected.grads[fqn]))
+        change = (parameter - expected.before[fqn]).norm().item()
+        row = rows(window, "updates")[fqn]
+        assert row["update"] == pytest.approx(change, rel=1e-3)  # float32 weights round off a small change
+        assert row["ratio"] == pytest.approx(row["update"] / expected.before[fqn].norm().item())
+
+
+def test_modules_that_are_called_more_than_once_and_tied_weights_have_one_row() -> None:
+    ids = torch.arange(6).view(2, 3)
+
+    def program() -> nn.Module:
+        model = Shared()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(ids).sum().backward()
+        optimizer.step()
+        return model
+
+    window = observed(program).only
+    torch.manual_seed(0)
+    model = Shared().double()
+    x, outputs = model.embed(ids), []
+    for _ in range(3):
+        x = model.mix(x)
+        outputs.append(x)
+    mix = rows(window, "activations")["mix"]
+    assert mix["calls"] == 3 and rows(window, "activations")["head"]["calls"] == 1
+    assert_stats(mix.stats, float64_stats(torch.cat(outputs)))
+    assert set(rows(window, "updates")) == {"embed.weight", "mix.weight", "mix.bias"}
+
+
+def test_a_parameter_that_was_zero_or_that_none_updates() -> None:
+    def program() -> nn.Module:
+        model = net()
+        nn.init.zeros_(model[2].bias)
+        model[0].bias.requires_grad_(False)
+        optimizer = torch.optim.SGD([model[2].bias, model[2].weight], lr=0.1)
+        model(torch.ones(2, 4)).sum().backward()
+        model[2].weight.grad = torch.zeros_like(model[2].weight)
+        optimizer.step()
+        return model
+
+    window = observed(program).only
+    updates = rows(window, "updates")
+    assert updates["2.bias"]["ratio"] == math.inf and updates["2.weight"]["ratio"] == 0.0
+    unmoved = skipped(window, "updates")
+    assert set(unmoved) == {"0.weight", "0.bias"} and "not in any optimizer" in unmoved["0.weight"]
+    assert skipped(window, "grads")["0.bias"] == "frozen (requires_grad=False)"
+
+
+def test_two_optimizers_of_one_model() -> None:
+    def program() -> nn.Module:
+        model = net()
+        first, second = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.SGD(model[2].parameters(), lr=0.01)
+        for _ in range(3):
+            model(torch.randn(3, 4)).pow(2).sum().backward()
+            first.step()
+            second.step()
+            model.zero_grad()
+        return model
+
+    seen = observed(program, every=2)
+    assert seen.steps() == [0, 2] and seen.ran["Sequential"].steps == 3
+    for window in seen.windows:
+        updates, grads = rows(window, "updates"), rows(window, "grads", "parameter")
+        assert updates.keys() == grads.keys() == {"0.weight", "0.bias", "2.weight", "2.bias"}
+        for fqn, row in updates.items():
+            rate = 0.1 if fqn.startswith("0") else 0.01
+            assert row["update"] == pytest.approx(rate * grads[fqn].stats.l2, rel=1e-3)
+
+
+def test_an_optimizer_that_steps_by_another() -> None:
+    class Outer(torch.optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            self.inner = torch.optim.SGD(parameters, lr=0.1)
+            super().__init__(self.inner.param_groups, {})
+
+        def step(self, closure: Any = None) -> None:
+            self.inner.step()
+
+    def program() -> nn.Module:
+        model = net()
+        optimizer = Outer(list(model.parameters()))
+        for _ in range(3):
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+        return model
+
+    seen = observed(program)
+    assert seen.steps() == [0, 1, 2] and seen.ran["Sequential"].steps == 3
+    for window in seen.windows:
+        assert window.seconds is not None
+        updates = rows(window, "updates")
+        assert set(updates) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+        grad = rows(window, "grads", "parameter")["2.bias"].stats.l2
+        assert updates["2.bias"]["update"] == pytest.approx(0.1 * grad, rel=1e-4)
+
+
+def test_a_closure_that_runs_the_model_several_times() -> None:
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(3))
+
+    def program(steps: int = 2) -> nn.Module:
+        model = net()
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=3)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            return loss
+
+        for _ in range(steps):
+            optimizer.step(closure)
+        return model
+
+    seen, before, after = observed(program, every=2), net().double(), program(1).double()
+    window = seen.only
+    assert window.step == 0 and seen.ran["Sequential"].steps == 2
+    assert window.forwards == window.watched == len(window.losses) >= 3
+    assert window.losses[0] == pytest.approx(before(x.double()).pow(2).mean().item())
+    assert rows(window, "activations")["1"]["calls"] == window.forwards
+    for fqn, row in rows(window, "updates").items():
+        weight = before.get_parameter(fqn)
+        assert row["weight"] == pytest.approx(weight.norm().item(), rel=1e-5)
+        assert row["update"] == pytest.approx((after.get_parameter(fqn) - weight).norm().item(), rel=1e-4)
+    for fqn, row in rows(window, "grads", "parameter").items():
+        assert_stats(row.stats, float64_stats(program(1).get_parameter(fqn).grad))  # type: ignore[arg-type]

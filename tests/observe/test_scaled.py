@@ -1,0 +1,133 @@
+"""Mixed precision with a GradScaler: figures are those of the unscaled loss, and steps that it leaves out are told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from observing import observed, rows
+from support import assert_stats, float64_stats
+from torch import Tensor, nn
+
+X = torch.randn(8, 4, generator=torch.Generator().manual_seed(5))
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+def loss_of(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x).pow(2).mean()
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
+    "fused SGD": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
+    "fused Adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
+}
+
+
+@pytest.mark.parametrize("unscaled_first", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_figures_are_unscaled(name: str, unscaled_first: bool) -> None:
+    """The scale is a power of two, so that scaled figures would be off by 1024 and unscaled ones by nothing."""
+
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+        optimizer = OPTIMIZERS[name](model.parameters())
+        for part in X.chunk(2):
+            scaler.scale(loss_of(model, part) / 2).backward()
+        if unscaled_first:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        return model
+
+    window, model = observed(program).only, net().double()
+    losses, of_output = [], []
+    for part in X.double().chunk(2):
+        y = model(part)
+        y.retain_grad()
+        loss = y.pow(2).mean() / 2
+        loss.backward()
+        losses.append(loss.item())
+        of_output.append(y.grad)
+    assert window.losses == pytest.approx(losses, rel=1e-6)
+    assert_stats(rows(window, "grads", "output")["2"].stats, float64_stats(torch.cat(of_output)))
+    for fqn, p in model.named_parameters():
+        assert_stats(rows(window, "grads", "parameter")[fqn].stats, float64_stats(p.grad))
+    assert any("GradScaler's scale, 1024" in note for note in window.notes)
+
+
+@pytest.mark.parametrize("first_bad", [None, "report", "stop"])
+def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | None) -> None:
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**127)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, X) * 100).backward()  # finite, but not the scaled one
+            scaler.step(optimizer)
+            scaler.update(2.0)
+        return model
+
+    seen = observed(program, first_bad=first_bad)
+    loss = (loss_of(net(), X) * 100).item()
+    assert [(w.step, w.losses) for w in seen.windows] == [(0, [loss]), (0, [loss])]
+    assert any("left out a step" in note for note in seen.windows[0].notes)
+    assert not any("left out a step" in note for note in seen.windows[1].notes)
+    assert [r.probe for r in seen.windows[0].reports] == ["activations", "grads"]
+    assert seen.ran["Sequential"].steps == 1 and seen.bads == []
+
+
+def test_of_two_optimizers_one_leaves_its_step_out() -> None:
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0)
+        first, second = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model[0], model[2]))
+        scaler.scale(loss_of(model, X)).backward()
+        model[0].weight.grad.fill_(float("inf"))
+        scaler.step(first)
+        scaler.step(second)
+        scaler.update()
+        return model
+
+    window = observed(program).only
+    assert set(rows(window, "updates")) == {"2.weight", "2.bias"} and window.seconds is not None
+    assert any("left out a step" in note for note in window.notes)
+
+
+def test_passes_of_different_scales_in_one_step() -> None:
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=64.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler.scale(loss_of(model, X[:4])).backward()
+        model.zero_grad()
+        scaler.update(2.0)
+        scaler.scale(loss_of(model, X[4:])).backward()
+        scaler.step(optimizer)
+        loss_of(model, X).backward()
+        return model
+
+    (window, last), model = observed(program).windows, net().double()
+    y = model(X.double())
+    y.retain_grad()
+    (y[:4].pow(2).mean() + y[4:].pow(2).mean()).backward()
+    assert_stats(rows(window, "grads", "output")["2"].stats, float64_stats(y.grad))  # type: ignore[arg-type]
+    assert any(note.endswith("scale, 64, 2") for note in window.notes) and last.notes == []
+
+
+def test_autocast_and_a_scaler_that_is_off() -> None:
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", enabled=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = loss_of(model, X)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return model
+
+    window = observed(program).only
+    assert window.notes == [] and rows(window, "activations")["0"]["dtype"] == "bfloat16"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert window.losses == [loss_of(net(), X).item()]

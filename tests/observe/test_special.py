@@ -1,0 +1,240 @@
+"""What scripts do to models: checkpointing, compilation, transforms, tracing. What can't be seen is said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.utils as dynamo
+from observing import observed, rows, skipped
+from support import assert_stats, float64_stats
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call, grad, vmap
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.flop_counter import FlopCounterMode
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.drop, self.down = nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(self.drop(self.up(x).relu()))
+
+
+class Blocks(nn.Module):
+    """Block by block checkpointed, in `mode`: "reentrant", "new", or "off"."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x) if self.mode == "off" else checkpoint(block, x, use_reentrant=self.mode == "reentrant")
+        return x
+
+
+@pytest.mark.parametrize("mode", ["reentrant", "new"])
+def test_checkpointed_modules_are_counted_once(mode: str) -> None:
+    def training(mode: str) -> Callable[[], nn.Module]:
+        def program() -> nn.Module:
+            model = Blocks(mode)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.randn(5, 4, requires_grad=True)).pow(2).sum().backward()
+                optimizer.step()
+            return model
+
+        return program
+
+    seen, plain = observed(training(mode)), observed(training("off"))
+    assert seen.steps() == [0, 1] and seen.ran["Blocks"].forwards == 2
+    for window, expected in zip(seen.windows, plain.windows, strict=True):
+        assert len(window.losses) == 1 and window.losses == expected.losses
+        for probe, kind in (("activations", None), ("grads", "output"), ("grads", "parameter")):
+            found, other = rows(window, probe, kind), rows(expected, probe, kind)
+            assert found.keys() == other.keys()
+            for fqn, row in found.items():
+                assert row["calls"] == 1
+                assert_stats(row.stats, other[fqn].stats)  # type: ignore[arg-type]
+
+
+def test_checkpoint_sequential() -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh())
+        checkpoint_sequential(model, 2, torch.ones(2, 4, requires_grad=True), use_reentrant=False).sum().backward()
+        return model
+
+    seen = observed(program)
+    assert {name: ran.forwards for name, ran in seen.ran.items()} == {"Linear": 1, "Linear #2": 1}
+
+
+class Parts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner, self.last = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.GELU()), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.inner(self.first(x).relu()))
+
+
+def compiled(how: str) -> Callable[[], Any]:
+    def program() -> Any:
+        torch._dynamo.reset()
+        dynamo.counters.clear()
+        model = run = Parts()
+        if how == "outer":
+            run = torch.compile(model, backend="aot_eager")
+        elif how == "in place":
+            model.compile(backend="aot_eager")
+        elif how == "inner":
+            model.inner = torch.compile(model.inner, backend="aot_eager")
+        elif how == "inner in place":
+            model.inner.compile(backend="aot_eager")
+
+        def step(x: Tensor) -> Tensor:
+            return run(x).sum()
+
+        if how == "function":
+            step = torch.compile(step, backend="aot_eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            step(torch.randn(4, 4)).backward()
+            optimizer.step()
+        kept = {key: dict(dynamo.counters[key]) for key in ("graph_break", "recompiles", "stats")}
+        return [model, str(kept)]
+
+    return program
+
+
+PARAMETERS = {f"{part}.{kind}" for part in ("first", "inner.0", "last") for kind in ("weight", "bias")}
+
+
+@pytest.mark.filterwarnings("error:.*global hooks.*")
+@pytest.mark.parametrize("how", ["outer", "in place", "inner", "inner in place", "function"])
+def test_what_can_be_seen_of_compiled_models(how: str) -> None:
+    """The same graphs, no more breaks and no recompilation: the counters of torch.compile are part of the result."""
+    seen = observed(compiled(how), every=2)
+    (name,) = seen.ran
+    assert [(w.model, w.step) for w in seen.windows] == [(name, 0), (name, 2)] and seen.ran[name].steps == 3
+    for window in seen.windows:
+        updates = rows(window, "updates")
+        assert len(updates) == len(rows(window, "grads", "parameter")) == 6
+    window = seen.windows[-1]
+    said = " ".join([*skipped(window, "activations").values()] if window.forwards else seen.ran[name].notes)
+    assert "compile" in said
+    if how == "function":
+        assert name == "parameters of SGD"
+        return
+    assert name == "Parts" and set(updates) == PARAMETERS
+    if how.startswith("inner"):
+        outer = {"", "first", "last"} | ({"inner"} if how == "inner" else set())
+        assert set(rows(window, "activations")) == outer
+        assert "inner.0" in skipped(window, "activations") and "inner.0" in skipped(window, "grads")
+    elif how == "outer":
+        assert set(rows(window, "activations")) == {""} and "first" in skipped(window, "activations")
+
+
+def test_a_model_compiled_in_place_that_is_never_trained_is_told() -> None:
+    def program() -> Tensor:
+        torch._dynamo.reset()
+        model = Parts()
+        model.compile(backend="aot_eager")
+        with torch.no_grad():
+            return model(torch.ones(1, 4))
+
+    seen = observed(program)
+    assert seen.windows == [] and any("compile" in note for note in seen.ran["Parts"].notes)
+
+
+TRANSFORMS: dict[str, Callable[[nn.Module], Any]] = {
+    "torch.func": lambda m: grad(lambda p: functional_call(m, p, (torch.ones(2, 4),)).sum())(params(m))["weight"],
+    "vmap": lambda m: vmap(lambda x: m(x))(torch.ones(5, 4)),
+    "per-sample gradients": lambda m: vmap(
+        grad(lambda p, x: functional_call(m, p, (x,)).sum()), in_dims=(None, 0)
+    )(params(m), torch.randn(5, 4))["weight"],
+}  # fmt: skip
+
+
+def params(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_are_left_alone_and_told(name: str) -> None:
+    seen = observed(lambda: TRANSFORMS[name](nn.Linear(4, 1)))
+    assert seen.windows == [] and any("torch.func or vmap" in note for note in seen.ran["Linear"].notes)
+
+
+def flops(model: nn.Module) -> int:
+    with FlopCounterMode(display=False) as counter:
+        model(torch.ones(2, 4))
+    return int(counter.get_total_flops())
+
+
+def fake(model: nn.Module) -> list[int]:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        return list(model(mode.from_tensor(torch.ones(2, 4))).shape)
+
+
+@pytest.mark.parametrize("under", [flops, fake])
+def test_under_a_dispatch_mode_nothing_is_computed(under: Callable[[nn.Module], Any]) -> None:
+    seen = observed(lambda: under(nn.Linear(4, 1)))
+    assert seen.windows == [] and any("Mode" in note for note in seen.ran["Linear"].notes)
+
+
+def test_what_is_traced_or_scripted() -> None:
+    def program() -> list[Tensor]:
+        model, x = Parts(), torch.ones(2, 4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            traced, scripted = torch.jit.trace(model, x), torch.jit.script(model)
+        exported = torch.export.export(model, (x,))
+        code = exported.graph_module.code
+        return [traced(x), scripted(x), exported.module()(x), str(traced.code), str(code)]  # type: ignore[list-item]
+
+    seen = observed(program)
+    assert "Parts" not in seen.ran or seen.ran["Parts"].forwards == 0
+    assert any("TorchScript" in note for ran in seen.ran.values() for note in ran.notes)
+
+
+def test_a_part_that_is_torchscript() -> None:
+    def program() -> Tensor:
+        model = Parts()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            model.inner = torch.jit.script(model.inner)
+        return model(torch.ones(1, 4))
+
+    seen = observed(program)
+    assert any("inner is TorchScript" in note for note in seen.ran["Parts"].notes)
+
+
+def test_inference_mode_and_integer_models() -> None:
+    def program() -> list[Tensor]:
+        model = nn.Embedding(5, 3)
+        with torch.inference_mode():
+            return [model(torch.arange(4))]
+
+    (window,) = observed(program).of(phase="no_grad")
+    torch.manual_seed(0)
+    assert_stats(rows(window, "activations")[""].stats, float64_stats(nn.Embedding(5, 3)(torch.arange(4))))
+
+
+def test_an_attention_layer_keeps_its_fused_path() -> None:
+    def program() -> Tensor:
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+        with torch.no_grad():
+            return layer(torch.randn(2, 5, 8))
+
+    (window,) = observed(program).of(phase="no_grad")  # the fused path has other bits
+    assert "fused path" in skipped(window, "activations")["linear1"]

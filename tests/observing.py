@@ -1,0 +1,130 @@
+"""Programs that are run twice, alone and observed: both must come out the same, and nothing may stay behind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from support import equal, hooks_on
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as torch_optimizer
+
+from hookcli.observe.observer import Observer
+from hookcli.observe.plan import Plan
+from hookcli.report import Report, Row
+from hookcli.runs.record import Bad, Ran, Window
+
+WRAPPED = (
+    (torch.autograd, "backward"),
+    (torch_optimizer.Optimizer, "__init__"),
+    (nn.Module, "compile"),
+    (torch.amp.GradScaler, "scale"),
+    (torch.amp.GradScaler, "step"),
+    (torch_module, "_has_any_global_hook"),
+)
+
+
+@dataclass
+class Seen:
+    """A Sink, and what is known at the end."""
+
+    windows: list[Window] = field(default_factory=list)
+    bads: list[Bad] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+    ran: dict[str, Ran] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
+
+    def window(self, window: Window) -> None:
+        self.windows.append(Window.from_dict(window.to_dict()))
+
+    def bad(self, bad: Bad) -> None:
+        self.bads.append(Bad.from_dict(bad.to_dict()))
+
+    def gave_up(self, error: Exception) -> None:
+        self.errors.append(error)
+
+    def of(self, model: str | None = None, phase: str = "train") -> list[Window]:
+        return [w for w in self.windows if w.phase == phase and model in (None, w.model)]
+
+    def steps(self, model: str | None = None, phase: str = "train") -> list[int]:
+        return [w.step for w in self.of(model, phase)]
+
+    @property
+    def only(self) -> Window:
+        (window,) = self.windows
+        return window
+
+
+def report(window: Window, probe: str) -> Report:
+    return next(r for r in window.reports if r.probe == probe)
+
+
+def rows(window: Window, probe: str, kind: str | None = None) -> dict[str, Row]:
+    """By fqn; where there are more of one, fqn and path."""
+    found = [row for row in report(window, probe).rows if kind in (None, row.get("kind"))]
+    keys = [row.fqn + (row.get("path") or "") for row in found]
+    assert len(set(keys)) == len(keys), "a place has two rows"
+    return dict(zip(keys, found, strict=True))
+
+
+def skipped(window: Window, probe: str) -> dict[str, str]:
+    return {s.fqn: s.reason for s in report(window, probe).skipped}
+
+
+def global_state() -> dict[str, Any]:
+    tables = {
+        name: len(t) for name, t in vars(torch_module).items() if name.startswith("_global_") and hasattr(t, "__len__")
+    }
+    steps = {
+        name: len(getattr(torch_optimizer, name))
+        for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+    }
+    return {**tables, **steps, **{name: getattr(owner, name) for owner, name in WRAPPED}}
+
+
+@contextmanager
+def observing(only: Callable[[nn.Module], bool] | None = None, **plan: Any) -> Iterator[Seen]:
+    """Each step is looked at, unless the plan says otherwise."""
+    seen, before = Seen(), global_state()
+    observer = Observer(Plan(**({"every": 1} | plan)), seen, only).start()
+    try:
+        yield seen
+    finally:
+        observer.stop()
+        seen.ran = {name: tally.ran() for name, tally in observer.models.tallies.items()}
+        seen.others = dict(observer.models.others)
+        assert global_state() == before
+
+
+def _run(program: Callable[[], Any]) -> dict[str, Any]:
+    torch.manual_seed(0)
+    random.seed(0)
+    result = program()
+    return {"result": _plain(result), "rng": torch.get_rng_state(), "random": random.getstate()}
+
+
+def _plain(x: Any) -> Any:
+    """Models by their tensors, buffers, gradients and hooks."""
+    if isinstance(x, nn.Module):
+        grads = {name: p.grad for name, p in x.named_parameters() if p.grad is not None}
+        own = {name: number for name, number in hooks_on(x).items() if not name.startswith("_global_")}
+        return dict(x.state_dict()), grads, own
+    if isinstance(x, (list, tuple)):
+        return [_plain(item) for item in x]
+    return x.detach().clone() if isinstance(x, Tensor) else x
+
+
+def observed(program: Callable[[], Any], **plan: Any) -> Seen:
+    """What was seen of the program, whose result is the same bit for bit as without."""
+    alone = _run(program)
+    with observing(**plan) as seen:
+        result = _run(program)
+    for key in alone:
+        assert equal(alone[key], result[key]), f"{key} is not as without hookcli"
+    assert not seen.errors, seen.errors
+    return seen
