@@ -115,7 +115,7 @@ class OpenWindow:
         """
         for probe in self.probes:
             if isinstance(probe, GradsProbe):
-                self._scales.passed(len(probe.seen()), scaler)
+                self._scales.passed(len(probe.pending()), scaler)
         found = [x for _, x in tree.leaves(tensors)]
         if len(found) == 1 and found[0].numel() == 1:
             self._losses.append(found[0].detach().clone())
