@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from observing import Seen, _run, observed, rows
+from observing import Seen, _run, global_state, observed, rows
 from support import equal, hooks_on
 from torch import Tensor, nn
 
@@ -210,6 +213,39 @@ def test_after_a_failure_no_hook_is_left_on_the_model() -> None:
     observer.stop()
     gc.collect()
     assert hooks_on(model) == before and len(seen.errors) == 1
+
+
+def test_a_child_of_a_fork_is_left_alone() -> None:
+    """Also where another thread, which is not in the child, was in the midst of something."""
+    seen, before, model, x = Seen(), global_state(), nn.Linear(2, 1), torch.ones(1, 2)
+    observer = Observer(Plan(every=1), seen).start()
+    output = model(x).sum()  # a window is open, with hooks on tensors
+    held, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with observer._lock:
+            held.set()
+            release.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    held.wait(60)
+    child = os.fork()
+    if child == 0:
+        output.backward()
+        model(x).sum().backward()
+        os._exit(0 if global_state() == before else 3)
+    ended, deadline = (0, 0), time.monotonic() + 30
+    while ended[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+        ended = os.waitpid(child, os.WNOHANG)
+    if ended[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    release.set()
+    thread.join()
+    observer.stop()
+    assert ended == (child, 0) and len(seen.windows) == 1
 
 
 def test_threads_that_share_a_model() -> None:
