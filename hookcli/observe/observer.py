@@ -197,7 +197,8 @@ class Observer:
                     window.take_gradients(optimizer)
                     self._windows.look(window)
             if windows or self.plan.keeps(self.clocks.steps(optimizer)):
-                self._snapshots[id(optimizer)] = Snapshot(optimizer, closure)
+                copies = "updates" in self.plan.probes
+                self._snapshots[id(optimizer)] = Snapshot(optimizer, closure, copies=copies)
         self._windows.stop_if_asked()
 
     def step_over(self, optimizer: Optimizer) -> None:

@@ -26,17 +26,16 @@ COLUMNS = (
 
 
 class Snapshot:
-    """The parameters of an optimizer as they were before a step; they take their memory once more until it is over."""
+    """The parameters of an optimizer as they were before a step, whose copies take their memory once more until then.
 
-    def __init__(self, optimizer: Optimizer, closure: bool = False) -> None:
+    Without `copies` it knows of no change.
+    """
+
+    def __init__(self, optimizer: Optimizer, closure: bool = False, *, copies: bool = True) -> None:
         self.closure = closure
         """Whether the step runs the model itself, so that gradients are there only when it is over."""
-        self._before = {
-            id(p): _local(p).detach().clone()
-            for group in optimizer.param_groups
-            for p in group["params"]
-            if p.grad is not None or p.requires_grad
-        }
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None or p.requires_grad]
+        self._before = {id(p): _local(p).detach().clone() for p in held} if copies else {}
 
     def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, tuple[nn.Parameter, Any]]:
         """For each of the parameters that the optimizer holds: what `distance` found between before and now."""
