@@ -39,6 +39,12 @@ def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tupl
 Change = Callable[[str, Tensor], Tensor]
 
 
+def base(tensor: Tensor) -> Tensor:
+    """The tensor that this one is a view of; itself where it is none."""
+    found = tensor._base if tensor._is_view() else None
+    return tensor if found is None else found
+
+
 def shape_of(tensor: Tensor) -> list[int]:
     """The tensor's shape; -1 for the sizes of a nested tensor that differ between its parts."""
     if not tensor.is_nested:

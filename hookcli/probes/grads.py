@@ -134,9 +134,11 @@ class GradsProbe(StatsProbe):
 
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
-        seen = tree.leaves(event.output)
-        for path, tensor in _differentiable(seen):
+        received = {id(tree.base(x)) for _, x in tree.arguments(event.args, event.kwargs)}
+        for path, tensor in _differentiable(tree.leaves(event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
+            if why == _NONE_REACHED and id(tree.base(tensor)) in received:
+                why += ", or what it hands on is changed in place, which drops the hook"
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:
@@ -156,7 +158,7 @@ class GradsProbe(StatsProbe):
             return _NEEDS_NONE
         if self.via == "module" and not seen:
             return f"full backward hooks see no {what}; without --via module it is seen"
-        return "no gradient reached it"
+        return _NONE_REACHED
 
     def _notice_in_place(self, event: HookEvent) -> None:
         for path, tensor in tree.arguments(event.args, event.kwargs):
@@ -190,6 +192,7 @@ class GradsProbe(StatsProbe):
         return "no gradient reached it"
 
 
+_NONE_REACHED = "no gradient reached it"
 _NEEDS_NONE = "does not require grad"
 _KINDS = {
     ("outputs", "tensor"): HookKind.TENSOR_GRAD_OUTPUT,

@@ -79,15 +79,15 @@ KINDS = {
     "optical flow": ("raft_small", "1x3x128x128"),
     "detection": ("ssdlite320_mobilenet_v3_large", "3x64x64"),
     "two-stage detection": ("fasterrcnn_mobilenet_v3_large_320_fpn", "3x64x64"),
-    "keypoints": ("keypointrcnn_resnet50_fpn", "3x32x32"),
+    "keypoints": ("keypointrcnn_resnet50_fpn", "3x32x32", "--arg", "min_size=160"),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_model_of_each_kind(cli: Cli, kind: str) -> None:
-    name, size = KINDS[kind]
+    name, size, *more = KINDS[kind]
     for command in ("shapes", "activations", "grads"):
-        ran = cli(command, name, "--input", size, "--batch-size", "2", "--quiet", "--format", "json")
+        ran = cli(command, name, "--input", size, *more, "--batch-size", "2", "--quiet", "--format", "json")
         assert ran.code == 0, ran.err
         assert len(rows(ran.out)) > 20 and meta(ran.out)["complete"] is True
         on_meta = command == "shapes" and "detection" not in kind and kind != "keypoints"
