@@ -39,7 +39,7 @@ def _total(key: str, value: Any) -> str:
     if key == "hooks" and isinstance(value, dict):
         return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
     if key in _OVER_ALL:
-        return f"{_OVER_ALL[key]} of all parameters {text}"
+        return f"{_OVER_ALL[key]} of the parameters {text}"
     return _measured(key, value) or f"{text} {_singular(_NAMED.get(key, key), value)}"
 
 

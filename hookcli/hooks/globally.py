@@ -26,6 +26,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from hookcli.hooks.passing import Passing
 from hookcli.hooks.sites import in_backward
 
 
@@ -147,7 +148,7 @@ class GlobalHooks:
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
             local.call = call = _Running(module, sys._getframe(1), sys.exc_info()[1])
-            call.handle = self._at_the_end(module, partial(self._leave, call))
+            call.handle = self._at_the_end(module, Passing(partial(self._leave, call)))
 
         return enter
 

@@ -23,6 +23,7 @@ from hookcli.edits import Applied, by_what
 from hookcli.errors import UsageError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.passing import Passing
 from hookcli.hooks.sites import Call, Site, in_backward
 from hookcli.hooks.tensors import TensorGradHooks
 
@@ -101,8 +102,8 @@ class ModuleHooks(Family):
             self._hook_globally(through)
 
     def _hook(self, site: Site) -> None:
-        enter = self.session.safe(self._here(partial(self._before, site), arguments=3))
-        leave = self.session.safe(self._here(partial(self._after, site), arguments=4))
+        enter = Passing(self.session.safe(self._here(partial(self._before, site), arguments=3)))
+        leave = Passing(self.session.safe(self._here(partial(self._after, site), arguments=4)))
         self._hooked.enter_context(site.module.register_forward_pre_hook(enter, with_kwargs=True))
         self._hooked.enter_context(site.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
 

@@ -46,8 +46,8 @@ class HookSession:
     flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is
     taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
     averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
-    that is only looked at must not fail by it. `thread`: where not None, the one whose calls count. Raises UsageError
-    for TorchScript modules, which take no hooks.
+    that is only looked at must not fail by it; `faithful`: nor may its gradients differ (see tensors.py). `thread`:
+    where not None, the one whose calls count. Raises UsageError for TorchScript modules, which take no hooks.
     """
 
     def __init__(
@@ -61,12 +61,14 @@ class HookSession:
         follow: bool = False,
         averaged: int = 1,
         safe: Safe = _as_it_is,
+        faithful: bool = False,
     ) -> None:
         refuse_torchscript(model)
         self.model = model
         self.follow = follow
         self.averaged = averaged
         self.safe = safe
+        self.faithful = faithful
         self.thread: int | None = None
         self.select = select
         self.fastpath = fastpath

@@ -1,12 +1,14 @@
 """Gradients of module outputs and inputs, from plain tensor hooks that change nothing (design, rule 3).
 
-An output is hooked as it is, unless a hook on it would be lost or would see too much. Where it is a view of something
-inside the module (an in-place operation on a view drops its hooks), or was hooked already as another module's output (a
-container that returns its child's tensor would see the gradient of every consumer inside it), `Alias` gives autograd
-another tensor over the same memory. Not where it is the module's input or a view of that (Identity, Flatten): the
-caller holds the input, too, and autograd must know that changing one in place changes the other. There a view is
-hooked, whose gradient is lost if the caller does so. An input is hooked through `view_as`, so that each consumer is
-told apart; a module with `inplace` gets the tensor itself.
+An output is hooked as it is, unless a hook on it would be lost or would see too much: where it is a view (an in-place
+operation on a view drops its hooks), is the module's input (Identity), or was hooked already as another module's output
+(a container that returns its child's tensor would see the gradient of every consumer inside it), `Alias` gives autograd
+another tensor over the same memory. Autograd then no longer knows that changing it in place changes what the module
+received, which matters where a caller goes on with that. In a `faithful` session, of a program that must not differ
+by a bit, such an output stays a view of the input, and its gradient is lost where it is changed in place.
+
+An input is hooked through `view_as`, so that each consumer is told apart; a module with `inplace` gets the tensor
+itself.
 """
 
 from __future__ import annotations
@@ -69,20 +71,30 @@ class TensorGradHooks:
     def watch_outputs(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """What to hand to the module's caller in place of `output`."""
         inplace = getattr(call.site.module, "inplace", False)
-        passed = set() if inplace else {id(tree.base(x)) for _, x in tree.arguments(args, kwargs)}
-        return tree.replace(output, partial(self._watch_output, call, passed))
+        received = [] if inplace else [x for _, x in tree.arguments(args, kwargs)]
+        if self._session.faithful:
+            return tree.replace(output, partial(self._watch_faithfully, call, {id(tree.base(x)) for x in received}))
+        return tree.replace(output, partial(self._watch_output, call, {id(x) for x in received}))
+
+    def _watch_faithfully(self, call: Call, bases: set[int], path: str, y: Tensor) -> Tensor:
+        """What the caller has, too, and may change through either, stays one and the same to autograd."""
+        if not (y.is_leaf or id(tree.base(y)) in bases) or y.layout is not torch.strided:
+            return self._watch_output(call, set(), path, y)
+        if not (y.requires_grad and self._watched(call.site)):
+            return y
+        with self._session.nodes.ours():
+            y = y.view_as(y)
+        return self._hook(_OUT, call, path, y)
+
+    def _watched(self, site: Site) -> bool:
+        return (site.watched and self._session.wants(_OUT)) or "grad_output" in site.edits
 
     def _watch_output(self, call: Call, passed: set[int], path: str, y: Tensor) -> Tensor:
         if not y.requires_grad:
             return y
-        site = call.site
-        watched = (site.watched and self._session.wants(_OUT)) or "grad_output" in site.edits
-        if y.is_leaf or id(tree.base(y)) in passed:  # the caller has it, too, and may change it through either
-            if not watched:
-                return y
-            with self._session.nodes.ours():
-                y = y.view_as(y) if y.layout is torch.strided else Alias.apply(y)
-        elif y._is_view() or (watched and self._hooked_at.get(y) == y._version):
+        watched = self._watched(call.site)
+        shared = watched and (id(y) in passed or y.is_leaf or self._hooked_at.get(y) == y._version)
+        if shared or y._is_view():
             with self._session.nodes.ours():
                 y = Alias.apply(y)
         if not watched:

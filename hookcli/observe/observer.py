@@ -18,6 +18,7 @@ from hookcli.observe.clocks import Clocks
 from hookcli.observe.models import Models, Watched
 from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
+from hookcli.observe.unseen import capturing
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import OpenWindow, Place
 from hookcli.observe.windows import Sink, Windows
@@ -196,7 +197,7 @@ class Observer:
                 if not closure:
                     window.take_gradients(optimizer)
                     self._windows.look(window)
-            if windows or self.plan.keeps(self.clocks.steps(optimizer)):
+            if (windows or self.plan.keeps(self.clocks.steps(optimizer))) and not capturing():
                 copies = "updates" in self.plan.probes
                 self._snapshots[id(optimizer)] = Snapshot(optimizer, closure, copies=copies)
         self._windows.stop_if_asked()

@@ -45,7 +45,7 @@ class Recording:
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
-        plan = Plan(every, start, stop, max_seconds, names, match, first_bad)
+        plan = Plan(every, start, stop, max_seconds, names, match, first_bad, check)
         name = plain_type(model)
         writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
         self._recorder = Recorder(writer, new_header(name, [], every), _say)

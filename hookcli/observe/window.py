@@ -66,7 +66,11 @@ class OpenWindow:
         self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
         self._updates: dict[str, Row] = {}
         self._meta: dict[str, Any] = {}
-        self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe)
+        self.session = HookSession(
+            nn.Identity() if watched.blind else model, select=self._selects, safe=safe, faithful=True
+        )
+        if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(model)):
+            watched.note(f"--match {plan.match}: no module or parameter of it has such a name")
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
         self.probes = [self._probe(name) for name in here]
         if plan.check and self.phase == "train" and not watched.blind:  # before the others, whose hooks it would find
@@ -252,3 +256,8 @@ def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str,
         "shape": tree.shape_of(grad),
         "dtype": tree.dtype_text(grad),
     }
+
+
+def _fqns(model: nn.Module) -> Iterator[str]:
+    yield from (fqn for fqn, _ in model.named_modules())
+    yield from (fqn for fqn, _ in model.named_parameters())

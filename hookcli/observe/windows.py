@@ -138,6 +138,7 @@ class Windows:
     def look(self, window: OpenWindow) -> None:
         """Search what is new in it."""
         if bad := self._search.look(window):
+            window.kept = True
             self._sink.bad(bad)
 
     def stop_if_asked(self) -> None:

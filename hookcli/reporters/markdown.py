@@ -24,7 +24,7 @@ def _render(report: Report, view: View) -> str:
     if view.depth is None and not view.sort:
         report = fold(report, fitting_depth(report, SCREEN))
     columns = layout.visible(report, view)
-    head = [column.title or " " for column in columns]
+    head = [_cell(column.title or " ") for column in columns]
     rule = [":---" if layout.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_cell(present.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]

@@ -90,6 +90,10 @@ def _nearest(steps: Sequence[int], step: int) -> str:
 
 def _no_probe(probe: str, record: Record) -> str:
     known = {report.probe for window in record.windows(record.latest().values()) for report in window.reports}
+    if probe in known:
+        return (
+            f"--probe {probe}: the windows of this choice have none (there are gradients and updates in training alone)"
+        )
     return unknown("--probe", probe, known)
 
 

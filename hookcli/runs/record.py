@@ -11,8 +11,29 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from hookcli.report import Report, relaxed, strict
+from hookcli.saved import sound
 
 RUN_SCHEMA = 1
+
+
+# Of fields that are read with arithmetic or in loops: what they hold, and None where that may be.
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "losses": list,
+    "notes": list,
+    "models": list,
+    "others": Mapping,
+    "step": int,
+    "forwards": int,
+    "watched": int,
+    "seconds": (int, float, type(None)),
+    "plain_seconds": (int, float, type(None)),
+}
+
+
+def _fits(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kind) and (
+        not isinstance(value, list) or all(isinstance(v, (int, float, str, Mapping)) for v in value)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +50,12 @@ class _Line:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse. Raises KeyError or TypeError for a line that is not whole, or not of this kind."""
+        """The inverse. Raises KeyError, TypeError or ValueError for a line that is not whole, or not of this kind."""
         values = {item.name: relaxed(data[item.name]) for item in fields(cls) if item.name != "reports"}
         if any(item.name == "reports" for item in fields(cls)):
-            values["reports"] = tuple(Report.from_dict(item) for item in data["reports"])
+            values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
+        if not all(_fits(values[name], kind) for name, kind in _KINDS.items() if name in values):
+            raise TypeError
         return cls(**values)
 
 

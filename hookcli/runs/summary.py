@@ -28,7 +28,7 @@ _MODEL_COLUMNS = (
     Column("no_grad_forwards", "No grad"),
     Column("windows", "Windows"),
     Column("first_loss", "First loss"),
-    Column("loss", "Last loss"),
+    Column("loss", "Loss seen last"),
     Column("seconds", "Plain step"),
 )
 
