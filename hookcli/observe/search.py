@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hookcli.observe.plan import Plan
@@ -55,7 +56,8 @@ class Search:
                     before = rows[max(0, number - _BEFORE) : number + 1]
                     columns = StatsProbe.columns if what == "output" else probe.columns
                     report = Report(probe.name, window.watched.tally.model, columns, before, grouping="list")
-                    return self._bad(window, window.name(row.fqn), what, row["nan"], row["inf"], [report])
+                    bad = self._bad(window, window.name(row.fqn), what, row["nan"], row["inf"], [report])
+                    return replace(bad, cause=_cause(window, row.fqn)) if what == "output" else bad
         return None
 
     def _in_losses(self, window: OpenWindow) -> Bad | None:
@@ -66,3 +68,11 @@ class Search:
 
     def _bad(self, window: OpenWindow, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> Bad:
         return Bad(window.watched.tally.model, window.phase, window.step, fqn, what, nan, inf, reports)
+
+
+def _cause(window: OpenWindow, fqn: str) -> str:
+    """What was not finite before a module returned such values: its own parameters, or what the model was given."""
+    for name, parameter in window.model.get_submodule(fqn).named_parameters(recurse=False):
+        if not parameter.isfinite().all():
+            return f"its {name} is not finite"
+    return "the model's input is not finite" if window.input_is_bad() else ""

@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry, tree
 from hookcli.described import describe_run
-from hookcli.hooks import HookSession
+from hookcli.hooks import HookEvent, HookSession
 from hookcli.hooks.session import Safe
 from hookcli.observe import updates
 from hookcli.observe.clocks import ids
@@ -60,6 +60,7 @@ class OpenWindow:
         self.name = Names(model)
         self._scales = Scales()
         self._searched: dict[str, int] = {}
+        self._inputs: list[Pending] = []
         self._plan = plan
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
         self._losses: list[Tensor] = []
@@ -84,6 +85,8 @@ class OpenWindow:
         self.session.thread = threading.get_ident()
         if not self.looked_at:
             self.session.__enter__()
+            if self._plan.first_bad:
+                self.session.forward_pre(self._take_input)
             for probe in self.probes:
                 probe.attach(self.session)
         else:
@@ -159,6 +162,14 @@ class OpenWindow:
         self._searched[key] = len(seen)
         if new > 0:
             yield what, probe, seen, new
+
+    def _take_input(self, event: HookEvent) -> None:
+        if event.fqn == "":
+            self._inputs += [measure(x) for _, x in tree.arguments(event.args, event.kwargs)]
+
+    def input_is_bad(self) -> bool:
+        """Whether what the model was given, by position, holds values that are not finite."""
+        return any(stats.nan or stats.inf for stats in resolve(self._inputs))
 
     def new_losses(self) -> list[float]:
         """The losses since they were last asked for."""

@@ -73,8 +73,9 @@ def findings(window: Window) -> list[Report]:
 
 def meta(window: Window) -> dict[str, Any]:
     """What the reports of a window have in common, as meta of a report; figures of its step that are known."""
-    ran = {key: r.meta[key] for r in window.reports for key in ("device", "dtype", "complete") if key in r.meta}
+    ran = {key: r.meta[key] for r in window.reports for key in ("device", "dtype") if key in r.meta}
     found = ran | {
+        "complete": window.complete,
         "phase": window.phase,
         "step": window.step,
         "forward": window.forward,

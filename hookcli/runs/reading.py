@@ -26,6 +26,7 @@ class Place:
     forward: int | None
     line: int
     offset: int
+    complete: bool = True
 
     @property
     def key(self) -> Key:
@@ -71,8 +72,12 @@ class Record:
                 self.end = line
 
     def latest(self) -> dict[Key, Place]:
-        """The last window of each model and phase, in the order in which they first came."""
-        return {place.key: place for place in self.places}
+        """The last window of each model and phase, in their order; a complete one if there is."""
+        found: dict[Key, Place] = {}
+        for place in self.places:
+            if place.complete or not (place.key in found and found[place.key].complete):
+                found[place.key] = place
+        return found
 
     def windows(self, places: Iterable[Place], keep: Keep | None = None) -> Iterator[Window]:
         """These windows, one at a time; one whose reports are damaged is left out and counted.
@@ -106,7 +111,7 @@ _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  
 
 
 def _place(data: Mapping[str, Any], line: int, offset: int) -> Place:
-    place = Place(data["model"], data["phase"], data["step"], data["forward"], line, offset)
+    place = Place(data["model"], data["phase"], data["step"], data["forward"], line, offset, data["complete"])
     kinds = ((place.model, str), (place.phase, str), (place.step, int), (place.forward, int | None))
     if not all(isinstance(value, kind) for value, kind in kinds):
         raise TypeError

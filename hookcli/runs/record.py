@@ -88,7 +88,8 @@ class Window(_Line):
     `backward()` was called on. `seconds`: how long the step took with hooks on, from its first forward to its end,
     `plain_seconds` how long one took on average since the window before, without; None where that isn't known. `notes`
     say what can't be seen, or how figures are meant. Rows of `reports` (probes "activations", "grads", "updates") are
-    one per module or parameter: of several calls and forwards, exactly merged; `calls` counts them.
+    one per module or parameter: of several calls and forwards, exactly merged; `calls` counts them. Not `complete`:
+    the program, or an exception, ended before the step did.
     """
 
     kind: ClassVar[str] = "window"
@@ -104,12 +105,13 @@ class Window(_Line):
     seconds: float | None = None
     plain_seconds: float | None = None
     notes: Sequence[str] = ()
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Bad(_Line):
     """The first NaN or infinity: where, what (`what`: "output", "gradient", "loss", "parameter"), and in `reports` the
-    rows of the last modules before it, the bad one last."""
+    rows of the last modules before it, the bad one last. `cause`: what was not finite before that, as far as known."""
 
     kind: ClassVar[str] = "bad"
 
@@ -121,6 +123,7 @@ class Bad(_Line):
     nan: int
     inf: int
     reports: Sequence[Report]
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

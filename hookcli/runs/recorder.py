@@ -43,7 +43,9 @@ class Recorder:
 
     def window(self, window: Window) -> None:
         """Append it. Raises OSError where the file takes no more."""
-        self.latest[window.model, window.phase] = window
+        before = self.latest.get((window.model, window.phase))
+        if window.complete or before is None or not before.complete:
+            self.latest[window.model, window.phase] = window
         if window.losses:
             self._first_losses.setdefault(window.model, window.losses[-1])
         self._writer.write(window)

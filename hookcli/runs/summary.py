@@ -130,7 +130,9 @@ def bad_line(bad: Bad) -> str:
     found = [f"{count:,} {what}" for count, what in ((bad.nan, "NaN"), (bad.inf, "Inf")) if count]
     phase = "" if bad.phase == "train" else f", {bad.phase}"
     where = f"{bad.what} of {bad.fqn or 'the model'}" if bad.what != "loss" else "loss"
-    return f"first that is not finite: {' and '.join(found)} in the {where} ({bad.model}, step {bad.step:,}{phase})"
+    cause = f"; {bad.cause}" if bad.cause else ""
+    place = f"{bad.model}, step {bad.step:,}{phase}"
+    return f"first that is not finite: {' and '.join(found)} in the {where} ({place}){cause}"
 
 
 def _notes(end: End, windows: Iterable[Window]) -> list[str]:
