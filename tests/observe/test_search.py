@@ -59,7 +59,7 @@ def test_the_first_bad_output(value: float, counts: tuple[int, int]) -> None:
     (report,) = bad.reports
     assert [row.fqn for row in report.rows] == ["0", "1", "2", "3"]
     assert [row["nan"] + row["inf"] for row in report.rows] == [0, 0, 0, 2]
-    assert seen.steps() == [0]  # what else the record has is as without the search
+    assert seen.steps() == [0, 2]  # the step that went bad is in the record; else that is as without the search
 
 
 def test_a_bad_gradient() -> None:
@@ -141,5 +141,19 @@ def test_only_what_is_asked_for_is_searched() -> None:
 
 def test_after_the_first_bad_value_steps_cost_what_they_did() -> None:
     seen = observed(lambda: train(net(), steps=8), every=4, first_bad="report")
-    assert seen.steps() == [0, 4] and len(seen.bads) == 1
-    assert rows(seen.windows[1], "activations")["3"].stats.nan > 0
+    assert seen.steps() == [0, 2, 4] and len(seen.bads) == 1
+    assert rows(seen.windows[2], "activations")["3"].stats.nan > 0
+
+
+@pytest.mark.parametrize("where", ["input", "weight"])
+def test_what_was_not_finite_before(where: str) -> None:
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        x = torch.ones(2, 4)
+        with torch.no_grad():
+            (x if where == "input" else model[1].weight)[0, 0] = float("nan")
+        model(x)
+
+    (bad,) = observed(program, first_bad="report").bads
+    expected = ("0", "the model's input is not finite") if where == "input" else ("1", "its weight is not finite")
+    assert (bad.fqn, bad.cause) == expected
