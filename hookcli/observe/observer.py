@@ -196,17 +196,21 @@ class Observer:
                 if not closure:
                     window.take_gradients(optimizer)
                     self._windows.look(window)
-            if windows or self.plan.keeps(self.clocks.steps(optimizer)):
+            if windows or self._keeps(optimizer):
                 copies = "updates" in self.plan.probes
                 self._snapshots[id(optimizer)] = Snapshot(optimizer, closure, copies=copies)
         self._windows.stop_if_asked()
+
+    def _keeps(self, optimizer: Optimizer) -> bool:
+        """Whether its next step may be looked at without a window: of models not seen yet, it is its own count."""
+        numbers = [watched.step_of(optimizer) for watched in self.models.of(optimizer)]
+        return any(map(self.plan.keeps, numbers or [self.clocks.steps(optimizer)]))
 
     def step_over(self, optimizer: Optimizer) -> None:
         """See Watcher."""
         if not self._active:
             return
         with self._guarded():
-            self.clocks.tick(optimizer)
             snapshot = self._snapshots.pop(id(optimizer), None)
             windows = self._windows.of(optimizer)
             for window in windows:
@@ -216,7 +220,8 @@ class Observer:
                     window.take_updates(snapshot)
             for watched in self.models.of(optimizer):
                 watched.training.lap()
-                watched.tally.steps = watched.step()
+                watched.stepped(optimizer)
+            self.clocks.tick(optimizer)
             for window in windows:
                 self._stepped(window, optimizer)
             if snapshot is not None:
@@ -224,8 +229,8 @@ class Observer:
 
     def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         """Models whose forward can't be seen: what became of their parameters."""
-        step = self.clocks.steps(optimizer) - 1
         for watched in self.models.blind(optimizer):
+            step = watched.step() - 1
             place = Place("train", step, None, self.plan.keeps(step))
             if place.kept and (window := self._windows.open(watched, place)) is not None:
                 window.forwards = 0

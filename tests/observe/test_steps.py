@@ -208,6 +208,57 @@ def test_a_gan() -> None:
         assert rows(window, "updates").keys() == {"0.weight", "0.bias"}
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_steps_go_on_where_another_optimizer_takes_over(kept: bool) -> None:
+    """First the head alone is trained, then all of it: by another optimizer, beside which the first may live on."""
+
+    alive: list[object] = []
+
+    def program() -> nn.Module:
+        model = net()
+        first = torch.optim.SGD(model[2].parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.ones(2, 4)).sum().backward()
+            first.step()
+        alive[:] = [first] if kept else []
+        del first
+        second = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            second.step()
+        return model
+
+    seen = observed(program, every=2)
+    assert seen.steps() == [0, 2, 4, 6] and seen.ran["Sequential"].steps == 7
+
+
+def test_a_step_of_two_optimizers_is_one() -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model[0], model[2])]
+        for _ in range(4):
+            model(torch.ones(2, 4)).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        return model
+
+    seen = observed(program)
+    assert seen.steps() == [0, 1, 2, 3] and seen.ran["Sequential"].steps == 4
+
+
+def test_steps_of_models_of_one_name_are_added_up() -> None:
+    def program() -> None:
+        for _ in range(19):
+            model = nn.Linear(2, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+
+    seen = observed(program, every=2)
+    assert seen.ran["Linear"].steps == 2 and seen.ran["Linear (further ones)"].steps == 3 * 2
+
+
 def test_match_narrows_modules_and_parameters() -> None:
     window = observed(training(1), match="2*").only
     assert set(rows(window, "activations")) == set(rows(window, "grads", "output")) == {"2"}
