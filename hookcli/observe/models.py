@@ -213,7 +213,7 @@ class Models:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""
         found = self.of(optimizer)
         if not found and self._only is None:
-            alone = self._alone[optimizer] = nn.ParameterList(p for g in optimizer.param_groups for p in g["params"])
+            alone = self._alone[optimizer] = _of_its_own(optimizer)
             found = [self._add(alone, f"parameters of {type(optimizer).__name__}")]
             found[0].blind = NEVER_RAN
             found[0].note(NEVER_RAN)
@@ -232,3 +232,11 @@ class Models:
         number = self._built[kind]
         name = kind if number == 1 else f"{kind} #{number}" if number <= _NAMED else f"{kind} (further ones)"
         return self.tallies.setdefault(name, Tally(name, parameters))
+
+
+def _of_its_own(optimizer: Optimizer) -> nn.Module:
+    """Its parameters as a module: themselves, where a ParameterList would make others of tensors that are none."""
+    alone = nn.ParameterList()
+    held = (p for group in optimizer.param_groups for p in group["params"])
+    alone._parameters.update({str(number): p for number, p in enumerate(held)})
+    return alone

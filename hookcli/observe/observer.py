@@ -173,7 +173,7 @@ class Observer:
     def made(self, optimizer: Optimizer) -> None:
         """See Watcher."""
         with self._guarded():
-            self.clocks.add(optimizer)
+            self.clocks.changed(optimizer)
 
     def compiled(self, module: nn.Module) -> None:
         """See Watcher."""

@@ -232,6 +232,41 @@ def test_steps_go_on_where_another_optimizer_takes_over(kept: bool) -> None:
     assert seen.steps() == [0, 2, 4, 6] and seen.ran["Sequential"].steps == 7
 
 
+def test_parameters_that_an_optimizer_gets_later() -> None:
+    def program() -> tuple[nn.Module, nn.Module]:
+        body, head = nn.Linear(4, 3), nn.Sequential(nn.Linear(3, 2))
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for number in range(4):
+            if number == 2:
+                optimizer.add_param_group({"params": list(body.parameters())})
+            head(body(torch.ones(2, 4))).sum().backward()
+            optimizer.step()
+        return body, head
+
+    seen = observed(program)
+    assert seen.steps("Linear") == seen.steps("Sequential") == [0, 1, 2, 3]
+    moved = [any(r.probe == "updates" for r in window.reports) for window in seen.of("Linear")]
+    assert moved == [False, False, True, True] and seen.windows[-1].notes == []
+
+
+def test_tensors_that_are_no_module_s() -> None:
+    def program() -> Tensor:
+        z = torch.full((4,), 2.0, requires_grad=True)
+        optimizer = torch.optim.SGD([z], lr=0.25)
+        for _ in range(3):
+            optimizer.zero_grad()
+            z.pow(2).sum().backward()
+            optimizer.step()
+        return z.detach()
+
+    seen = observed(program)
+    name = "parameters of SGD"
+    assert seen.ran.keys() == {name} and seen.ran[name].steps == 3 and seen.steps() == [0, 1, 2]
+    for window, z in zip(seen.windows, (2.0, 1.0, 0.5), strict=True):  # each step halves it
+        assert (rows(window, "updates")["0"]["weight"], rows(window, "updates")["0"]["update"]) == (z * 2, z)
+        assert rows(window, "grads", "parameter")["0"].stats.l2 == z * 4  # type: ignore[union-attr]
+
+
 def test_a_step_of_two_optimizers_is_one() -> None:
     def program() -> nn.Module:
         model = net()
