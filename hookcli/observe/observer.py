@@ -124,7 +124,7 @@ class Observer:
             return
         with self._guarded():
             if window is not None:
-                window.end(args, kwargs)
+                window.end(args, kwargs, output)
                 self._windows.look(window)
             self._left(watched, window, output)
         self._windows.stop_if_asked()

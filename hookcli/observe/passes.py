@@ -28,8 +28,9 @@ class Passes:
     def begin(self, tensors: Any) -> None:
         """Hooks go on: checkpointed modules run again inside."""
         windows = self._windows.idle()
-        self._running[threading.get_ident()] = tensors, [(window, window.session.arrived) for window in windows]
+        self._running[threading.get_ident()] = tensors, [(window, window.arrived) for window in windows]
         for window in windows:
+            window.losses.forget_cleared()
             window.session.modules.attach()
 
     def end(self) -> None:
@@ -37,7 +38,7 @@ class Passes:
         tensors, windows = self._running.pop(threading.get_ident(), (None, []))
         for window, arrived in windows:
             window.session.modules.detach()
-            if window.session.arrived > arrived or not window.sees_gradients:
+            if window.arrived > arrived or not window.sees_gradients:
                 self._through(window, tensors)
 
     def _through(self, window: OpenWindow, tensors: Any) -> None:

@@ -15,10 +15,12 @@ from torch.optim.optimizer import Optimizer
 from hookcli import registry, tree
 from hookcli.described import describe_run
 from hookcli.hooks import HookSession
+from hookcli.hooks.reach import Reach
 from hookcli.hooks.session import Safe
 from hookcli.observe import updates
 from hookcli.observe.clocks import ids
 from hookcli.observe.judging import judged
+from hookcli.observe.losses import Losses
 from hookcli.observe.models import Watched
 from hookcli.observe.names import Names, compiled_parts
 from hookcli.observe.plan import Plan
@@ -62,7 +64,8 @@ class OpenWindow:
         self._searched: dict[str, int] = {}
         self._plan = plan
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
-        self._losses: list[Tensor] = []
+        self.losses = Losses(model)
+        self._reach = Reach()
         self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
         self._updates: dict[str, Row] = {}
         self._meta: dict[str, Any] = {}
@@ -88,9 +91,10 @@ class OpenWindow:
         if module is self.model:
             self.session.modules.enter(args)
 
-    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """It is over: they come off, but for those on tensors."""
         self.abandon()
+        self._reach.watch(output)
         self._meta = self._meta or describe_run(self.model, (args, kwargs))
 
     def abandon(self) -> None:
@@ -101,24 +105,24 @@ class OpenWindow:
     @property
     def sees_gradients(self) -> bool:
         """Whether it would notice a backward pass through the model."""
-        return bool(self.session.modules.gradients.handles)
+        return bool(self._reach or self.session.modules.gradients.handles)
+
+    @property
+    def arrived(self) -> int:
+        """How many gradients have arrived in it."""
+        return self.session.arrived + self._reach.times
 
     @property
     def forlorn(self) -> bool:
         """Whether what it waits for can't come any more: the graph of its forwards is gone."""
-        return not self.watched.optimizers() and self.session.modules.gradients.gone()
+        return not self.watched.optimizers() and self.session.modules.gradients.gone() and self._reach.gone()
 
     def differentiated(self, tensors: Any, scaler: Any) -> None:
-        """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none.
-
-        Of a lone number the value is kept.
-        """
+        """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none."""
         for probe in self.probes:
             if isinstance(probe, GradsProbe):
                 self._scales.passed(len(probe.pending()), scaler)
-        found = [x for _, x in tree.leaves(tensors)]
-        if len(found) == 1 and found[0].numel() == 1:
-            self._losses.append(found[0].detach().clone())
+        self.losses.add(tensors)
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """The gradients of parameters as they are now; those that an optimizer is about to use, or used."""
@@ -156,17 +160,11 @@ class OpenWindow:
         if new > 0:
             yield what, probe, seen, new
 
-    def new_losses(self) -> list[float]:
-        """The losses since they were last asked for."""
-        done = self._searched.get("loss", 0)
-        self._searched["loss"] = len(self._losses)
-        return [float(loss) for loss in self._losses[done:]]
-
     # When it is over.
 
     def close(self) -> Window:
         """Take all hooks off, and tell what they saw."""
-        self.session.__exit__(None, None, None)
+        self.discard()
         reports = self.reports()
         return Window(
             model=self.watched.tally.model,
@@ -176,13 +174,14 @@ class OpenWindow:
             forward=self.forward,
             forwards=self.forwards,
             watched=self.looked_at,
-            losses=[float(loss) for loss in self._losses],
+            losses=self.losses.all(),
             seconds=self.seconds,
             notes=(*self.notes, *self._scales.note()),
         )
 
     def discard(self) -> None:
         """Take all hooks off, and tell nothing."""
+        self._reach.remove()
         self.session.__exit__(None, None, None)
 
     def reports(self) -> list[Report]:

@@ -202,8 +202,8 @@ def test_a_gan() -> None:
     assert seen.steps("Sequential") == [0, 1, 2]
     assert seen.steps("Linear") == [0, 1, 2, 3]  # the last one's optimizer has not stepped when the program ends
     assert [list(w.losses) for w in seen.of("Sequential")] == [[loss] for loss in loss_of["g"]]
-    of_c, of_g = loss_of["c"], loss_of["g"]
-    assert [list(w.losses) for w in seen.of("Linear")] == [of_c[:1], [of_g[0], of_c[1]], [of_g[1], of_c[2]], of_g[2:]]
+    critic = [[loss] for loss in loss_of["c"]]  # its gradients by the generator's pass are cleared before it steps
+    assert [list(w.losses) for w in seen.of("Linear")] == [*critic, loss_of["g"][2:]]
     for window in seen.of("Sequential"):
         assert rows(window, "updates").keys() == {"0.weight", "0.bias"}
 
@@ -292,6 +292,35 @@ def test_steps_of_models_of_one_name_are_added_up() -> None:
 
     seen = observed(program, every=2)
     assert seen.ran["Linear"].steps == 2 and seen.ran["Linear (further ones)"].steps == 3 * 2
+
+
+@pytest.mark.parametrize("probes", [("activations",), ("grads",)])
+def test_a_pass_is_of_the_models_that_it_goes_through(probes: tuple[str, ...]) -> None:
+    def program() -> list[nn.Module]:
+        models = [net(), net()]
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models]
+        losses = [model(torch.ones(2, 4)).sum() * 0 + number for number, model in enumerate(models)]
+        for loss in losses:
+            loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return models
+
+    assert [list(w.losses) for w in observed(program, probes=probes).windows] == [[0], [1]]
+
+
+def test_losses_of_accumulated_gradients_are_all_of_the_step() -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            for number in range(3):
+                (model(torch.ones(2, 4)).sum() * 0 + number).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model
+
+    assert [list(w.losses) for w in observed(program).windows] == [[0, 1, 2]] * 2
 
 
 def test_match_narrows_modules_and_parameters() -> None:
