@@ -18,6 +18,7 @@ from hookcli.observe.clocks import Clocks
 from hookcli.observe.models import Models, Watched
 from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
+from hookcli.observe.scales import LEFT_OUT
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import OpenWindow, Place
 from hookcli.observe.windows import Sink, Windows
@@ -193,6 +194,7 @@ class Observer:
             self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
             windows = self._windows.of(optimizer)
             for window in windows:
+                window.scales.stepping(optimizer)
                 if not closure:
                     window.take_gradients(optimizer)
                     self._windows.look(window)
@@ -247,7 +249,7 @@ class Observer:
                 watched.training.lap()
             for window in self._windows.of(optimizer):
                 if id(optimizer) not in window.stepped:
-                    window.notes[_SKIPPED] = None
+                    window.notes[LEFT_OUT] = None
                     self._stepped(window, optimizer)
 
     def _stepped(self, window: OpenWindow, optimizer: Optimizer) -> None:
@@ -255,6 +257,3 @@ class Observer:
         window.stepped.add(id(optimizer))
         if all(id(other) in window.stepped for other in window.watched.optimizers()):
             self._windows.end_step(window)
-
-
-_SKIPPED = "the GradScaler left out a step: gradients overflowed"

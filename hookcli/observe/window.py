@@ -60,7 +60,7 @@ class OpenWindow:
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.name = Names(model)
-        self._scales = Scales()
+        self.scales = Scales()
         self._searched: dict[str, int] = {}
         self._plan = plan
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
@@ -121,7 +121,7 @@ class OpenWindow:
         """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none."""
         for probe in self.probes:
             if isinstance(probe, GradsProbe):
-                self._scales.passed(len(probe.pending()), scaler)
+                self.scales.passed(len(probe.pending()), scaler)
         self.losses.add(tensors)
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
@@ -147,7 +147,7 @@ class OpenWindow:
         """What was seen: of each sort all of it, and how much of that is new since it was last asked for."""
         for probe in self.probes:
             what = "gradient" if isinstance(probe, GradsProbe) else "output"
-            copes = what == "gradient" and self._scales.any  # the GradScaler does, with overflows
+            copes = what == "gradient" and self.scales.any  # the GradScaler does, with overflows
             if isinstance(probe, StatsProbe) and not copes:
                 yield from self._new(what, probe, probe.pending())
                 if what == "gradient":
@@ -176,7 +176,7 @@ class OpenWindow:
             watched=self.looked_at,
             losses=self.losses.all(),
             seconds=self.seconds,
-            notes=(*self.notes, *self._scales.note()),
+            notes=(*self.notes, *self.scales.notes()),
         )
 
     def discard(self) -> None:
@@ -201,7 +201,7 @@ class OpenWindow:
         if not isinstance(probe, StatsProbe):
             return found
         if isinstance(probe, GradsProbe):
-            found = replace(found, rows=self._scales.undone(found.rows))
+            found = replace(found, rows=self.scales.undone(found.rows))
         found = merged(found, self.name)
         seen = {row.fqn for row in found.rows}  # the wrapper of what is compiled is
         hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]

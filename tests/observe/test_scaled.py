@@ -80,6 +80,22 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
     assert seen.ran["Sequential"].steps == 1 and seen.bads == []
 
 
+def test_a_fused_optimizer_leaves_out_its_step_by_itself() -> None:
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**127)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, X) * 100).backward()
+            scaler.step(optimizer)
+            scaler.update(2.0)
+        return model
+
+    first, second = observed(program).windows
+    assert {row["update"] for row in rows(first, "updates").values()} == {0.0}
+    assert [any("left out a step" in note for note in window.notes) for window in (first, second)] == [True, False]
+
+
 def test_of_two_optimizers_one_leaves_its_step_out() -> None:
     def program() -> nn.Module:
         model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0)
