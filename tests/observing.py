@@ -21,7 +21,7 @@ from hookcli.runs.record import Bad, Ran, Window
 
 WRAPPED = (
     (torch.autograd, "backward"),
-    (torch_optimizer.Optimizer, "__init__"),
+    (torch_optimizer.Optimizer, "add_param_group"),
     (nn.Module, "compile"),
     (torch.amp.GradScaler, "scale"),
     (torch.amp.GradScaler, "step"),

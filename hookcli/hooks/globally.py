@@ -2,7 +2,7 @@
 
 A global pre-hook finds the outermost module of each call, whose end a hook on that module alone tells; global hooks on
 optimizers see each step. There is no hook for the begin of a backward pass, for the scaling of a loss, for an optimizer
-that is made and for a module that is compiled in place: these functions of PyTorch's are wrapped meanwhile.
+that gets its parameters and for a module that is compiled in place: these functions of PyTorch's are wrapped meanwhile.
 
 Code that `torch.compile` traces goes past all of it. A forked process has none of it.
 """
@@ -52,7 +52,7 @@ class Watcher(Protocol):
         """A GradScaler has let an optimizer step, or has left the step out."""
 
     def made(self, optimizer: Optimizer) -> None:
-        """There is another optimizer."""
+        """An optimizer gets parameters: its first ones, or others."""
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> None:
         """An optimizer's step; with a closure, the forward and backward passes are inside it."""
@@ -109,7 +109,7 @@ class GlobalHooks:
         on(register_optimizer_step_pre_hook(self._step_begins))
         on(register_optimizer_step_post_hook(self._step_over))
         on(_replaced(torch.autograd, "backward", self._backward))
-        on(_replaced(Optimizer, "__init__", self._made))
+        on(_replaced(Optimizer, "add_param_group", self._made))
         on(_replaced(nn.Module, "compile", self._compiled))
         on(_replaced(torch.amp.GradScaler, "scale", self._scaled))
         on(_replaced(torch.amp.GradScaler, "step", self._scaler_step))
@@ -234,11 +234,11 @@ class GlobalHooks:
         return backward
 
     def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def init(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        def add_param_group(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             self.watcher.made(optimizer)
 
-        return init
+        return add_param_group
 
     def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:

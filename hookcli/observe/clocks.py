@@ -21,7 +21,7 @@ class Clocks:
     def __init__(self) -> None:
         self._counts: WeakKeyDictionary[Optimizer, _Count] = WeakKeyDictionary()
         self.known = 0
-        """How many have ever been added: who asked before there were so many must ask again."""
+        """How often one was added or got parameters: who asked before it was so often must ask again."""
 
     def find(self) -> None:
         """Add those that there are already."""
@@ -34,6 +34,11 @@ class Clocks:
         if optimizer not in self._counts:
             self._counts[optimizer] = _Count()
             self.known += 1
+
+    def changed(self, optimizer: Optimizer) -> None:
+        """It has parameters that it had not before."""
+        self.add(optimizer)
+        self.known += 1
 
     def tick(self, optimizer: Optimizer) -> None:
         """A step is over."""

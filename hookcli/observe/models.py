@@ -99,6 +99,8 @@ class Watched:
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._forwards = 0
         self._due = 0
+        self._steps: int | None = None
+        self._stepped: set[int] = set()
 
     @property
     def module(self) -> nn.Module | None:
@@ -110,18 +112,35 @@ class Watched:
         module = self.module
         if module is not None and self._asked != self._clocks.known:
             self._asked = self._clocks.known
-            self._optimizers = [weakref.ref(optimizer) for optimizer in self._clocks.of(module)]
+            found = self._clocks.of(module)
+            self._optimizers = [weakref.ref(optimizer) for optimizer in found]
+            if found and self._steps is None:
+                self._steps = max(map(self._clocks.steps, found))
+                self.tally.steps += self._steps
         return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
 
     def step(self) -> int:
-        """The number of the step that it is in: of its optimizer, or else of its forwards."""
-        optimizers = self.optimizers()
-        return max(map(self._clocks.steps, optimizers)) if optimizers else self._forwards
+        """The number of the step that it is in: of its optimizers, or else of its forwards."""
+        return (self._steps or 0) if self.optimizers() else self._forwards
+
+    def step_of(self, optimizer: Optimizer) -> int:
+        """The number of the step that the next one of this optimizer belongs to."""
+        return self.step() - (1 if self._stepped and id(optimizer) not in self._stepped else 0)
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """It has made a step. Those of several optimizers after a forward are one, whichever of them there are."""
+        step = self.step_of(optimizer)
+        if step == self._steps:
+            self._steps = step + 1
+            self._stepped.clear()
+            self.tally.steps += 1
+        self._stepped.add(id(optimizer))
 
     def count(self, *, grad: bool) -> int:
         """A forward is over or under way. Of one without grad: how many there were since the last with."""
         self._forwards += 1
         if grad:
+            self._stepped.clear()
             self.tally.forwards += 1
             self.since_training = 0
             return 0
@@ -194,7 +213,7 @@ class Models:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""
         found = self.of(optimizer)
         if not found and self._only is None:
-            alone = self._alone[optimizer] = nn.ParameterList(p for g in optimizer.param_groups for p in g["params"])
+            alone = self._alone[optimizer] = _of_its_own(optimizer)
             found = [self._add(alone, f"parameters of {type(optimizer).__name__}")]
             found[0].blind = NEVER_RAN
             found[0].note(NEVER_RAN)
@@ -213,3 +232,11 @@ class Models:
         number = self._built[kind]
         name = kind if number == 1 else f"{kind} #{number}" if number <= _NAMED else f"{kind} (further ones)"
         return self.tallies.setdefault(name, Tally(name, parameters))
+
+
+def _of_its_own(optimizer: Optimizer) -> nn.Module:
+    """Its parameters as a module: themselves, where a ParameterList would make others of tensors that are none."""
+    alone = nn.ParameterList()
+    held = (p for group in optimizer.param_groups for p in group["params"])
+    alone._parameters.update({str(number): p for number, p in enumerate(held)})
+    return alone

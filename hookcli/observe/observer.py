@@ -18,6 +18,7 @@ from hookcli.observe.clocks import Clocks
 from hookcli.observe.models import Models, Watched
 from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
+from hookcli.observe.scales import LEFT_OUT
 from hookcli.observe.unseen import capturing
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import OpenWindow, Place
@@ -125,7 +126,7 @@ class Observer:
             return
         with self._guarded():
             if window is not None:
-                window.end(args, kwargs)
+                window.end(args, kwargs, output)
                 self._windows.look(window)
             self._left(watched, window, output)
         self._windows.stop_if_asked()
@@ -174,7 +175,7 @@ class Observer:
     def made(self, optimizer: Optimizer) -> None:
         """See Watcher."""
         with self._guarded():
-            self.clocks.add(optimizer)
+            self.clocks.changed(optimizer)
 
     def compiled(self, module: nn.Module) -> None:
         """See Watcher."""
@@ -194,20 +195,25 @@ class Observer:
             self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
             windows = self._windows.of(optimizer)
             for window in windows:
+                window.scales.stepping(optimizer)
                 if not closure:
                     window.take_gradients(optimizer)
                     self._windows.look(window)
-            if (windows or self.plan.keeps(self.clocks.steps(optimizer))) and not capturing():
+            if (windows or self._keeps(optimizer)) and not capturing():
                 copies = "updates" in self.plan.probes
                 self._snapshots[id(optimizer)] = Snapshot(optimizer, closure, copies=copies)
         self._windows.stop_if_asked()
+
+    def _keeps(self, optimizer: Optimizer) -> bool:
+        """Whether its next step may be looked at without a window: of models not seen yet, it is its own count."""
+        numbers = [watched.step_of(optimizer) for watched in self.models.of(optimizer)]
+        return any(map(self.plan.keeps, numbers or [self.clocks.steps(optimizer)]))
 
     def step_over(self, optimizer: Optimizer) -> None:
         """See Watcher."""
         if not self._active:
             return
         with self._guarded():
-            self.clocks.tick(optimizer)
             snapshot = self._snapshots.pop(id(optimizer), None)
             windows = self._windows.of(optimizer)
             for window in windows:
@@ -217,7 +223,8 @@ class Observer:
                     window.take_updates(snapshot)
             for watched in self.models.of(optimizer):
                 watched.training.lap()
-                watched.tally.steps = watched.step()
+                watched.stepped(optimizer)
+            self.clocks.tick(optimizer)
             for window in windows:
                 self._stepped(window, optimizer)
             if snapshot is not None:
@@ -225,8 +232,8 @@ class Observer:
 
     def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         """Models whose forward can't be seen: what became of their parameters."""
-        step = self.clocks.steps(optimizer) - 1
         for watched in self.models.blind(optimizer):
+            step = watched.step() - 1
             place = Place("train", step, None, self.plan.keeps(step))
             if place.kept and (window := self._windows.open(watched, place)) is not None:
                 window.forwards = 0
@@ -243,7 +250,7 @@ class Observer:
                 watched.training.lap()
             for window in self._windows.of(optimizer):
                 if id(optimizer) not in window.stepped:
-                    window.notes[_SKIPPED] = None
+                    window.notes[LEFT_OUT] = None
                     self._stepped(window, optimizer)
 
     def _stepped(self, window: OpenWindow, optimizer: Optimizer) -> None:
@@ -251,6 +258,3 @@ class Observer:
         window.stepped.add(id(optimizer))
         if all(id(other) in window.stepped for other in window.watched.optimizers()):
             self._windows.end_step(window)
-
-
-_SKIPPED = "the GradScaler left out a step: gradients overflowed"

@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
+from torch.optim.optimizer import Optimizer
 
 from hookcli.report import Row
+
+LEFT_OUT = "the GradScaler left out a step: gradients overflowed"
 
 
 class Scales:
@@ -16,6 +19,7 @@ class Scales:
 
     def __init__(self) -> None:
         self._of_rows: list[Tensor | None] = []
+        self._overflows: list[Tensor] = []
 
     @property
     def any(self) -> bool:
@@ -27,10 +31,17 @@ class Scales:
         scale = scaler._get_scale_async().clone() if scaler is not None else None  # get_scale() would wait for a GPU
         self._of_rows += [scale] * (rows - len(self._of_rows))
 
-    def note(self) -> list[str]:
-        """What to say of them."""
+    def stepping(self, optimizer: Optimizer) -> None:
+        """A step begins. A fused optimizer leaves it out by itself, where the GradScaler hands it an overflow."""
+        if (found := getattr(optimizer, "found_inf", None)) is not None:
+            self._overflows.append(found.detach().clone())
+
+    def notes(self) -> list[str]:
+        """What to say of them. On an accelerator this waits."""
+        left_out = [LEFT_OUT] if any(float(found) for found in self._overflows) else []
         scales = dict.fromkeys(f"{float(scale):g}" for scale in self._of_rows if scale is not None)
-        return [f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"] if scales else []
+        told = f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"
+        return left_out + ([told] if scales else [])
 
     def undone(self, rows: Sequence[Row]) -> list[Row]:
         """The rows, in the order in which they came, as they would be without."""

@@ -61,7 +61,7 @@ class Search:
         return None
 
     def _in_losses(self, window: OpenWindow) -> Bad | None:
-        for value in window.new_losses():
+        for value in window.losses.new():
             if not math.isfinite(value):
                 return self._bad(window, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
         return None

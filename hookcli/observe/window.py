@@ -15,10 +15,12 @@ from torch.optim.optimizer import Optimizer
 from hookcli import registry, tree
 from hookcli.described import describe_run
 from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks.reach import Reach
 from hookcli.hooks.session import Safe
 from hookcli.observe import updates
 from hookcli.observe.clocks import ids
 from hookcli.observe.judging import judged
+from hookcli.observe.losses import Losses
 from hookcli.observe.models import Watched
 from hookcli.observe.names import Names, compiled_parts
 from hookcli.observe.plan import Plan
@@ -58,12 +60,13 @@ class OpenWindow:
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.name = Names(model)
-        self._scales = Scales()
+        self.scales = Scales()
         self._searched: dict[str, int] = {}
         self._inputs: list[Pending] = []
         self._plan = plan
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
-        self._losses: list[Tensor] = []
+        self.losses = Losses(model)
+        self._reach = Reach()
         self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
         self._updates: dict[str, Row] = {}
         self._meta: dict[str, Any] = {}
@@ -95,9 +98,10 @@ class OpenWindow:
         if module is self.model:
             self.session.modules.enter(args)
 
-    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """It is over: they come off, but for those on tensors."""
         self.abandon()
+        self._reach.watch(output)
         self._meta = self._meta or describe_run(self.model, (args, kwargs))
 
     def abandon(self) -> None:
@@ -108,24 +112,24 @@ class OpenWindow:
     @property
     def sees_gradients(self) -> bool:
         """Whether it would notice a backward pass through the model."""
-        return bool(self.session.modules.gradients.handles)
+        return bool(self._reach or self.session.modules.gradients.handles)
+
+    @property
+    def arrived(self) -> int:
+        """How many gradients have arrived in it."""
+        return self.session.arrived + self._reach.times
 
     @property
     def forlorn(self) -> bool:
         """Whether what it waits for can't come any more: the graph of its forwards is gone."""
-        return not self.watched.optimizers() and self.session.modules.gradients.gone()
+        return not self.watched.optimizers() and self.session.modules.gradients.gone() and self._reach.gone()
 
     def differentiated(self, tensors: Any, scaler: Any) -> None:
-        """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none.
-
-        Of a lone number the value is kept.
-        """
+        """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none."""
         for probe in self.probes:
             if isinstance(probe, GradsProbe):
-                self._scales.passed(len(probe.pending()), scaler)
-        found = [x for _, x in tree.leaves(tensors)]
-        if len(found) == 1 and found[0].numel() == 1:
-            self._losses.append(found[0].detach().clone())
+                self.scales.passed(len(probe.pending()), scaler)
+        self.losses.add(tensors)
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """The gradients of parameters as they are now; those that an optimizer is about to use, or used."""
@@ -150,7 +154,7 @@ class OpenWindow:
         """What was seen: of each sort all of it, and how much of that is new since it was last asked for."""
         for probe in self.probes:
             what = "gradient" if isinstance(probe, GradsProbe) else "output"
-            copes = what == "gradient" and self._scales.any  # the GradScaler does, with overflows
+            copes = what == "gradient" and self.scales.any  # the GradScaler does, with overflows
             if isinstance(probe, StatsProbe) and not copes:
                 yield from self._new(what, probe, probe.pending())
                 if what == "gradient":
@@ -171,17 +175,11 @@ class OpenWindow:
         """Whether what the model was given, by position, holds values that are not finite."""
         return any(stats.nan or stats.inf for stats in resolve(self._inputs))
 
-    def new_losses(self) -> list[float]:
-        """The losses since they were last asked for."""
-        done = self._searched.get("loss", 0)
-        self._searched["loss"] = len(self._losses)
-        return [float(loss) for loss in self._losses[done:]]
-
     # When it is over.
 
     def close(self) -> Window:
         """Take all hooks off, and tell what they saw."""
-        self.session.__exit__(None, None, None)
+        self.discard()
         reports = self.reports()
         return Window(
             model=self.watched.tally.model,
@@ -191,13 +189,14 @@ class OpenWindow:
             forward=self.forward,
             forwards=self.forwards,
             watched=self.looked_at,
-            losses=[float(loss) for loss in self._losses],
+            losses=self.losses.all(),
             seconds=self.seconds,
-            notes=(*self.notes, *self._scales.note()),
+            notes=(*self.notes, *self.scales.notes()),
         )
 
     def discard(self) -> None:
         """Take all hooks off, and tell nothing."""
+        self._reach.remove()
         self.session.__exit__(None, None, None)
 
     def reports(self) -> list[Report]:
@@ -217,7 +216,7 @@ class OpenWindow:
         if not isinstance(probe, StatsProbe):
             return found
         if isinstance(probe, GradsProbe):
-            found = replace(found, rows=self._scales.undone(found.rows))
+            found = replace(found, rows=self.scales.undone(found.rows))
         found = merged(found, self.name)
         seen = {row.fqn for row in found.rows}  # the wrapper of what is compiled is
         hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]

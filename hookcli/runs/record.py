@@ -85,11 +85,11 @@ class Window(_Line):
     windows are single forwards. `step` counts the steps of the optimizer that has the model's parameters, from 0;
     without one, the model's forwards. `forward` counts those without grad from the last training step on, where there
     is an optimizer; else None. `forwards`: how many there were in this window, and `watched` of them. `losses`: what
-    `backward()` was called on. `seconds`: how long the step took with hooks on, from its first forward to its end,
-    `plain_seconds` how long one took on average since the window before, without; None where that isn't known. `notes`
-    say what can't be seen, or how figures are meant. Rows of `reports` (probes "activations", "grads", "updates") are
-    one per module or parameter: of several calls and forwards, exactly merged; `calls` counts them. Not `complete`:
-    the program, or an exception, ended before the step did.
+    `backward()` was called on whose gradients the program kept until the optimizer's step. `seconds`: how long the step
+    took with hooks on, from its first forward to its end, `plain_seconds` how long one took on average since the window
+    before, without; None where that isn't known. `notes` say what can't be seen, or how figures are meant. Rows of
+    `reports` (probes "activations", "grads", "updates") are one per module or parameter: of several calls and forwards,
+    exactly merged; `calls` counts them. Not `complete`: the program, or an exception, ended before the step did.
     """
 
     kind: ClassVar[str] = "window"

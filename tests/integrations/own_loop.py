@@ -133,7 +133,7 @@ def windows(path: Path, model: str, phase: str = "train") -> dict[int, Window]:
 
 _WRAPPED = (
     (torch.autograd, "backward"),
-    (Optimizer, "__init__"),
+    (Optimizer, "add_param_group"),
     (nn.Module, "compile"),
     (torch.amp.GradScaler, "scale"),
     (torch.amp.GradScaler, "step"),

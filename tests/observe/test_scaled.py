@@ -80,6 +80,22 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
     assert seen.ran["Sequential"].steps == 1 and seen.bads == []
 
 
+def test_a_fused_optimizer_leaves_out_its_step_by_itself() -> None:
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**127)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, X) * 100).backward()
+            scaler.step(optimizer)
+            scaler.update(2.0)
+        return model
+
+    first, second = observed(program).windows
+    assert {row["update"] for row in rows(first, "updates").values()} == {0.0}
+    assert [any("left out a step" in note for note in window.notes) for window in (first, second)] == [True, False]
+
+
 def test_of_two_optimizers_one_leaves_its_step_out() -> None:
     def program() -> nn.Module:
         model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0)
@@ -94,6 +110,32 @@ def test_of_two_optimizers_one_leaves_its_step_out() -> None:
     window = observed(program).only
     assert set(rows(window, "updates")) == {"2.weight", "2.bias"} and window.seconds is not None
     assert any("left out a step" in note for note in window.notes)
+
+
+def test_a_pass_of_a_sum_of_scaled_losses() -> None:
+    """The scale is a power of two, so that dividing by it loses nothing."""
+
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for part in X.chunk(2):
+            y = model(part)
+            (scaler.scale(y.pow(2).mean()) + scaler.scale(y.sum())).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        model(X).sum().backward()  # another window, without a scaler
+        optimizer.step()
+        return model
+
+    (window, _, last), model = observed(program).windows, net().double()
+    y = model(X[:4].double())
+    y.retain_grad()
+    loss = y.pow(2).mean() + y.sum()
+    loss.backward()
+    assert window.losses == pytest.approx([loss.item()], rel=1e-5)
+    assert_stats(rows(window, "grads", "output")["2"].stats, float64_stats(y.grad))  # type: ignore[arg-type]
+    assert any("was not of what GradScaler.scale returned" in note for note in window.notes) and last.notes == []
 
 
 def test_passes_of_different_scales_in_one_step() -> None:

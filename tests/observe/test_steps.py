@@ -202,10 +202,125 @@ def test_a_gan() -> None:
     assert seen.steps("Sequential") == [0, 1, 2]
     assert seen.steps("Linear") == [0, 1, 2, 3]  # the last one's optimizer has not stepped when the program ends
     assert [list(w.losses) for w in seen.of("Sequential")] == [[loss] for loss in loss_of["g"]]
-    of_c, of_g = loss_of["c"], loss_of["g"]
-    assert [list(w.losses) for w in seen.of("Linear")] == [of_c[:1], [of_g[0], of_c[1]], [of_g[1], of_c[2]], of_g[2:]]
+    critic = [[loss] for loss in loss_of["c"]]  # its gradients by the generator's pass are cleared before it steps
+    assert [list(w.losses) for w in seen.of("Linear")] == [*critic, loss_of["g"][2:]]
     for window in seen.of("Sequential"):
         assert rows(window, "updates").keys() == {"0.weight", "0.bias"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_steps_go_on_where_another_optimizer_takes_over(kept: bool) -> None:
+    """First the head alone is trained, then all of it: by another optimizer, beside which the first may live on."""
+
+    alive: list[object] = []
+
+    def program() -> nn.Module:
+        model = net()
+        first = torch.optim.SGD(model[2].parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.ones(2, 4)).sum().backward()
+            first.step()
+        alive[:] = [first] if kept else []
+        del first
+        second = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            second.step()
+        return model
+
+    seen = observed(program, every=2)
+    assert seen.steps() == [0, 2, 4, 6] and seen.ran["Sequential"].steps == 7
+
+
+def test_parameters_that_an_optimizer_gets_later() -> None:
+    def program() -> tuple[nn.Module, nn.Module]:
+        body, head = nn.Linear(4, 3), nn.Sequential(nn.Linear(3, 2))
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for number in range(4):
+            if number == 2:
+                optimizer.add_param_group({"params": list(body.parameters())})
+            head(body(torch.ones(2, 4))).sum().backward()
+            optimizer.step()
+        return body, head
+
+    seen = observed(program)
+    assert seen.steps("Linear") == seen.steps("Sequential") == [0, 1, 2, 3]
+    moved = [any(r.probe == "updates" for r in window.reports) for window in seen.of("Linear")]
+    assert moved == [False, False, True, True] and seen.windows[-1].notes == []
+
+
+def test_tensors_that_are_no_module_s() -> None:
+    def program() -> Tensor:
+        z = torch.full((4,), 2.0, requires_grad=True)
+        optimizer = torch.optim.SGD([z], lr=0.25)
+        for _ in range(3):
+            optimizer.zero_grad()
+            z.pow(2).sum().backward()
+            optimizer.step()
+        return z.detach()
+
+    seen = observed(program)
+    name = "parameters of SGD"
+    assert seen.ran.keys() == {name} and seen.ran[name].steps == 3 and seen.steps() == [0, 1, 2]
+    for window, z in zip(seen.windows, (2.0, 1.0, 0.5), strict=True):  # each step halves it
+        assert (rows(window, "updates")["0"]["weight"], rows(window, "updates")["0"]["update"]) == (z * 2, z)
+        assert rows(window, "grads", "parameter")["0"].stats.l2 == z * 4  # type: ignore[union-attr]
+
+
+def test_a_step_of_two_optimizers_is_one() -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model[0], model[2])]
+        for _ in range(4):
+            model(torch.ones(2, 4)).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        return model
+
+    seen = observed(program)
+    assert seen.steps() == [0, 1, 2, 3] and seen.ran["Sequential"].steps == 4
+
+
+def test_steps_of_models_of_one_name_are_added_up() -> None:
+    def program() -> None:
+        for _ in range(19):
+            model = nn.Linear(2, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+
+    seen = observed(program, every=2)
+    assert seen.ran["Linear"].steps == 2 and seen.ran["Linear (further ones)"].steps == 3 * 2
+
+
+@pytest.mark.parametrize("probes", [("activations",), ("grads",)])
+def test_a_pass_is_of_the_models_that_it_goes_through(probes: tuple[str, ...]) -> None:
+    def program() -> list[nn.Module]:
+        models = [net(), net()]
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models]
+        losses = [model(torch.ones(2, 4)).sum() * 0 + number for number, model in enumerate(models)]
+        for loss in losses:
+            loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return models
+
+    assert [list(w.losses) for w in observed(program, probes=probes).windows] == [[0], [1]]
+
+
+def test_losses_of_accumulated_gradients_are_all_of_the_step() -> None:
+    def program() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            for number in range(3):
+                (model(torch.ones(2, 4)).sum() * 0 + number).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model
+
+    assert [list(w.losses) for w in observed(program).windows] == [[0, 1, 2]] * 2
 
 
 def test_match_narrows_modules_and_parameters() -> None:
