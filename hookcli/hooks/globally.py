@@ -178,7 +178,7 @@ class GlobalHooks:
 
         return enter
 
-    def _at_the_end(self, module: nn.Module, leave: Callable[..., _Afterwards | None]) -> RemovableHandle:
+    def _at_the_end(self, module: nn.Module, leave: Callable[..., Any]) -> RemovableHandle:
         if isinstance(module, nn.TransformerEncoderLayer):  # a hook of its own would keep it off its fused path
             return torch_module.register_module_forward_hook(leave, always_call=True)
         return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
