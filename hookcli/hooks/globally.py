@@ -165,7 +165,7 @@ class GlobalHooks:
             if is_compiling():
                 return
             call = local.call
-            if call is not None and (call.module is not module or self._again(call)):
+            if call is not None and ((call.module is not module and _by_module()) or self._inside(call, module)):
                 return
             if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
                 return
@@ -183,14 +183,12 @@ class GlobalHooks:
             return torch_module.register_module_forward_hook(leave, always_call=True)
         return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
-    def _again(self, call: _Running) -> bool:
-        """A module that runs is called: by itself, or the first call was interrupted."""
+    def _inside(self, call: _Running, module: nn.Module) -> bool:
+        """Whether a module is called by what runs, maybe by itself; not where that was interrupted."""
         if call.still():
-            call.depth += 1
+            call.depth += call.module is module
             return True
-        if call.handle:
-            call.handle.remove()
-        self._local.call = None
+        self._drop(call)
         return False
 
     def _leave(self, call: _Running, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> _Afterwards | None:
@@ -242,10 +240,16 @@ class GlobalHooks:
         if not _extended(optimizer, sys._getframe(1)):
             self.watcher.step_over(optimizer)
 
+    def _drop(self, call: _Running) -> None:
+        self._local.call = None
+        call.over()
+        if call.handle:
+            call.handle.remove()
+
     def _drop_interrupted(self) -> None:
         call = self._local.call
         if call is not None and not call.still():
-            self._again(call)
+            self._drop(call)
 
     # What there is no hook for.
 
@@ -293,6 +297,15 @@ class GlobalHooks:
             return result
 
         return step
+
+
+def _by_module() -> bool:
+    """Whether the forward of a module has itself made the call whose hook asks, which is quickly told: PyTorch has as
+    many frames around each."""
+    try:
+        return sys._getframe(6).f_code is sys._getframe(2).f_code
+    except ValueError:  # there are not so many
+        return False
 
 
 def _extended(optimizer: Optimizer, step: FrameType) -> bool:
