@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -143,3 +144,23 @@ def test_after_the_first_bad_value_steps_cost_what_they_did() -> None:
     seen = observed(lambda: train(net(), steps=8), every=4, first_bad="report")
     assert seen.steps() == [0, 4] and len(seen.bads) == 1
     assert rows(seen.windows[1], "activations")["3"].stats.nan > 0
+
+
+def test_what_another_thread_finds_stops_the_main_one() -> None:
+    model = nn.Linear(2, 2)
+    done: list[float] = []
+
+    def work() -> None:
+        with torch.no_grad():
+            for value in (1.0, float("nan"), 1.0):
+                model(torch.full((1, 2), value))
+                done.append(value)
+
+    with observing(first_bad="stop") as seen, torch.no_grad():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert len(done) == 3 and len(seen.bads) == 1
+        with pytest.raises(StopProgram):
+            model(torch.ones(1, 2))
+        model(torch.ones(1, 2))  # once
