@@ -130,7 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from hookcli.script import restored
 
     with restored():
-        return _exit_code(_main(arguments))
+        result = _main(arguments)
+        if not isinstance(result, int):  # this process goes on, and with it threads of the script
+            result.finish()
+        return _exit_code(result)
 
 
 def _exit_code(result: int | Ending) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
-import threading
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,13 +115,19 @@ class _Run:
     recorder: Recorder
     quiet: bool
     observer: Observer | None = None
+    ending: Ending | None = None
+    imports: ExitStack = field(default_factory=ExitStack)
+    process: int = field(default_factory=os.getpid)
 
     def run(self, arguments: list[str]) -> Ending:
-        with when_imported("torch", self._start):
-            ending = self.script.run(arguments)
-            _wait_for_threads()
-        self._finish(ending)
-        return ending
+        """The script's threads and exit handlers may still run models: it is over when Python has ended these.
+
+        To join the threads here would be to wait forever for those that Python wakes first, such as a pool's.
+        """
+        self.imports.enter_context(when_imported("torch", self._start))
+        atexit.register(self._finish)  # before the script's own, and so after them
+        self.ending = self.script.run(arguments)
+        return replace(self.ending, finish=self._finish)
 
     def _start(self) -> None:
         try:
@@ -131,7 +137,12 @@ class _Run:
         except Exception as error:  # the script must not fail by it
             self.recorder.gave_up(error)
 
-    def _finish(self, ending: Ending) -> None:
+    def _finish(self) -> None:
+        """Not in a child of a fork, and not where the script never came to an end."""
+        atexit.unregister(self._finish)
+        if self.ending is None or os.getpid() != self.process:
+            return
+        self.imports.close()
         models, others = [], {}
         if self.observer is None:
             self.recorder.note("torch was never imported")
@@ -139,7 +150,7 @@ class _Run:
             self.observer.stop()
             models = [tally.ran() for tally in self.observer.models.tallies.values()]
             others = dict(self.observer.models.others)
-        end = self.recorder.finish(ending.exit_code, ending.error, models, others)
+        end = self.recorder.finish(self.ending.exit_code, self.ending.error, models, others)
         try:
             if not self.quiet:
                 _say(_summary(self.recorder, end))
@@ -152,14 +163,6 @@ def _summary(recorder: Recorder, end: End) -> str:
     width = shutil.get_terminal_size().columns if shown else None
     color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return recorder.summary(end, _relative(recorder.path), width, color).rstrip("\n")
-
-
-def _wait_for_threads() -> None:
-    """Python's end waits for them, too, and they may still run models."""
-    with suppress(KeyboardInterrupt):
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
 
 
 def _say(text: str) -> None:

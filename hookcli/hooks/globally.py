@@ -37,7 +37,13 @@ class Watcher(Protocol):
         """A module is called that no other module calls."""
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Its call is over. Nothing tells of one that ends by an exception."""
+        """Its call is over."""
+
+    def failed(self, thread: int) -> None:
+        """The last call in this thread has ended by an exception, which the program has caught and let go of.
+
+        Not where the next call comes first, nor of an interrupt.
+        """
 
     def backward_begins(self, tensors: Any) -> None:
         """`backward()` of these tensors."""
@@ -54,8 +60,11 @@ class Watcher(Protocol):
     def made(self, optimizer: Optimizer) -> None:
         """An optimizer gets parameters: its first ones, or others."""
 
-    def step_begins(self, optimizer: Optimizer, closure: bool) -> None:
-        """An optimizer's step; with a closure, the forward and backward passes are inside it."""
+    def step_begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], object] | None:
+        """An optimizer's step; with a closure, the forward and backward passes are inside it.
+
+        What is returned is called after `step_over`, or instead of it when the exception that ended the step is gone.
+        """
 
     def step_over(self, optimizer: Optimizer) -> None:
         """That step is over."""
@@ -69,17 +78,17 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class _Running:
-    """What is under way in a thread: an outermost call, or a step of an optimizer; `depth` counts its own inside it.
+    """The outermost call that is under way in a thread; `depth` counts calls of the module inside it."""
 
-    A step may be inside the step of another optimizer, `outer`.
-    """
-
-    what: Any
-    frame: FrameType
+    module: nn.Module | None
+    frame: FrameType | None
     error: BaseException | None
     handle: RemovableHandle | None = None
     depth: int = 0
-    outer: _Running | None = None
+
+    def over(self) -> None:
+        """Keep nothing of the program's alive: where an exception passes, the hook at the end stays for a while."""
+        self.module = self.frame = self.error = None
 
     def still(self) -> bool:
         """Whether its frame is on the stack: an interrupt, of which no hook is told, may have ended it."""
@@ -91,7 +100,25 @@ class _Running:
 
 class _Local(threading.local):
     call: _Running | None = None
-    step: _Running | None = None
+
+
+class _Afterwards:
+    """Does something when it is let go of. PyTorch keeps what hooks return in the frame of the call or the step; of one
+    that failed that lives as long as the exception does."""
+
+    def __init__(self, do: Callable[[], object]) -> None:
+        self._do = do
+
+    def __del__(self) -> None:
+        self._do()
+
+
+class _Holding(dict[str, Any]):
+    """Keyword arguments, and something that lives as long as they do."""
+
+    def __init__(self, kwargs: dict[str, Any], afterwards: _Afterwards) -> None:
+        super().__init__(kwargs)
+        self.afterwards = afterwards
 
 
 class GlobalHooks:
@@ -139,7 +166,7 @@ class GlobalHooks:
             if is_compiling():
                 return
             call = local.call
-            if call is not None and (call.what is not module or self._again(call)):
+            if call is not None and ((call.module is not module and _by_module()) or self._inside(call, module)):
                 return
             if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
                 return
@@ -152,71 +179,78 @@ class GlobalHooks:
 
         return enter
 
-    def _at_the_end(self, module: nn.Module, leave: Callable[..., None]) -> RemovableHandle:
+    def _at_the_end(self, module: nn.Module, leave: Callable[..., Any]) -> RemovableHandle:
         if isinstance(module, nn.TransformerEncoderLayer):  # a hook of its own would keep it off its fused path
             return torch_module.register_module_forward_hook(leave, always_call=True)
         return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
-    def _again(self, call: _Running) -> bool:
-        """A module that runs is called: by itself, or the first call was interrupted."""
+    def _inside(self, call: _Running, module: nn.Module) -> bool:
+        """Whether a module is called by what runs, maybe by itself; not where that was interrupted."""
         if call.still():
-            call.depth += 1
+            call.depth += call.module is module
             return True
-        if call.handle:
-            call.handle.remove()
-        self._local.call = None
+        self._drop(call)
         return False
 
-    def _leave(self, call: _Running, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+    def _leave(self, call: _Running, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> _Afterwards | None:
         """The hook at the end. `rest`: keyword arguments and the output.
 
         Without the former where another thread, which runs the same module, has just taken this hook off.
         """
-        if call is not self._local.call or module is not call.what:  # of another thread; or it was interrupted
-            return
+        if call is not self._local.call or module is not call.module:  # of another thread; or it was interrupted
+            return None
         if call.depth:
             call.depth -= 1
-            return
+            return None
         self._local.call = None
-        assert call.handle is not None
+        handle, error = call.handle, call.error
+        assert handle is not None
+        call.over()
         kwargs, output = rest if len(rest) == 2 else ({}, rest[0])
-        if output is None and sys.exc_info()[1] is not call.error:
-            self._later[threading.get_ident()] = call.handle  # PyTorch is walking through the module's hooks
-        else:
-            call.handle.remove()
-            self.watcher.leave(module, args, kwargs, output)
+        if output is None and sys.exc_info()[1] is not error:
+            return self._failed(module, handle)
+        handle.remove()
+        self.watcher.leave(module, args, kwargs, output)
+        return None
+
+    def _failed(self, module: nn.Module, handle: RemovableHandle) -> _Afterwards | None:
+        """PyTorch is walking through the module's hooks: none can be taken off, nor see what this one returns."""
+        thread = threading.get_ident()
+        self._later[thread] = handle
+        last = next(reversed(module._forward_hooks), None) == handle.id
+        return _Afterwards(partial(self._let_go, thread, handle)) if last else None
+
+    def _let_go(self, thread: int, handle: RemovableHandle) -> None:
+        if self._later.get(thread) is handle:
+            del self._later[thread]
+            handle.remove()
+            self.watcher.failed(thread)
 
     # Optimizers.
 
-    def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        outer = self._local.step
-        while outer is not None and not outer.still():
-            outer = outer.outer
-        if outer is not None and outer.what is optimizer:  # a subclass calls the step that it extends
-            outer.depth += 1
-            return
+    def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _extended(optimizer, sys._getframe(1)):
+            return None
         self._drop_interrupted()
         self._clean_up()
-        self._local.step = _Running(optimizer, sys._getframe(1), None, outer=outer)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        self.watcher.step_begins(optimizer, closure is not None)
+        ended = self.watcher.step_begins(optimizer, closure is not None)
+        return None if ended is None else (args, _Holding(kwargs, _Afterwards(ended)))
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        step = self._local.step
-        while step is not None and step.what is not optimizer:  # an exception ended one inside it
-            step = step.outer
-        if step is None:
-            return
-        if step.depth:
-            step.depth -= 1
-            return
-        self._local.step = step.outer
-        self.watcher.step_over(optimizer)
+        if not _extended(optimizer, sys._getframe(1)):
+            self.watcher.step_over(optimizer)
+
+    def _drop(self, call: _Running) -> None:
+        self._local.call = None
+        call.over()
+        if call.handle:
+            call.handle.remove()
 
     def _drop_interrupted(self) -> None:
         call = self._local.call
         if call is not None and not call.still():
-            self._again(call)
+            self._drop(call)
 
     # What there is no hook for.
 
@@ -264,6 +298,29 @@ class GlobalHooks:
             return result
 
         return step
+
+
+def _by_module() -> bool:
+    """Whether the forward of a module has itself made the call whose hook asks, which is quickly told: PyTorch has as
+    many frames around each."""
+    try:
+        return sys._getframe(6).f_code is sys._getframe(2).f_code
+    except ValueError:  # there are not so many
+        return False
+
+
+def _extended(optimizer: Optimizer, step: FrameType) -> bool:
+    """Whether this is a step inside another of the same optimizer: a subclass calls the step that it extends.
+
+    `step` is the frame of PyTorch's that calls the hooks of a step. Nothing is kept that would tell as much, since
+    nothing would tell of a step that an exception ends.
+    """
+    frame = step.f_back
+    while frame is not None:
+        if frame.f_code is step.f_code and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

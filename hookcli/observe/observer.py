@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -58,7 +59,7 @@ class Observer:
             with self._guarded():
                 self._abandon_failed()
                 for window in self._windows:
-                    self._windows.close(window)
+                    self._windows.leave(window)
         self._active = False
         self._windows.discard()
         return True
@@ -143,11 +144,19 @@ class Observer:
             if not (grad and any(x.requires_grad for _, x in tree.leaves(output))):
                 self._windows.close(window)  # no gradient can come
 
-    def _abandon_failed(self) -> None:
-        """Of the forward that ended last in this thread, where an exception ended it, hooks have stayed until now."""
-        _, window = self._calls.pop(threading.get_ident(), (None, None))
+    def failed(self, thread: int) -> None:
+        """See Watcher. The program may be short of memory, of which the model that failed has some."""
+        if self._active:
+            with self._guarded():
+                self._abandon_failed(thread)
+
+    def _abandon_failed(self, thread: int | None = None) -> None:
+        """Of the forward that ended last in a thread, where an exception ended it, hooks have stayed until now."""
+        _, window = self._calls.pop(threading.get_ident() if thread is None else thread, (None, None))
         if window is not None:
             window.abandon()
+            window.left(_FORWARD_FAILED)
+            self._windows.close(window)
 
     # Backward.
 
@@ -186,10 +195,11 @@ class Observer:
         """See Watcher. Another thread may have held the lock, which nobody here releases."""
         self._on = self._active = False
 
-    def step_begins(self, optimizer: Optimizer, closure: bool) -> None:
+    def step_begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], object] | None:
         """See Watcher."""
         if not self._active:
-            return
+            return None
+        ended = None
         with self._guarded():
             self.clocks.add(optimizer)
             self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
@@ -201,8 +211,21 @@ class Observer:
                     self._windows.look(window)
             if (windows or self._keeps(optimizer)) and not capturing():
                 copies = "updates" in self.plan.probes
-                self._snapshots[id(optimizer)] = Snapshot(optimizer, closure, copies=copies)
+                snapshot = self._snapshots[id(optimizer)] = Snapshot(optimizer, closure, copies=copies)
+                ended = partial(self._step_ended, optimizer, snapshot)
         self._windows.stop_if_asked()
+        return ended
+
+    def _step_ended(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
+        """If it is not over, it failed."""
+        if not self._active or self._snapshots.get(id(optimizer)) is not snapshot:
+            return
+        with self._guarded():
+            del self._snapshots[id(optimizer)]
+            for window in self._windows.of(optimizer):
+                if not window.busy:
+                    window.left(_STEP_FAILED)
+                    self._windows.close(window)
 
     def _keeps(self, optimizer: Optimizer) -> bool:
         """Whether its next step may be looked at without a window: of models not seen yet, it is its own count."""
@@ -258,3 +281,7 @@ class Observer:
         window.stepped.add(id(optimizer))
         if all(id(other) in window.stepped for other in window.watched.optimizers()):
             self._windows.end_step(window)
+
+
+_FORWARD_FAILED = "a forward failed: what came before is here"
+_STEP_FAILED = "the optimizer's step failed: what came before is here"

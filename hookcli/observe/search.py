@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,11 @@ class Search:
         return found
 
     def stop_if_asked(self) -> None:
-        """Raises StopProgram, once, where the program is to be ended and this is a place where that can be."""
-        if self._found and self._stop:
+        """Raises StopProgram, once, where the program is to be ended and this is a place where that can be.
+
+        In the main thread alone: in another it would end that thread, and the program would go on.
+        """
+        if self._found and self._stop and threading.current_thread() is threading.main_thread():
             self._stop = False
             raise StopProgram(1)
 

@@ -56,6 +56,7 @@ class OpenWindow:
         self.phase, self.step, self.forward, self.kept = place.phase, place.step, place.forward, place.kept
         self.forwards, self.looked_at = 1, 0
         self.busy = False
+        self.complete = True
         self.stepped: set[int] = set()
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
@@ -194,6 +195,11 @@ class OpenWindow:
             notes=(*self.notes, *self.scales.notes()),
         )
 
+    def left(self, why: str = "") -> None:
+        """Its step does not come to an end: for this reason, or because the program ended or went on without it."""
+        self.complete = False
+        self.notes[why or _LEFT] = None
+
     def discard(self) -> None:
         """Take all hooks off, and tell nothing."""
         self._reach.remove()
@@ -201,7 +207,7 @@ class OpenWindow:
 
     def reports(self) -> list[Report]:
         """What was seen until now. On an accelerator this waits for it."""
-        meta = self._meta | {"phase": self.phase, "step": self.step, "complete": True}
+        meta = self._meta | {"phase": self.phase, "step": self.step, "complete": self.complete}
         by_probe = {probe.name: self._report(probe, meta) for probe in self.probes}
         verdict = [judged(self.watched.tally.model, by_probe, meta)] if "health" in by_probe else []
         reports = [report for name, report in by_probe.items() if name != "health"] + verdict
@@ -271,3 +277,6 @@ def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str,
 def _fqns(model: nn.Module) -> Iterator[str]:
     yield from (fqn for fqn, _ in model.named_modules())
     yield from (fqn for fqn, _ in model.named_parameters())
+
+
+_LEFT = "the step was not finished: the program ended before, or went on to others"

@@ -93,7 +93,7 @@ class Windows:
             watched.window = window
         idle = [other for other in self._open if not other.busy]
         for other in idle[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
-            self.close(other)
+            self.leave(other)
         self._open.append(window)
         return window
 
@@ -121,6 +121,12 @@ class Windows:
         watched.tally.windows += 1
         stopwatch = watched.training if window.phase == "train" else watched.inference
         self._sink.window(replace(record, plain_seconds=stopwatch.mean()))
+
+    def leave(self, window: OpenWindow) -> None:
+        """Hand it on as it is: of a model with an optimizer, whose step may never come."""
+        if window.watched.optimizers():
+            window.left()
+        self.close(window)
 
     def close_forlorn(self) -> None:
         """Those whose model's gradients can't come any more."""

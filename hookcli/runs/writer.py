@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,13 +18,15 @@ class RecordWriter:
     `path` is absolute, since scripts change their working directory; the file stays open, so that it takes lines also
     after its folder was renamed or deleted. A file that is there already is replaced, with `new` it is an error. A
     child of a fork shares the file but writes nothing. Raises OSError where the file can't be made or takes no more;
-    what was written then of a line is ended before the next one, so that it spoils no other.
+    what was written then of a line is ended before the next one, so that it spoils no other. Once it does where someone
+    else has closed the file, whose number may be that of a file of theirs by now; lines after that are dropped.
     """
 
     def __init__(self, path: str | Path, *, new: bool = False) -> None:
         self.path = Path(path).absolute()
         how = os.O_EXCL if new else os.O_TRUNC
         self._file: int | None = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | how, 0o666)
+        self._opened = _identity(self._file)
         self._cut = False
         self._process = os.getpid()
 
@@ -43,13 +47,30 @@ class RecordWriter:
             return
         # ASCII: arguments that are not UTF-8 are surrogates, which JSON can escape and UTF-8 can't hold.
         text = json.dumps(line.to_dict(), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        self._check(self._file)
         rest = memoryview(b"\n" + text if self._cut else text)
         while rest:  # one write takes all, unless the disk is full, which the next says
             rest = rest[os.write(self._file, rest) :]
             self._cut = bool(rest)
 
     def close(self) -> None:
-        """Close the file; lines after that are dropped."""
+        """Close the file, if it is still ours; lines after that are dropped."""
         if self._file is not None:
-            os.close(self._file)
+            with suppress(OSError):
+                self._check(self._file)
+                os.close(self._file)
             self._file = None
+
+    def _check(self, file: int) -> None:
+        if _identity(file) != self._opened:
+            self._file = None
+            raise OSError(errno.EBADF, "the program has closed it")
+
+
+def _identity(file: int) -> tuple[int, int] | None:
+    """Of an open file: device and inode. None where it is not open."""
+    try:
+        found = os.fstat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import format_exception_only
 from typing import NoReturn
@@ -19,11 +20,13 @@ _WORD = range(-(2**63), 2**63)
 @dataclass(frozen=True, slots=True)
 class Ending:
     """What came of a script: `exit_code` as a shell sees it, one line for the exception that ended it, if one did, and
-    the signal by which `python` would have ended."""
+    the signal by which `python` would have ended. `finish`: what whoever ran it has yet to do, once the threads and the
+    exit handlers of the script are through; a process that ends does it by itself."""
 
     exit_code: int
     error: str | None = None
     signal: int | None = None
+    finish: Callable[[], object] = lambda: None
 
 
 def ending_of(error: BaseException | None) -> Ending:

@@ -222,6 +222,29 @@ def test_a_script_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
         assert record.end is None and [w.step for w in record.places][:2] == [0, 2]
 
 
+THREADS = """
+    import atexit, sys, time
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Thread
+    pool = ThreadPoolExecutor(2)  # whose threads wait for Python to end them
+    pool.submit(print, "pool", flush=True).result()
+    atexit.register(print, "exit handler", file=sys.stderr)
+    Thread(target=lambda: (time.sleep(0.2), print("thread", file=sys.stderr))).start()
+    1 / 0
+    """
+
+
+def test_a_script_is_over_when_its_threads_and_exit_handlers_are(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(dedent(THREADS))
+    done = subprocess.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "pool\n")
+    error, thread, handler, summary, _ = done.stderr.splitlines()[-5:]
+    assert error.startswith("ZeroDivisionError") and (thread, handler) == ("thread", "exit handler")
+    assert summary.startswith("hookcli: train.py: ") and "exit code 1" in summary
+    end = lines(str(tmp_path / "record.jsonl"))[-1]
+    assert end["line"] == "end" and end["exit_code"] == 1 and end["seconds"] > 0.2
+
+
 def test_a_script_without_torch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys; print('torch' in sys.modules)")
     done = subprocess.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)

@@ -7,12 +7,14 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
-from observing import Seen, _run, global_state, observed, rows
+from observing import Seen, _run, global_state, observed, observing, rows
 from support import equal, hooks_on
 from torch import Tensor, nn
 
@@ -68,15 +70,14 @@ def test_a_forward_that_fails_and_a_program_that_goes_on(error: type[BaseExcepti
         return [model, other]
 
     seen = observed(program)
-    assert seen.steps("Net") == [0, 1, 2, 3] and seen.ran["Net"].forwards == 7
-    failed_before = {0: 0, 1: 1, 2: 0, 3: 2}
-    for window in seen.of("Net"):
-        assert window.forwards == 1 + failed_before[window.step]
-        assert set(rows(window, "activations")) == {"", "first", "middle", "middle.inner", "last"}
-        assert rows(window, "activations")["first"]["calls"] == window.forwards
-        assert rows(window, "activations")["last"]["calls"] == 1 == len(window.losses)
-    if error is ValueError:
-        assert seen.ran["Linear"].forwards == 3
+    assert seen.steps("Net") == [0, 1, 1, 2, 3, 3, 3] and seen.ran["Net"].forwards == 7
+    for number, window in enumerate(seen.of("Net"), 1):
+        failed, found = number in (2, 5, 6), rows(window, "activations")
+        assert window.forwards == 1 and set(found) == {"first"} | (
+            set() if failed else {"", "middle", "middle.inner", "last"}
+        )
+        assert len(window.losses) == int(not failed) and any("failed" in note for note in window.notes) is failed
+    assert seen.ran["Linear"].forwards == 3
 
 
 def test_a_backward_pass_that_fails() -> None:
@@ -117,9 +118,59 @@ def test_a_step_that_fails() -> None:
         return model
 
     seen = observed(program)
-    assert seen.steps() == [0, 1, 2] and [w.forwards for w in seen.windows] == [1, 2, 1]
+    assert seen.steps() == [0, 1, 1, 2] and [w.forwards for w in seen.windows] == [1, 1, 1, 1]
     assert seen.ran["Linear"].steps == 3
-    assert rows(seen.windows[1], "updates")["bias"]["update"] == pytest.approx(0.1)
+    failed, again = seen.windows[1:3]
+    assert ["step failed" in "".join(w.notes) for w in seen.windows] == [False, True, False, False]
+    assert len(failed.losses) == 1 and {r.probe for r in failed.reports} == {"activations", "grads"}
+    assert rows(again, "updates")["bias"]["update"] == pytest.approx(0.1)
+
+
+class NoStep(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        raise RuntimeError("out of memory")
+
+
+@pytest.mark.parametrize("where", ["forward", "step"])
+@pytest.mark.parametrize("every", [1, 100])
+def test_what_failed_is_freed_as_if_nobody_looked(where: str, every: int) -> None:
+    """Not by the next call alone: a program tries again once it has the memory."""
+    held: list[weakref.ref[Any]] = []
+    seen_alive: list[list[bool]] = []
+
+    def train() -> None:
+        model = Net(RuntimeError, 2 if where == "forward" else 0)
+        local, optimizer = torch.zeros(3), (NoStep if where == "step" else torch.optim.SGD)(model.parameters(), lr=0.1)
+        held.extend(map(weakref.ref, (model, optimizer, local)))
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    def program() -> None:
+        for _ in range(3):
+            held.clear()
+            with suppress(RuntimeError):
+                train()
+            gc.collect()
+            seen_alive.append([ref() is not None for ref in held])
+
+    with observing(every=every) as seen:
+        program()
+    assert not seen.errors and seen_alive == [[False] * 3] * 3
+    assert len(seen.ran) == 3
+
+
+def test_copies_of_parameters_go_with_the_step_that_fails() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = NoStep(model.parameters(), lr=0.1)
+    seen = Seen()
+    observer = Observer(Plan(every=1), seen).start()
+    model(torch.ones(1, 2)).sum().backward()
+    with suppress(RuntimeError):
+        optimizer.step()
+    left = len(observer._snapshots)
+    observer.stop()
+    assert left == 0 and not seen.errors
 
 
 class Broken(StatsProbe):

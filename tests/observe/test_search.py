@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -157,3 +158,23 @@ def test_what_was_not_finite_before(where: str) -> None:
     (bad,) = observed(program, first_bad="report").bads
     expected = ("0", "the model's input is not finite") if where == "input" else ("1", "its weight is not finite")
     assert (bad.fqn, bad.cause) == expected
+
+
+def test_what_another_thread_finds_stops_the_main_one() -> None:
+    model = nn.Linear(2, 2)
+    done: list[float] = []
+
+    def work() -> None:
+        with torch.no_grad():
+            for value in (1.0, float("nan"), 1.0):
+                model(torch.full((1, 2), value))
+                done.append(value)
+
+    with observing(first_bad="stop") as seen, torch.no_grad():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert len(done) == 3 and len(seen.bads) == 1
+        with pytest.raises(StopProgram):
+            model(torch.ones(1, 2))
+        model(torch.ones(1, 2))  # once

@@ -121,6 +121,30 @@ def test_a_deleted_folder_is_no_reason_to_fail(tmp_path: Path) -> None:
     writer.write(HEADER)  # after the end: dropped
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_program_that_closes_all_files_keeps_its_own(tmp_path: Path, taken: bool) -> None:
+    """Also one that has the number of the record by now."""
+    writer = RecordWriter(tmp_path / "a.jsonl")
+    writer.write(HEADER)
+    assert writer._file is not None
+    theirs = os.open(tmp_path / "theirs", os.O_RDWR | os.O_CREAT)
+    number = writer._file
+    if taken:
+        os.dup2(theirs, number)
+    else:
+        os.close(number)
+    with pytest.raises(OSError, match="the program has closed it"):
+        writer.write(window(0))
+    writer.write(window(1))  # told once
+    writer.close()
+    if taken:
+        assert os.write(number, b"more") == 4
+        os.close(number)
+    os.close(theirs)
+    assert (tmp_path / "theirs").read_bytes() == (b"more" if taken else b"")
+    assert read_record(writer.path).lines == 1
+
+
 def test_arguments_that_are_not_utf8(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path / "a.jsonl")
     header = type(HEADER)("tr\udce4in.py", ["tr\udce4in.py"], "now", 1, {})
