@@ -154,7 +154,7 @@ class Observer:
         """See Watcher."""
         if self._active and self._windows:
             with self._guarded():
-                self._passes.begin(tensors)
+                self._passes.begin(tensors, closure=any(s.closure for s in self._snapshots.values()))
 
     def backward_over(self) -> None:
         """See Watcher."""
