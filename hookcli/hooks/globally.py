@@ -229,7 +229,7 @@ class GlobalHooks:
     # Optimizers.
 
     def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _extended(optimizer, sys._getframe(1)):
+        if torch.compiler.is_compiling() or _extended(optimizer, sys._getframe(1)):
             return None
         self._drop_interrupted()
         self._clean_up()
@@ -238,7 +238,7 @@ class GlobalHooks:
         return None if ended is None else (args, _Holding(kwargs, _Afterwards(ended)))
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not _extended(optimizer, sys._getframe(1)):
+        if not (torch.compiler.is_compiling() or _extended(optimizer, sys._getframe(1))):
             self.watcher.step_over(optimizer)
 
     def _drop(self, call: _Running) -> None:

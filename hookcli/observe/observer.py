@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from hookcli import tree
 from hookcli.errors import UsageError
 from hookcli.hooks.globally import GlobalHooks
 from hookcli.observe.clocks import Clocks
+from hookcli.observe.guard import Guard
 from hookcli.observe.models import Models, Watched
 from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
@@ -37,7 +37,7 @@ class Observer:
         self._windows = Windows(plan, sink, self.safe)
         self._passes = Passes(self._windows)
         self._hooks = GlobalHooks(self)
-        self._lock = threading.RLock()
+        self._guard = Guard(self._give_up)  # whatever fails, the program that is looked at must not fail by it
         self._on = self._active = False
         self._calls: dict[int, tuple[Watched, OpenWindow | None]] = {}  # by thread
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
@@ -56,7 +56,7 @@ class Observer:
         self._on = False
         self._hooks.__exit__()
         if self._active:
-            with self._guarded():
+            with self._guard:
                 self._abandon_failed()
                 for window in self._windows:
                     self._windows.leave(window)
@@ -66,20 +66,12 @@ class Observer:
 
     # What may fail is ours alone.
 
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            with self._lock:
-                yield
-        except Exception as error:  # whatever it is, the program that is looked at must not fail by it
-            self._give_up(error)
-
     def safe(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function as a hook that never raises, and that does nothing once something has failed."""
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             if self._active:
-                with self._guarded():
+                with self._guard:
                     return function(*args, **kwargs)
             return None
 
@@ -98,7 +90,7 @@ class Observer:
         if not self._active:
             self._windows.discard()
             return
-        with self._guarded():
+        with self._guard:
             self._abandon_failed()
             self._windows.close_forlorn()
             watched = self.models.find(module)
@@ -125,7 +117,7 @@ class Observer:
         watched, window = self._calls.pop(threading.get_ident(), (None, None))
         if watched is None or not self._active:
             return
-        with self._guarded():
+        with self._guard:
             if window is not None:
                 window.end(args, kwargs, output)
                 self._windows.look(window)
@@ -147,7 +139,7 @@ class Observer:
     def failed(self, thread: int) -> None:
         """See Watcher. The program may be short of memory, of which the model that failed has some."""
         if self._active:
-            with self._guarded():
+            with self._guard:
                 self._abandon_failed(thread)
 
     def _abandon_failed(self, thread: int | None = None) -> None:
@@ -163,32 +155,32 @@ class Observer:
     def backward_begins(self, tensors: Any) -> None:
         """See Watcher."""
         if self._active and self._windows:
-            with self._guarded():
-                self._passes.begin(tensors)
+            with self._guard:
+                self._passes.begin(tensors, closure=any(s.closure for s in self._snapshots.values()))
 
     def backward_over(self) -> None:
         """See Watcher."""
         if self._active:
-            with self._guarded():
+            with self._guard:
                 self._passes.end()
             self._windows.stop_if_asked()
 
     def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """See Watcher."""
         if self._active and self._windows:
-            with self._guarded():
+            with self._guard:
                 self._passes.scaled(scaler, losses, made)
 
     # Optimizers.
 
     def made(self, optimizer: Optimizer) -> None:
         """See Watcher."""
-        with self._guarded():
+        with self._guard:
             self.clocks.changed(optimizer)
 
     def compiled(self, module: nn.Module) -> None:
         """See Watcher."""
-        with self._guarded():
+        with self._guard:
             self.models.compiled(module)
 
     def forked(self) -> None:
@@ -200,7 +192,7 @@ class Observer:
         if not self._active:
             return None
         ended = None
-        with self._guarded():
+        with self._guard:
             self.clocks.add(optimizer)
             self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
             windows = self._windows.of(optimizer)
@@ -220,7 +212,7 @@ class Observer:
         """If it is not over, it failed."""
         if not self._active or self._snapshots.get(id(optimizer)) is not snapshot:
             return
-        with self._guarded():
+        with self._guard:
             del self._snapshots[id(optimizer)]
             for window in self._windows.of(optimizer):
                 if not window.busy:
@@ -236,7 +228,7 @@ class Observer:
         """See Watcher."""
         if not self._active:
             return
-        with self._guarded():
+        with self._guard:
             snapshot = self._snapshots.pop(id(optimizer), None)
             windows = self._windows.of(optimizer)
             for window in windows:
@@ -268,7 +260,7 @@ class Observer:
         """See Watcher."""
         if not self._active:
             return
-        with self._guarded():
+        with self._guard:
             for watched in self.models.of(optimizer):
                 watched.training.lap()
             for window in self._windows.of(optimizer):

@@ -28,12 +28,13 @@ class Passes:
         for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
             self._scaled[scaled] = scaler, loss.detach().clone()
 
-    def begin(self, tensors: Any) -> None:
-        """Hooks go on: checkpointed modules run again inside."""
+    def begin(self, tensors: Any, *, closure: bool) -> None:
+        """Hooks go on: checkpointed modules run again inside. `closure`: an optimizer asks for it in its step."""
         windows = self._windows.idle()
         self._running[threading.get_ident()] = tensors, [(window, window.arrived) for window in windows]
         for window in windows:
-            window.losses.forget_cleared()
+            if not closure:
+                window.losses.forget_cleared()
             window.session.modules.attach()
 
     def end(self) -> None:

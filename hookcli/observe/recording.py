@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli.observe.names import plain_type
 from hookcli.observe.observer import Observer
@@ -98,10 +100,13 @@ class _part_of:  # noqa: N801 - a predicate
     """Whether a module holds a parameter of the model, without holding the model."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._ids = {id(p) for p in model.parameters()}
+        self._parameters: Any = WeakTensorKeyDictionary(dict.fromkeys(model.parameters()))
+        self._answers: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
     def __call__(self, module: nn.Module) -> bool:
-        return any(id(p) in self._ids for p in module.parameters())
+        if module not in self._answers:
+            self._answers[module] = any(p in self._parameters for p in module.parameters())
+        return self._answers[module]
 
 
 def _say(text: str) -> None:

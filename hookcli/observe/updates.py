@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import distance, tree
+from hookcli.norms import ratio
 from hookcli.observe.names import Names
 from hookcli.report import Column, Row
 
@@ -65,13 +65,6 @@ def rows(model: nn.Module, names: Names, changes: Mapping[str, tuple[nn.Paramete
         )
         for (fqn, (parameter, _)), found in zip(changes.items(), measured, strict=True)
     ]
-
-
-def ratio(update: float, weight: float) -> float:
-    """|dw|/|w|; infinite where what was zero has changed, NaN where it was zero and stayed so."""
-    if weight:
-        return update / weight
-    return math.inf if update else math.nan
 
 
 def _local(parameter: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from hookcli.observe.names import Names, compiled_parts
 from hookcli.observe.plan import Plan
 from hookcli.observe.rows import merged
 from hookcli.observe.scales import Scales
+from hookcli.observe.search import Seen
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
@@ -33,7 +34,6 @@ from hookcli.report import Report, Row, Skipped
 from hookcli.runs.record import Window
 from hookcli.stats import Pending, measure, resolve
 
-Seen = list[tuple[dict[str, Any], Pending]]
 # Of more forwards in one step (a loop over time, a rollout) the first ones are looked at.
 MOST_FORWARDS = 64
 

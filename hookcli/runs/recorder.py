@@ -9,7 +9,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
-from typing import Any
 
 from hookcli.runs.record import Bad, End, Header, Ran, Window
 from hookcli.runs.summary import bad_line, summary
@@ -73,7 +72,7 @@ class Recorder:
     def finish(self, exit_code: int, error: str | None, models: list[Ran], others: Mapping[str, int]) -> End:
         """The last line."""
         seconds = perf_counter() - self._began
-        end = End(exit_code, error, seconds, [_plain(model) for model in models], dict(others), tuple(self._notes))
+        end = End(exit_code, error, seconds, [asdict(model) for model in models], dict(others), tuple(self._notes))
         try:
             self._writer.write(end)
         except OSError as failed:
@@ -84,10 +83,6 @@ class Recorder:
     def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
         """What came of it, for a screen."""
         return summary(self._header, end, self.latest, self._bad, path, width, color, self._first_losses)
-
-
-def _plain(model: Ran) -> dict[str, Any]:
-    return asdict(model)
 
 
 def _described(error: Exception) -> str:

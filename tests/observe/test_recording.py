@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 import hookcli
 from hookcli.errors import UsageError
-from hookcli.observe.recording import Recording
+from hookcli.observe.recording import Recording, _part_of
 from hookcli.runs.reading import read_record
 
 
@@ -122,3 +123,21 @@ def test_wrong_settings(settings: dict[str, Any], said: str) -> None:
 def test_a_file_that_can_not_be_made() -> None:
     with pytest.raises(FileNotFoundError):
         Recording(net(), output="no/such/folder.jsonl")
+
+
+def test_an_unrelated_module_is_asked_once_for_its_parameters() -> None:
+    model, other = nn.Linear(2, 2), Asked()
+    is_part = _part_of(model)
+    assert [is_part(module) for module in (model, nn.Sequential(model), other, other)] == [True, True, False, False]
+    assert other.times == 1
+
+
+class Asked(nn.Linear):
+    times = 0
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        self.times += 1
+        return super().parameters(recurse)
