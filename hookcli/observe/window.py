@@ -193,6 +193,7 @@ class OpenWindow:
             losses=self.losses.all(),
             seconds=self.seconds,
             notes=(*self.notes, *self.scales.notes()),
+            complete=self.complete,
         )
 
     def left(self, why: str = "") -> None:

@@ -122,6 +122,7 @@ def test_a_step_that_fails() -> None:
     assert seen.ran["Linear"].steps == 3
     failed, again = seen.windows[1:3]
     assert ["step failed" in "".join(w.notes) for w in seen.windows] == [False, True, False, False]
+    assert [w.complete for w in seen.windows] == [True, False, True, True]
     assert len(failed.losses) == 1 and {r.probe for r in failed.reports} == {"activations", "grads"}
     assert rows(again, "updates")["bias"]["update"] == pytest.approx(0.1)
 
