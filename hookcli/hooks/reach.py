@@ -25,7 +25,8 @@ class Reach:
         """Hook what of this has a graph; not views, whose hooks in-place operations drop."""
         for _, y in tree.leaves(output):
             if y.requires_grad and not y.is_leaf and not y._is_view():
-                self._handles.append(y.register_hook(unserializable_hook(partial(self._arrive))))
+                arrive = unserializable_hook(partial(self._arrive))  # which marks it; a bound method takes no marks
+                self._handles.append(y.register_hook(arrive))
 
     def gone(self) -> bool:
         """Whether no gradient can arrive any more: autograd has let go of the tensors."""

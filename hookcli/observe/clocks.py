@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
 
-@dataclass(slots=True)
-class _Count:
-    steps: int = 0
-
-
 class Clocks:
     """Each optimizer's number of steps. Holds none of them."""
 
     def __init__(self) -> None:
-        self._counts: WeakKeyDictionary[Optimizer, _Count] = WeakKeyDictionary()
+        self._counts: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self.known = 0
         """How often one was added or got parameters: who asked before it was so often must ask again."""
 
@@ -32,7 +26,7 @@ class Clocks:
     def add(self, optimizer: Optimizer) -> None:
         """Count this one's steps, from 0."""
         if optimizer not in self._counts:
-            self._counts[optimizer] = _Count()
+            self._counts[optimizer] = 0
             self.known += 1
 
     def changed(self, optimizer: Optimizer) -> None:
@@ -43,12 +37,11 @@ class Clocks:
     def tick(self, optimizer: Optimizer) -> None:
         """A step is over."""
         self.add(optimizer)
-        self._counts[optimizer].steps += 1
+        self._counts[optimizer] += 1
 
     def steps(self, optimizer: Optimizer) -> int:
         """How many steps it has made; the number of the one that it makes next."""
-        count = self._counts.get(optimizer)
-        return count.steps if count else 0
+        return self._counts.get(optimizer, 0)
 
     def of(self, model: nn.Module) -> list[Optimizer]:
         """Those that hold a parameter of the model."""
