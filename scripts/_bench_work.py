@@ -106,11 +106,13 @@ class ObservedStep:
 
     def __init__(self) -> None:
         self.model, self.x = build("resnet50", train=True)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.labels = torch.randint(1000, (BATCH,))
+        # A rate at which the loss stays where it is: at a loss of 0 gradients underflow, which no training shows.
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9)
         self._observer: Observer | None = None
 
     def step(self) -> None:
-        nn.functional.cross_entropy(self.model(self.x), self.x.new_zeros(len(self.x)).long()).backward()
+        nn.functional.cross_entropy(self.model(self.x), self.labels).backward()
         self.optimizer.step()
 
     def plain(self) -> None:
