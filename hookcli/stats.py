@@ -10,7 +10,6 @@ fetches those of all tensors in one copy.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -21,9 +20,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from hookcli import tree
 from hookcli.blocks import blocks, fetched
 from hookcli.report import TensorStats
+from hookcli.sums import BLOCK, sums
 
-# 1 M float32 elements are 4 MB: small enough for the cache, and measured a little faster than 2 MB or 8 MB.
-CPU_BLOCK = 1 << 20
 DEVICE_BLOCK = 1 << 24
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
 _FAR = 16.0
@@ -57,7 +55,7 @@ def measure(tensor: Tensor) -> Pending:
             return Pending([], TensorStats(numel=values.numel(), l2=math.nan))
         extra = _zeros_stats(implied) if implied else None
         if _on_cpu(values):
-            return Pending([_cpu_block(block) for (block,) in blocks((values,), CPU_BLOCK)], extra)
+            return Pending([_cpu_block(block) for (block,) in blocks((values,), BLOCK)], extra)
         parts = [_device_block(block) for (block,) in blocks((values,), DEVICE_BLOCK)]
         return Pending(torch.stack(parts) if parts else [], extra)
 
@@ -143,16 +141,6 @@ def _plain(tensor: Tensor) -> tuple[Tensor, int]:
     return tensor, 0
 
 
-class _Scratch(threading.local):
-    """A float32 block to write into, kept between calls: fresh memory for every block would cost more than the sums."""
-
-    def __init__(self) -> None:
-        self.block = torch.empty(CPU_BLOCK, dtype=torch.float32, device="cpu")
-
-
-_scratch = _Scratch()
-
-
 def _cpu_block(block: Tensor) -> Moments:
     """Moments of a block on the CPU; the fast way where float32 is good enough, else in float64."""
     if block.dtype in (torch.float16, torch.bfloat16) or block.element_size() == 1:
@@ -160,20 +148,14 @@ def _cpu_block(block: Tensor) -> Moments:
     if block.dtype is not torch.float32:
         return _exact_block(block.to(torch.float64))
     n = block.numel()
-    low_high = torch.aminmax(block)
-    low, high = low_high.min.item(), low_high.max.item()
-    total = block.sum().item()
+    low, high, total, squares, zeros = sums(block)
     peak = max(-low, high)
     if not (math.isfinite(total) and (peak == 0.0 or _TINY < peak < _HUGE)):
         return _exact_block(block.double())
-    scratch = _scratch.block[:n]
-    # mul then sum, not dot: BLAS adds in a straight line and is off by 1e-4 where values repeat; sum is pairwise.
-    squares = torch.mul(block, block, out=scratch).sum().item()
     mean = total / n
     m2 = squares - total * mean
     if total * mean > _FAR * m2:
         return _exact_block(block.double())
-    zeros = torch.eq(block, 0, out=scratch).sum().item() if low <= 0.0 <= high else 0.0
     return (n, mean, m2, low, high, squares, zeros, 0, 0)
 
 

@@ -11,6 +11,7 @@ from support import assert_stats, float64_stats
 from torch import Tensor
 
 from hookcli import stats as module
+from hookcli import sums
 from hookcli.stats import Pending, Reducer, measure, resolve, stats
 
 
@@ -22,7 +23,7 @@ def _with(x: Tensor, **places: float) -> Tensor:
 
 CASES: dict[str, Callable[[], Tensor]] = {
     "normal": lambda: torch.randn(3, 700, 500),
-    "more than a block": lambda: torch.randn(module.CPU_BLOCK + 3),
+    "more than a block": lambda: torch.randn(module.BLOCK + 3),
     "mean far above spread": lambda: 1e4 + 1e-2 * torch.randn(700_000),
     "mean a million": lambda: 1e6 + torch.randn(1000, 1000),
     "mean 100 spreads away": lambda: 100 + torch.randn(1000, 1000),
@@ -57,8 +58,12 @@ CASES: dict[str, Callable[[], Tensor]] = {
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("name", CASES)
-def test_agrees_with_float64(name: str) -> None:
+def test_agrees_with_float64(name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the C++ that is built at installation, where it was, and by PyTorch's operators."""
+    if not compiled:
+        monkeypatch.setattr(sums, "built", None)
     torch.manual_seed(0)
     tensor = CASES[name]()
     assert_stats(stats(tensor), float64_stats(tensor))

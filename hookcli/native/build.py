@@ -25,9 +25,8 @@ import torch
 
 from hookcli.errors import UsageError
 
-SOURCES = tuple(
-    Path(__file__).with_name(name) for name in ("timeline.cpp", "hooks.h", "state.h", "moments.h", "lanes.h")
-)
+_FILES = ("timeline.cpp", "hooks.h", "state.h", "moments.h", "widen.h", "lanes.h")
+SOURCES = tuple(Path(__file__).with_name(name) for name in _FILES)
 FLAGS = ("-O3", "-Wno-psabi")  # psabi: a note on vectors as arguments, which nothing here passes
 _NAME = "hookcli_native"
 

@@ -5,7 +5,7 @@
 // is read again in double, about its first element; where it holds NaN or Inf, once more, element by element.
 #pragma once
 
-#include "lanes.h"
+#include "widen.h"
 
 #include <ATen/Tensor.h>
 #include <ATen/TensorIterator.h>
