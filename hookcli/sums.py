@@ -33,9 +33,9 @@ class Sums(NamedTuple):
 
 
 def sums(block: Tensor) -> Sums:
-    """Of a dense one-dimensional float32 block on the CPU, of 1 to `BLOCK` elements."""
+    """Of a one-dimensional float32 block on the CPU, of 1 to `BLOCK` elements, with any stride."""
     # Subclasses and functorch's wrappers, which have no memory of their own, know what operators make of them.
-    if built is None or type(block) is not Tensor or block.is_neg():
+    if built is None or type(block) is not Tensor or block.is_neg() or not block.is_contiguous():
         return by_operators(block)
     try:
         address = block.data_ptr()

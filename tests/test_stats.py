@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support import assert_stats, float64_stats
 from torch import Tensor
 
@@ -48,6 +50,10 @@ CASES: dict[str, Callable[[], Tensor]] = {
     "slice": lambda: torch.randn(900, 1000)[:, ::3],
     "slice of much": lambda: torch.randn(2, 3, 1000, 300)[:, 1, :, 1:],
     "expanded": lambda: torch.tensor([[1.5], [2.5]]).expand(2, 400_000),
+    "expanded from one": lambda: torch.tensor(3.0).expand(7),
+    "expanded to a column": lambda: torch.tensor([1.5]).expand(6, 1),
+    "every third": lambda: torch.arange(100.0)[::3],
+    "a column": lambda: torch.randn(50, 4)[:, 2],
     "int64": lambda: torch.randint(-5, 1000, (1000,)),
     "uint8": lambda: torch.randint(0, 256, (100_000,), dtype=torch.uint8),
     "bool": lambda: torch.randn(1000) > 0.5,
@@ -148,3 +154,24 @@ def test_the_memory_of_what_was_seen_holds_no_tensor() -> None:
 def test_results_come_back_in_order() -> None:
     tensors = [torch.full((3,), float(i)) for i in range(5)]
     assert [found.mean for found in resolve([measure(t) for t in tensors])] == [0, 1, 2, 3, 4]
+
+
+VIEWS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda x: x.transpose(0, -1),
+    lambda x: x[::2],
+    lambda x: x[..., 1:],
+    lambda x: x[..., 0],
+    lambda x: x[..., None].expand(*x.shape, 3),
+    lambda x: x[None].expand(2, *x.shape),
+    lambda x: x.diagonal() if x.dim() > 1 else x,
+    lambda x: x.unfold(0, 2, 1) if x.dim() and len(x) > 2 else x,
+)
+
+
+@given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=3), views=st.lists(st.sampled_from(VIEWS), max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_views_of_any_strides(shape: list[int], views: list[Callable[[Tensor], Tensor]]) -> None:
+    x = torch.arange(1.0, 1 + math.prod(shape)).reshape(shape)
+    for view in views:
+        x = view(x) if x.dim() else x
+    assert_stats(stats(x), float64_stats(x))

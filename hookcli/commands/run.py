@@ -105,7 +105,7 @@ def run(
     except OSError as error:
         where = output or f"a record in {Path.cwd()}"
         raise UsageError(f"can't write {where}: {error.strerror} (--output names another file)") from error
-    return _Run(found, plan, recorder, quiet).run(arguments or [])
+    return _Run(found, plan, recorder, quiet, bool(output)).run(arguments or [])
 
 
 @dataclass
@@ -114,6 +114,7 @@ class _Run:
     plan: Plan
     recorder: Recorder
     quiet: bool
+    named: bool
     observer: Observer | None = None
     ending: Ending | None = None
     imports: ExitStack = field(default_factory=ExitStack)
@@ -150,7 +151,9 @@ class _Run:
             self.observer.stop()
             models = [tally.ran() for tally in self.observer.models.tallies.values()]
             others = dict(self.observer.models.others)
-        end = self.recorder.finish(self.ending.exit_code, self.ending.error, models, others)
+            if models and not any(model.windows for model in models):
+                self.recorder.note(self.plan.why_none(max(model.steps or model.forwards for model in models)))
+        end = self.recorder.finish(self.ending.exit_code, self.ending.error, models, others, keep=self.named)
         try:
             if not self.quiet:
                 _say(_summary(self.recorder, end))

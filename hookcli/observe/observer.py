@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli import tree
 from hookcli.errors import UsageError
 from hookcli.hooks.globally import GlobalHooks
-from hookcli.observe.clocks import Clocks
+from hookcli.observe.clocks import Clocks, ids
 from hookcli.observe.guard import Guard
 from hookcli.observe.models import Models, Watched
 from hookcli.observe.passes import Passes
@@ -24,6 +24,7 @@ from hookcli.observe.unseen import capturing
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import OpenWindow, Place
 from hookcli.observe.windows import Sink, Windows
+from hookcli.present import counted
 
 
 class Observer:
@@ -241,9 +242,20 @@ class Observer:
                 watched.stepped(optimizer)
             self.clocks.tick(optimizer)
             for window in windows:
+                window.notes |= self._alone(optimizer)
                 self._stepped(window, optimizer)
             if snapshot is not None:
                 self._look_at_blind(optimizer, snapshot)
+
+    def _alone(self, optimizer: Optimizer) -> dict[str, None]:
+        """Says how many of its parameters no model has that ran: a temperature that the loss is made with."""
+        models = [module for watched in self.models.of(optimizer) if (module := watched.module) is not None]
+        left = len(ids(optimizer).difference(*({id(p) for p in module.parameters()} for module in models)))
+        return (
+            {f"of {type(optimizer).__name__} {counted(left, 'parameter')} in no module that ran: not shown": None}
+            if left
+            else {}
+        )
 
     def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
         """Models whose forward can't be seen: what became of their parameters."""
@@ -265,6 +277,7 @@ class Observer:
                 watched.training.lap()
             for window in self._windows.of(optimizer):
                 if id(optimizer) not in window.stepped:
+                    window.take_gradients(optimizer)
                     window.notes[LEFT_OUT] = None
                     self._stepped(window, optimizer)
 

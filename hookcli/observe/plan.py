@@ -50,6 +50,12 @@ class Plan:
         """Whether the time is up."""
         return self.max_seconds is not None and time.monotonic() - self.began > self.max_seconds
 
+    def why_none(self, steps: int) -> str:
+        """The reason why none of so many steps was kept."""
+        if self.start >= steps:
+            return f"no step was looked at: --steps begins with step {self.start}, the last one was {steps - 1}"
+        return f"no step was looked at in the {self.max_seconds:g} s of --max-seconds" if self.over else ""
+
     def covers(self, step: int) -> bool:
         """Whether it is one of those that are asked for."""
         return step >= self.start and (self.stop is None or step < self.stop) and not self.over

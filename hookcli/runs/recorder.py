@@ -29,6 +29,7 @@ class Recorder:
 
     def __init__(self, writer: RecordWriter, header: Header, say: Callable[[str], None], debug: bool = False) -> None:
         self.path = writer.path
+        self.kept = True
         self.latest: dict[tuple[str, str], Window] = {}
         self._writer = writer
         self._header = header
@@ -66,23 +67,27 @@ class Recorder:
             self._say("".join(traceback.format_exception(error)))
 
     def note(self, text: str) -> None:
-        """Say something of the whole run, at its end."""
-        self._notes.append(text)
+        """Say something of the whole run, at its end; nothing where there is nothing to say."""
+        self._notes += [text] if text else []
 
-    def finish(self, exit_code: int, error: str | None, models: list[Ran], others: Mapping[str, int]) -> End:
-        """The last line."""
+    def finish(
+        self, exit_code: int, error: str | None, models: list[Ran], others: Mapping[str, int], *, keep: bool = True
+    ) -> End:
+        """The last line. Unless it is to `keep` it all the same, a record that tells of no model is taken away."""
+        self.kept = keep or bool(models)
         seconds = perf_counter() - self._began
         end = End(exit_code, error, seconds, [asdict(model) for model in models], dict(others), tuple(self._notes))
         try:
             self._writer.write(end)
         except OSError as failed:
             self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
-        self._writer.close()
+        self._writer.close() if self.kept else self._writer.remove()
         return end
 
     def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
         """What came of it, for a screen."""
-        return summary(self._header, end, self.latest, self._bad, path, width, color, self._first_losses)
+        where = path if self.kept else None
+        return summary(self._header, end, self.latest, self._bad, where, width, color, self._first_losses)
 
 
 def _described(error: Exception) -> str:

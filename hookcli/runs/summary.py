@@ -38,7 +38,7 @@ def summary(
     end: End,
     latest: Mapping[tuple[str, str], Window],
     bad: Sequence[Bad],
-    path: str | Path,
+    path: str | Path | None,
     width: int | None,
     color: bool,
     first_losses: Mapping[str, float] = MappingProxyType({}),
@@ -46,12 +46,12 @@ def summary(
     """The text that ends a run, for a terminal of this `width` (None: no terminal).
 
     `latest` is the last window of each model and phase, `first_losses` the first loss of each model, as far as known;
-    `path` is the record as a person would name it.
+    `path` is the record as a person would name it, None where none was kept.
     """
     view = View(depth=math.inf, width=width, color=color)
     models = sorted(end.models, key=lambda model: -model["windows"])  # the sort is stable: else as they came
     parts = [ran_line(header, end, path)]
-    if not models:
+    if not models or path is None:
         return "\n".join([*parts, *(end.notes or [_nothing(end)]), ""])
     shown = [window for model in models[:_SHOWN] for window in _last(model["model"], latest)]
     parts += ["", _rendered([_table(models, latest, first_losses)], view)]
@@ -70,7 +70,7 @@ def _last(name: str, latest: Mapping[tuple[str, str], Window]) -> list[Window]:
     return [window for window in own if window.phase == "train"] or own[-1:]
 
 
-def ran_line(header: Header, end: End | None, path: str | Path) -> str:
+def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 windows in train.run.jsonl"""
     if end is None:
         return f"{header.name}, started {header.started}: no end is recorded; it still runs, or was killed"
@@ -79,7 +79,8 @@ def ran_line(header: Header, end: End | None, path: str | Path) -> str:
     did = present.counted(steps, "step") if steps else present.counted(forwards, "forward")
     of = f"{did} of {present.counted(len(end.models), 'model')} in " if end.models else ""
     ended = f"{end.error} (exit code {end.exit_code})" if end.error else f"exit code {end.exit_code}"
-    return f"{header.name}: {of}{present.clock(end.seconds)}, {ended}; {present.counted(windows, 'window')} in {path}"
+    kept = f"{present.counted(windows, 'window')} in {path}" if path else "no record is kept"
+    return f"{header.name}: {of}{present.clock(end.seconds)}, {ended}; {kept}"
 
 
 def _nothing(end: End) -> str:

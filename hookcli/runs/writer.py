@@ -61,6 +61,13 @@ class RecordWriter:
                 os.close(self._file)
             self._file = None
 
+    def remove(self) -> None:
+        """Close the file, and take it away, if it is still where it was made."""
+        with suppress(OSError):
+            if self._file is not None and _identity(self._file) == _inode(self.path.stat()):
+                self.path.unlink()
+        self.close()
+
     def _check(self, file: int) -> None:
         if _identity(file) != self._opened:
             self._file = None
@@ -70,7 +77,10 @@ class RecordWriter:
 def _identity(file: int) -> tuple[int, int] | None:
     """Of an open file: device and inode. None where it is not open."""
     try:
-        found = os.fstat(file)
+        return _inode(os.fstat(file))
     except OSError:
         return None
+
+
+def _inode(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino

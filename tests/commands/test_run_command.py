@@ -72,8 +72,19 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
 def test_a_script_that_never_calls_a_module(text: str, code: int, cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script(text))
     assert (ran.code, ran.out) == (code, "") and "hookcli/" not in ran.err
-    assert "no module was called, so there is nothing to see" in ran.err
-    assert [line["line"] for line in lines("train.run.jsonl")] == ["run", "end"]
+    assert "no module was called, so there is nothing to see" in ran.err and "no record is kept" in ran.err
+    assert not list(Path().glob("*.jsonl"))
+    ran = cli("run", "--output", "given.jsonl", script(text))
+    assert ran.code == code and "0 windows in given.jsonl" in ran.err
+    assert [line["line"] for line in lines("given.jsonl")] == ["run", "end"]
+
+
+def test_why_no_step_was_looked_at(cli: Cli, script: Callable[[str], str]) -> None:
+    ran = cli("run", "--steps", "5:", script(TRAIN))
+    assert "no step was looked at: --steps begins with step 5, the last one was 4" in ran.err
+    ran = cli("run", "--max-seconds", "0", script(TRAIN))
+    assert "no step was looked at in the 0 s of --max-seconds" in ran.err
+    assert "no step was looked at" not in cli("run", "--steps", "4:", script(TRAIN)).err
 
 
 def test_a_script_whose_modules_have_no_parameters(cli: Cli, script: Callable[[str], str]) -> None:

@@ -229,3 +229,27 @@ def test_a_closure_that_runs_the_model_several_times() -> None:
         assert row["update"] == pytest.approx((after.get_parameter(fqn) - weight).norm().item(), rel=1e-4)
     for fqn, row in rows(window, "grads", "parameter").items():
         assert_stats(row.stats, float64_stats(program(1).get_parameter(fqn).grad))  # type: ignore[arg-type]
+
+
+def test_a_parameter_that_no_module_holds_is_told() -> None:
+    """A temperature that the loss is made with: the optimizer has it, and no row can."""
+
+    def program() -> nn.Module:
+        model, temperature = net(), nn.Parameter(torch.ones(()))
+        optimizer = torch.optim.SGD([*model.parameters(), temperature], lr=0.1)
+        (model(torch.ones(2, 4)).sum() * temperature).backward()
+        optimizer.step()
+        return model
+
+    assert "of SGD 1 parameter in no module that ran: not shown" in observed(program).only.notes
+
+
+def test_two_models_of_one_optimizer_leave_none_over() -> None:
+    def program() -> nn.Module:
+        first, second = nn.Linear(4, 4), net()
+        optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+        second(first(torch.ones(2, 4))).sum().backward()
+        optimizer.step()
+        return second
+
+    assert not any("no module that ran" in note for window in observed(program).windows for note in window.notes)

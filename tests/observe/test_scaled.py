@@ -77,6 +77,8 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
     assert any("left out a step" in note for note in seen.windows[0].notes)
     assert not any("left out a step" in note for note in seen.windows[1].notes)
     assert [r.probe for r in seen.windows[0].reports] == ["activations", "grads"]
+    (overflowed,) = [row for row in seen.windows[0].reports[1].rows if row.fqn == "2.weight"]
+    assert overflowed.stats.inf + overflowed.stats.nan > 0
     assert seen.ran["Sequential"].steps == 1 and seen.bads == []
 
 
