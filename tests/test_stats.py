@@ -160,7 +160,7 @@ VIEWS: tuple[Callable[[Tensor], Tensor], ...] = (
     lambda x: x.transpose(0, -1),
     lambda x: x[::2],
     lambda x: x[..., 1:],
-    lambda x: x[..., 0],
+    lambda x: x[..., 0] if x.numel() else x,
     lambda x: x[..., None].expand(*x.shape, 3),
     lambda x: x[None].expand(2, *x.shape),
     lambda x: x.diagonal() if x.dim() > 1 else x,
