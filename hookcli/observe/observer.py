@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Self
 
 import torch
@@ -14,17 +13,14 @@ from torch.optim.optimizer import Optimizer
 from hookcli import tree
 from hookcli.errors import UsageError
 from hookcli.hooks.globally import GlobalHooks
-from hookcli.observe.clocks import Clocks, ids
+from hookcli.observe.clocks import Clocks
 from hookcli.observe.guard import Guard
 from hookcli.observe.models import Models, Watched
 from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
-from hookcli.observe.scales import LEFT_OUT
-from hookcli.observe.unseen import capturing
-from hookcli.observe.updates import Snapshot
-from hookcli.observe.window import OpenWindow, Place
+from hookcli.observe.steps import Steps
+from hookcli.observe.window import OpenWindow
 from hookcli.observe.windows import Sink, Windows
-from hookcli.present import counted
 
 
 class Observer:
@@ -37,11 +33,11 @@ class Observer:
         self._sink = sink
         self._windows = Windows(plan, sink, self.safe)
         self._passes = Passes(self._windows)
+        self._steps = Steps(plan, self.clocks, self.models, self._windows)
         self._hooks = GlobalHooks(self)
         self._guard = Guard(self._give_up)  # whatever fails, the program that is looked at must not fail by it
         self._on = self._active = False
         self._calls: dict[int, tuple[Watched, OpenWindow | None]] = {}  # by thread
-        self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
 
     def start(self) -> Self:
         """From now on."""
@@ -157,7 +153,7 @@ class Observer:
         """See Watcher."""
         if self._active and self._windows:
             with self._guard:
-                self._passes.begin(tensors, closure=any(s.closure for s in self._snapshots.values()))
+                self._passes.begin(tensors, closure=self._steps.in_closure)
 
     def backward_over(self) -> None:
         """See Watcher."""
@@ -192,101 +188,23 @@ class Observer:
         """See Watcher."""
         if not self._active:
             return None
-        ended = None
+        failed = None
         with self._guard:
-            self.clocks.add(optimizer)
-            self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
-            windows = self._windows.of(optimizer)
-            for window in windows:
-                window.scales.stepping(optimizer)
-                if not closure:
-                    window.take_gradients(optimizer)
-                    self._windows.look(window)
-            if (windows or self._keeps(optimizer)) and not capturing():
-                copies = "updates" in self.plan.probes
-                snapshot = self._snapshots[id(optimizer)] = Snapshot(optimizer, closure, copies=copies)
-                ended = partial(self._step_ended, optimizer, snapshot)
+            failed = self._steps.begins(optimizer, closure)
         self._windows.stop_if_asked()
-        return ended
-
-    def _step_ended(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
-        """If it is not over, it failed."""
-        if not self._active or self._snapshots.get(id(optimizer)) is not snapshot:
-            return
-        with self._guard:
-            del self._snapshots[id(optimizer)]
-            for window in self._windows.of(optimizer):
-                if not window.busy:
-                    window.left(_STEP_FAILED)
-                    self._windows.close(window)
-
-    def _keeps(self, optimizer: Optimizer) -> bool:
-        """Whether its next step may be looked at without a window: of models not seen yet, it is its own count."""
-        numbers = [watched.step_of(optimizer) for watched in self.models.of(optimizer)]
-        return any(map(self.plan.keeps, numbers or [self.clocks.steps(optimizer)]))
+        return failed and self.safe(failed)
 
     def step_over(self, optimizer: Optimizer) -> None:
         """See Watcher."""
-        if not self._active:
-            return
-        with self._guard:
-            snapshot = self._snapshots.pop(id(optimizer), None)
-            windows = self._windows.of(optimizer)
-            for window in windows:
-                if snapshot is not None:
-                    if snapshot.closure:
-                        window.take_gradients(optimizer)
-                    window.take_updates(snapshot)
-            for watched in self.models.of(optimizer):
-                watched.training.lap()
-                watched.stepped(optimizer)
-            self.clocks.tick(optimizer)
-            for window in windows:
-                window.notes |= self._alone(optimizer)
-                self._stepped(window, optimizer)
-            if snapshot is not None:
-                self._look_at_blind(optimizer, snapshot)
-
-    def _alone(self, optimizer: Optimizer) -> dict[str, None]:
-        """Says how many of its parameters no model has that ran: a temperature that the loss is made with."""
-        models = [module for watched in self.models.of(optimizer) if (module := watched.module) is not None]
-        left = len(ids(optimizer).difference(*({id(p) for p in module.parameters()} for module in models)))
-        return (
-            {f"of {type(optimizer).__name__} {counted(left, 'parameter')} in no module that ran: not shown": None}
-            if left
-            else {}
-        )
-
-    def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
-        """Models whose forward can't be seen: what became of their parameters."""
-        for watched in self.models.blind(optimizer):
-            step = watched.step() - 1
-            place = Place("train", step, None, self.plan.keeps(step))
-            if place.kept and (window := self._windows.open(watched, place)) is not None:
-                window.forwards = 0
-                window.take_gradients(optimizer)
-                window.take_updates(snapshot)
-                self._windows.end_step(window)
+        if self._active:
+            with self._guard:
+                self._steps.over(optimizer)
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """See Watcher."""
-        if not self._active:
-            return
-        with self._guard:
-            for watched in self.models.of(optimizer):
-                watched.training.lap()
-            for window in self._windows.of(optimizer):
-                if id(optimizer) not in window.stepped:
-                    window.take_gradients(optimizer)
-                    window.notes[LEFT_OUT] = None
-                    self._stepped(window, optimizer)
-
-    def _stepped(self, window: OpenWindow, optimizer: Optimizer) -> None:
-        """The window's step is over when all of the model's optimizers have made theirs."""
-        window.stepped.add(id(optimizer))
-        if all(id(other) in window.stepped for other in window.watched.optimizers()):
-            self._windows.end_step(window)
+        if self._active:
+            with self._guard:
+                self._steps.scaler_stepped(optimizer)
 
 
 _FORWARD_FAILED = "a forward failed: what came before is here"
-_STEP_FAILED = "the optimizer's step failed: what came before is here"

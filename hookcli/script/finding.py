@@ -108,9 +108,11 @@ def _exists(name: str, *, runs: bool = True) -> bool:
 def _locate(name: str) -> ModuleSpec | None:
     """Where a module is, as far as can be told without importing its packages: they run code, which is the script's."""
     top, *rest = name.split(".")
+    if top == "__main__":  # what runs now
+        return None
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # __main__
+    except ValueError:  # a module that is loaded already, and does not know from where
         return None
     for part in rest:
         if spec is None or spec.submodule_search_locations is None:

@@ -24,6 +24,7 @@ from hookcli.observe.models import Models
 from hookcli.observe.observer import Observer
 from hookcli.observe.passes import Passes
 from hookcli.observe.plan import Plan
+from hookcli.observe.steps import Steps
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import OpenWindow
 from hookcli.observe.windows import Windows
@@ -169,7 +170,7 @@ def test_copies_of_parameters_go_with_the_step_that_fails() -> None:
     model(torch.ones(1, 2)).sum().backward()
     with suppress(RuntimeError):
         optimizer.step()
-    left = len(observer._snapshots)
+    left = len(observer._steps._snapshots)
     observer.stop()
     assert left == 0 and not seen.errors
 
@@ -234,7 +235,8 @@ def test_a_sink_that_takes_no_more() -> None:
 
 
 PLACES: tuple[tuple[type, str], ...] = (
-    *((Observer, name) for name in ("_enter", "_left", "_stepped")),
+    *((Observer, name) for name in ("_enter", "_left")),
+    *((Steps, name) for name in ("begins", "over", "_stepped")),
     *((Windows, name) for name in ("find", "of", "look", "close")),
     *((Models, "find"), (Clocks, "add"), (Clocks, "tick"), (OpenWindow, "begin"), (OpenWindow, "close")),
     *((Passes, "begin"), (Passes, "end"), (Snapshot, "changes")),
@@ -275,13 +277,13 @@ def test_a_child_of_a_fork_is_left_alone() -> None:
     held, release = threading.Event(), threading.Event()
 
     def work() -> None:
-        with observer._lock:
+        with observer._guard:
             held.set()
             release.wait(60)
 
     thread = threading.Thread(target=work)
     thread.start()
-    held.wait(60)
+    assert held.wait(60)
     child = os.fork()
     if child == 0:
         output.backward()

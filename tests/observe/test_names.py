@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -77,7 +76,6 @@ def test_names_without_wrappers(name: str) -> None:
 
 @pytest.fixture
 def group() -> Iterator[None]:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     store = distributed.HashStore()
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield

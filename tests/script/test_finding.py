@@ -81,10 +81,10 @@ def test_a_package_that_changes_where_its_modules_are(folder: Path) -> None:
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "far.py").write_text("")
     (folder / "wide").mkdir()
-    (folder / "fails").mkdir()
-    (folder / "fails" / "__init__.py").write_text("1 / 0")
+    (folder / "falls").mkdir()
+    (folder / "falls" / "__init__.py").write_text("1 / 0")
     (folder / "wide" / "__init__.py").write_text("__path__.append('elsewhere')")
     assert find("wide.far", module=True).name == "wide.far"
-    assert find("fails.far", module=True).name == "fails.far"  # the run shows the package's own traceback
+    assert find("falls.far", module=True).name == "falls.far"  # the run shows the package's own traceback
     with pytest.raises(UsageError, match=r"no module 'wide.near'"):
         find("wide.near", module=True)
