@@ -78,7 +78,8 @@ class _Scratch(threading.local):
     """Two float32 blocks to write into, kept between calls."""
 
     def __init__(self) -> None:
-        self.error, self.product = (torch.empty(BLOCK, dtype=torch.float32, device="cpu") for _ in range(2))
+        with torch.inference_mode(False):  # else they could be written to in inference mode alone
+            self.error, self.product = (torch.empty(BLOCK, dtype=torch.float32, device="cpu") for _ in range(2))
 
 
 _scratch = _Scratch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,32 @@ def test_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = _calls(monkeypatch)
     stats(torch.nn.Parameter(torch.randn(5, 7)))
     assert seen == [35]
+
+
+def test_many_threads_of_pytorchs_are_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _calls(monkeypatch)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    assert sums(torch.ones(5)) == Sums(1, 1, 5, 5, 0) and seen == []
+
+
+def test_memory_that_two_tensors_share_until_one_is_written_to_stays_shared() -> None:
+    x = torch._lazy_clone(torch.ones(5))
+    assert stats(x).mean == 1 and torch._C._is_cow_tensor(x)
+
+
+def test_inference_mode_leaves_nothing_that_is_of_no_use_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "built", None)
+
+    def work() -> None:
+        with torch.inference_mode():
+            found.append(stats(torch.ones(3)).mean)
+        found.append(stats(torch.ones(3)).mean)
+
+    found: list[float] = []
+    thread = threading.Thread(target=work)  # has a scratch block of its own
+    thread.start()
+    thread.join()
+    assert found == [1, 1]
 
 
 def test_a_lazily_negated_tensor_is_read_negated() -> None:

@@ -151,8 +151,9 @@ class _Run:
             self.observer.stop()
             models = [tally.ran() for tally in self.observer.models.tallies.values()]
             others = dict(self.observer.models.others)
-            if models and not any(model.windows for model in models):
-                self.recorder.note(self.plan.why_none(max(model.steps or model.forwards for model in models)))
+            if models and not any(model.windows or model.notes for model in models):
+                steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
+                self.recorder.note(self.plan.why_none(max(steps)))
         end = self.recorder.finish(self.ending.exit_code, self.ending.error, models, others, keep=self.named)
         try:
             if not self.quiet:

@@ -8,7 +8,7 @@
 namespace hookcli {
 
 // The compiler makes a version for each instruction set and the loader picks: no -march that another CPU cannot run.
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)  // the first with such names
 #define HOOKCLI_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define HOOKCLI_CLONES

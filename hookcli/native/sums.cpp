@@ -7,8 +7,8 @@
 #define HOOKCLI_EXPORT __attribute__((visibility("default")))
 #endif
 
-// low, high, total, squares, zeros: hookcli.sums.Sums.
-extern "C" HOOKCLI_EXPORT void hookcli_sums(const float* x, int64_t n, double* out) {
+// low, high, total, squares, zeros: hookcli.sums.Sums. The name says which version of this they agree on.
+extern "C" HOOKCLI_EXPORT void hookcli_sums_1(const float* x, int64_t n, double* out) {
   hookcli::Sums sums;
   hookcli::sum_floats(x, n, sums);
   out[0] = sums.low;

@@ -167,6 +167,7 @@ class Models:
         self.tallies: dict[str, Tally] = {}
         self.others: Counter[str] = Counter()
         self._clocks = clocks
+        self.narrowed = only is not None
         self._only = only
         self._watched: WeakKeyDictionary[nn.Module, Watched] = WeakKeyDictionary()
         self._built: Counter[str] = Counter()
@@ -212,7 +213,7 @@ class Models:
     def blind(self, optimizer: Optimizer) -> list[Watched]:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""
         found = self.of(optimizer)
-        if not found and self._only is None:
+        if not found and not self.narrowed:
             alone = self._alone[optimizer] = _of_its_own(optimizer)
             found = [self._add(alone, f"parameters of {type(optimizer).__name__}")]
             found[0].blind = NEVER_RAN

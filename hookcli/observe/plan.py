@@ -51,8 +51,8 @@ class Plan:
         return self.max_seconds is not None and time.monotonic() - self.began > self.max_seconds
 
     def why_none(self, steps: int) -> str:
-        """The reason why none of so many steps was kept."""
-        if self.start >= steps:
+        """The reason why none of so many steps was kept, as far as the plan is it."""
+        if 0 < steps <= self.start:
             return f"no step was looked at: --steps begins with step {self.start}, the last one was {steps - 1}"
         return f"no step was looked at in the {self.max_seconds:g} s of --max-seconds" if self.over else ""
 

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.report import Row
 
-LEFT_OUT = "the GradScaler left out a step: gradients overflowed"
+_LEFT_OUT = "the GradScaler left out a step: gradients overflowed"
 
 
 class Scales:
@@ -20,11 +20,12 @@ class Scales:
     def __init__(self) -> None:
         self._of_rows: list[Tensor | None] = []
         self._overflows: list[Tensor] = []
+        self._left_out = False
 
     @property
     def any(self) -> bool:
         """Whether a loss was scaled: what overflows then is the scaler's business."""
-        return any(scale is not None for scale in self._of_rows)
+        return self._left_out or any(scale is not None for scale in self._of_rows)
 
     def passed(self, rows: int, scaler: Any) -> None:
         """A backward pass is over, of a loss that this scaler made or none, after which there are so many rows."""
@@ -36,9 +37,13 @@ class Scales:
         if (found := getattr(optimizer, "found_inf", None)) is not None:
             self._overflows.append(found.detach().clone())
 
+    def left_out(self) -> None:
+        """The scaler has left out a step."""
+        self._left_out = True
+
     def notes(self) -> list[str]:
         """What to say of them. On an accelerator this waits."""
-        left_out = [LEFT_OUT] if any(float(found) for found in self._overflows) else []
+        left_out = [_LEFT_OUT] if self._left_out or any(float(found) for found in self._overflows) else []
         scales = dict.fromkeys(f"{float(scale):g}" for scale in self._of_rows if scale is not None)
         told = f"gradients of outputs are divided by the GradScaler's scale, {', '.join(scales)}"
         return left_out + ([told] if scales else [])

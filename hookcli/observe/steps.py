@@ -10,7 +10,6 @@ from torch.optim.optimizer import Optimizer
 from hookcli.observe.clocks import Clocks, ids
 from hookcli.observe.models import Models
 from hookcli.observe.plan import Plan
-from hookcli.observe.scales import LEFT_OUT
 from hookcli.observe.unseen import capturing
 from hookcli.observe.updates import Snapshot
 from hookcli.observe.window import OpenWindow, Place
@@ -84,10 +83,15 @@ class Steps:
             self._look_at_blind(optimizer, snapshot)
 
     def _of_no_model(self, optimizer: Optimizer) -> dict[str, None]:
-        """Says how many of its parameters no model has that ran: a temperature that the loss is made with."""
+        """Says how many of its parameters no model has that ran: a temperature that the loss is made with.
+
+        Not where models may have run that nobody asked for.
+        """
+        if self._models.narrowed:
+            return {}
         models = [module for watched in self._models.of(optimizer) if (module := watched.module) is not None]
         left = len(ids(optimizer).difference(*({id(p) for p in module.parameters()} for module in models)))
-        told = f"of {type(optimizer).__name__} {counted(left, 'parameter')} in no module that ran: not shown"
+        told = f"of {type(optimizer).__name__} {counted(left, 'parameter')} in no module that has run so far: not shown"
         return {told: None} if left else {}
 
     def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
@@ -107,8 +111,8 @@ class Steps:
             watched.training.lap()
         for window in self._windows.of(optimizer):
             if id(optimizer) not in window.stepped:
+                window.scales.left_out()
                 window.take_gradients(optimizer)
-                window.notes[LEFT_OUT] = None
                 self._stepped(window, optimizer)
 
     def _stepped(self, window: OpenWindow, optimizer: Optimizer) -> None:

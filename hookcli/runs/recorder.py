@@ -30,6 +30,7 @@ class Recorder:
     def __init__(self, writer: RecordWriter, header: Header, say: Callable[[str], None], debug: bool = False) -> None:
         self.path = writer.path
         self.kept = True
+        self._failed = False
         self.latest: dict[tuple[str, str], Window] = {}
         self._writer = writer
         self._header = header
@@ -59,6 +60,7 @@ class Recorder:
     def gave_up(self, error: Exception) -> None:
         """Say once that from now on nothing is looked at."""
         what = f"can't write {self.path}: {error.strerror}" if isinstance(error, OSError) else _described(error)
+        self._failed = True
         self._notes.append(f"{what}; from then on nothing was looked at")
         self._say(f"warning: {what}; the program goes on, and is not looked at any more")
         if self._debug:
@@ -74,14 +76,17 @@ class Recorder:
         self, exit_code: int, error: str | None, models: list[Ran], others: Mapping[str, int], *, keep: bool = True
     ) -> End:
         """The last line. Unless it is to `keep` it all the same, a record that tells of no model is taken away."""
-        self.kept = keep or bool(models)
         seconds = perf_counter() - self._began
         end = End(exit_code, error, seconds, [asdict(model) for model in models], dict(others), tuple(self._notes))
+        failed = None
         try:
             self._writer.write(end)
-        except OSError as failed:
+        except OSError as error:
+            failed = error
+        self.kept = keep or bool(models) or self._failed or not self._writer.remove()
+        if failed and self.kept:
             self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
-        self._writer.close() if self.kept else self._writer.remove()
+        self._writer.close()
         return end
 
     def summary(self, end: End, path: str, width: int | None, color: bool) -> str:

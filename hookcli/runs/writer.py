@@ -61,12 +61,16 @@ class RecordWriter:
                 os.close(self._file)
             self._file = None
 
-    def remove(self) -> None:
-        """Close the file, and take it away, if it is still where it was made."""
-        with suppress(OSError):
-            if self._file is not None and _identity(self._file) == _inode(self.path.stat()):
-                self.path.unlink()
+    def remove(self) -> bool:
+        """Close the file, and take it away, if it is still ours and where it was made. Returns whether it is gone."""
+        if self._file is None or os.getpid() != self._process:
+            return False
         self.close()
+        with suppress(OSError):
+            if _inode(self.path.stat()) == self._opened:
+                self.path.unlink()
+                return True
+        return False
 
     def _check(self, file: int) -> None:
         if _identity(file) != self._opened:

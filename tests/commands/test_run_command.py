@@ -87,6 +87,35 @@ def test_why_no_step_was_looked_at(cli: Cli, script: Callable[[str], str]) -> No
     assert "no step was looked at" not in cli("run", "--steps", "4:", script(TRAIN)).err
 
 
+@pytest.mark.parametrize("made", ["torch.jit.script(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)"])
+@pytest.mark.parametrize(("options", "told"), [((), False), (("--steps", "100:"), True)])
+def test_why_no_forward_was_looked_at(
+    made: str, options: tuple[str, ...], told: bool, cli: Cli, script: Callable[[str], str]
+) -> None:
+    """TorchScript, of which no step can be looked at, has a note of its own."""
+    text = f"import torch\nmodel = {made}\nwith torch.no_grad():\n    for _ in range(3): model(torch.ones(1, 2))"
+    ran = cli("run", *options, script(text))
+    assert ("--steps begins with step 100, the last one was 2" in ran.err) == told
+    assert ("no step was looked at" in ran.err) == told
+
+
+def test_a_record_of_our_own_failure_is_kept(cli: Cli, script: Callable[[str], str]) -> None:
+    text = """
+        import torch
+        class Odd(torch.nn.Linear):
+            def parameters(self, recurse=True):
+                raise KeyError("mine")
+        Odd(2, 2)(torch.ones(1, 2))
+        """
+    ran = cli("run", script(text))
+    assert ran.code == 0 and "KeyError" in lines("train.run.jsonl")[-1]["notes"][0]
+
+
+def test_a_record_that_was_moved_is_left(cli: Cli, script: Callable[[str], str]) -> None:
+    ran = cli("run", script("import os; os.rename('train.run.jsonl', 'mine.jsonl')"))
+    assert ran.code == 0 and [line["line"] for line in lines("mine.jsonl")] == ["run", "end"]
+
+
 def test_a_script_whose_modules_have_no_parameters(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script("import torch\nfor _ in range(3): torch.nn.ReLU()(torch.ones(2))"))
     assert "no module with parameters was called" in ran.err and "ReLU (3)" in ran.err

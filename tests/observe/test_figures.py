@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import torch
 from observing import observed, rows, skipped
 from support import Hand, Shared, assert_stats, float64_stats
 from torch import Tensor, nn
+
+import hookcli
 
 X = torch.tensor([[1.0, 2.0], [3.0, 0.25]])
 
@@ -241,7 +244,16 @@ def test_a_parameter_that_no_module_holds_is_told() -> None:
         optimizer.step()
         return model
 
-    assert "of SGD 1 parameter in no module that ran: not shown" in observed(program).only.notes
+    assert "of SGD 1 parameter in no module that has run so far: not shown" in observed(program).only.notes
+
+
+def test_nothing_is_said_of_models_that_nobody_asked_for(tmp_path: Path) -> None:
+    first, second = nn.Linear(4, 4), net()
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+    with hookcli.watch(second, every=1, output=tmp_path / "a.jsonl") as recording:
+        second(first(torch.ones(2, 4))).sum().backward()
+        optimizer.step()
+    assert recording.reports() and "has run so far" not in (tmp_path / "a.jsonl").read_text()
 
 
 def test_two_models_of_one_optimizer_leave_none_over() -> None:
@@ -252,4 +264,4 @@ def test_two_models_of_one_optimizer_leave_none_over() -> None:
         optimizer.step()
         return second
 
-    assert not any("no module that ran" in note for window in observed(program).windows for note in window.notes)
+    assert not any("no module that has run" in note for window in observed(program).windows for note in window.notes)

@@ -82,6 +82,24 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
     assert seen.ran["Sequential"].steps == 1 and seen.bads == []
 
 
+@pytest.mark.parametrize("first_bad", ["report", "stop"])
+def test_an_overflow_of_gradients_that_no_pass_told_of_is_no_bad_value(first_bad: str) -> None:
+    """torch.autograd.grad is no backward(); the activations' gradients are finite, those of weights overflow."""
+
+    def program() -> nn.Module:
+        model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**100)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        grads = torch.autograd.grad(scaler.scale(loss_of(model, X * 1e9)), list(model.parameters()))
+        for parameter, grad in zip(model.parameters(), grads, strict=True):
+            parameter.grad = grad * 1e30
+        scaler.step(optimizer)
+        scaler.update(2.0)
+        return model
+
+    seen = observed(program, first_bad=first_bad)
+    assert seen.bads == [] and any("left out a step" in note for note in seen.only.notes)
+
+
 def test_a_fused_optimizer_leaves_out_its_step_by_itself() -> None:
     def program() -> nn.Module:
         model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**127)
