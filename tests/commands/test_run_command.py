@@ -289,3 +289,23 @@ def test_a_script_without_torch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys; print('torch' in sys.modules)")
     done = subprocess.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "False\n") and "torch was never imported" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> None:
+    """They find it by what `__main__` says of itself, and none of them is looked at, or leaves a record."""
+    text = f"""
+        import multiprocessing, sys
+        from concurrent.futures import ProcessPoolExecutor
+
+        def work(x):
+            return x * x, __name__, sorted(name for name in sys.modules if name.startswith("hookcli.observe"))
+
+        if __name__ == "__main__":
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context({method!r})) as pool:
+                print(list(pool.map(work, range(3))))
+        """
+    (tmp_path / "train.py").write_text(dedent(text))
+    done = subprocess.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"{[(x * x, '__mp_main__', []) for x in range(3)]}\n")
+    assert done.stderr.count("hookcli: ") == 1 and not list(tmp_path.glob("*.jsonl"))
