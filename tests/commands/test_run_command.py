@@ -306,6 +306,7 @@ def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> N
                 print(list(pool.map(work, range(3))))
         """
     (tmp_path / "train.py").write_text(dedent(text))
-    done = subprocess.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    command = (*HOOKCLI[:4], "train.py")
+    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"{[(x * x, '__mp_main__', []) for x in range(3)]}\n")
     assert done.stderr.count("hookcli: ") == 1 and not list(tmp_path.glob("*.jsonl"))
