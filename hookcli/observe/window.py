@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import registry, tree
@@ -18,11 +18,11 @@ from hookcli.hooks import HookEvent, HookSession
 from hookcli.hooks.reach import Reach
 from hookcli.hooks.session import Safe
 from hookcli.observe import updates
-from hookcli.observe.clocks import ids
 from hookcli.observe.judging import judged
 from hookcli.observe.losses import Losses
 from hookcli.observe.models import Watched
 from hookcli.observe.names import Names, compiled_parts
+from hookcli.observe.parameters import ParameterRows
 from hookcli.observe.plan import Plan
 from hookcli.observe.rows import merged
 from hookcli.observe.scales import Scales
@@ -30,7 +30,7 @@ from hookcli.observe.search import Seen
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
-from hookcli.report import Report, Row, Skipped
+from hookcli.report import Report, Skipped
 from hookcli.runs.record import Window
 from hookcli.stats import Pending, measure, resolve
 
@@ -68,8 +68,7 @@ class OpenWindow:
         self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
         self.losses = Losses(model)
         self._reach = Reach()
-        self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
-        self._updates: dict[str, Row] = {}
+        self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
         self.session = HookSession(
             nn.Identity() if watched.blind else model, select=self._selects, safe=safe, faithful=True
@@ -134,20 +133,12 @@ class OpenWindow:
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """The gradients of parameters as they are now; those that an optimizer is about to use, or used."""
-        if "grads" not in self._plan.probes:
-            return
-        held = ids(optimizer) if optimizer else None
-        scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales for itself
-        for fqn, parameter in self._parameters():
-            if parameter.grad is not None and (held is None or id(parameter) in held):
-                values = _described(self.name(fqn), self.model, fqn, parameter.grad)
-                grad = parameter.grad if scale is None else parameter.grad / scale.to(parameter.grad.device)
-                self._gradients[fqn] = values, measure(grad)
+        if "grads" in self._plan.probes:
+            self._parameters.take_gradients(optimizer)
 
     def take_updates(self, snapshot: updates.Snapshot) -> None:
         """What a step has done to parameters; of optimizers that step by others, what the outermost has."""
-        rows = updates.rows(self.model, self.name, snapshot.changes(self._parameters()))
-        self._updates |= {row.fqn: row for row in rows}
+        self._parameters.take_updates(snapshot)
 
     # For the search.
 
@@ -159,7 +150,7 @@ class OpenWindow:
             if isinstance(probe, StatsProbe) and not copes:
                 yield from self._new(what, probe, probe.pending())
                 if what == "gradient":
-                    yield from self._new("parameter gradient", probe, list(self._gradients.values()))
+                    yield from self._new("parameter gradient", probe, self._parameters.gradients())
 
     def _new(self, what: str, probe: Probe, seen: Seen) -> Iterator[tuple[str, Probe, Seen, int]]:
         key = f"{probe.name} {what}"
@@ -212,9 +203,8 @@ class OpenWindow:
         by_probe = {probe.name: self._report(probe, meta) for probe in self.probes}
         verdict = [judged(self.watched.tally.model, by_probe, meta)] if "health" in by_probe else []
         reports = [report for name, report in by_probe.items() if name != "health"] + verdict
-        if "updates" in self._plan.probes and self._updates:
-            skipped = [Skipped(self.name(fqn), reason) for fqn, reason in self._unmoved()]
-            rows = list(self._updates.values())
+        if "updates" in self._plan.probes and (rows := self._parameters.update_rows()):
+            skipped = self._parameters.unmoved(self.watched.optimizers())
             reports.append(Report("updates", self.watched.tally.model, updates.COLUMNS, rows, meta, {}, skipped))
         return reports
 
@@ -228,23 +218,9 @@ class OpenWindow:
         seen = {row.fqn for row in found.rows}  # the wrapper of what is compiled is
         hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]
         if isinstance(probe, GradsProbe):
-            rows, without = [*found.rows, *self._gradient_rows()], self._without_gradient()
-            return replace(found, rows=rows, skipped=[*found.skipped, *without, *hidden])
+            rows = [*found.rows, *self._parameters.gradient_rows()]
+            return replace(found, rows=rows, skipped=[*found.skipped, *self._parameters.without_gradient(), *hidden])
         return replace(found, skipped=[*found.skipped, *hidden])
-
-    def _gradient_rows(self) -> list[Row]:
-        measured = resolve([pending for _, pending in self._gradients.values()])
-        return [Row(values, stats) for (values, _), stats in zip(self._gradients.values(), measured, strict=True)]
-
-    def _without_gradient(self) -> list[Skipped]:
-        missing = [(fqn, p) for fqn, p in self._parameters() if fqn not in self._gradients]
-        reasons = {True: "no gradient reached it", False: "frozen (requires_grad=False)"}
-        return [Skipped(self.name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
-
-    def _unmoved(self) -> list[tuple[str, str]]:
-        """Parameters that no optimizer has."""
-        held = set[int]().union(*(ids(optimizer) for optimizer in self.watched.optimizers()))
-        return [(fqn, "not in any optimizer that stepped") for fqn, p in self._parameters() if id(p) not in held]
 
     # What is looked at.
 
@@ -256,23 +232,6 @@ class OpenWindow:
 
     def _matches(self, fqn: str) -> bool:
         return self._plan.match is None or fnmatchcase(self.name(fqn), self._plan.match)
-
-    def _parameters(self) -> list[tuple[str, nn.Parameter]]:
-        found = self.model.named_parameters()
-        return [(fqn, p) for fqn, p in found if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
-
-
-def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str, Any]:
-    return {
-        "fqn": name,
-        "kind": "parameter",
-        "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
-        "calls": 1,
-        "index": 0,
-        "path": "",
-        "shape": tree.shape_of(grad),
-        "dtype": tree.dtype_text(grad),
-    }
 
 
 def _fqns(model: nn.Module) -> Iterator[str]:
