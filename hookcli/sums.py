@@ -50,7 +50,7 @@ def _address(block: Tensor) -> int:
     c: Any = torch._C
     try:
         return 0 if c._is_cow_tensor(block) else block.data_ptr()
-    except RuntimeError:
+    except (RuntimeError, AttributeError):  # the latter of a PyTorch without that question, which is not public
         return 0
 
 

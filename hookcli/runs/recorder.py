@@ -81,8 +81,8 @@ class Recorder:
         failed = None
         try:
             self._writer.write(end)
-        except OSError as error:
-            failed = error
+        except OSError as problem:
+            failed = problem
         self.kept = keep or bool(models) or self._failed or not self._writer.remove()
         if failed and self.kept:
             self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
