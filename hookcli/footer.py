@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hookcli.present import counted, duration, number, quantity, size
+from hookcli.present import counted, duration, loss, number, quantity, size
 from hookcli.report import Report
 
 
@@ -101,7 +101,7 @@ def _of_step(meta: Mapping[str, Any]) -> list[str]:
     ]
     said += [] if meta["phase"] == "train" else [meta["phase"].replace("_", " ")]
     if losses:
-        said.append(f"loss {' '.join(map(number, losses[:3]))}{f' and {len(losses) - 3} more' if losses[3:] else ''}")
+        said.append(f"loss {' '.join(map(loss, losses[:3]))}{f' and {len(losses) - 3} more' if losses[3:] else ''}")
     if meta["forwards"] > 1:
         seen = "" if meta["watched"] == meta["forwards"] else f", {meta['watched']} looked at"
         said.append(f"{meta['forwards']} forwards{seen}")

@@ -107,6 +107,11 @@ def cosine(value: float | None) -> str:
     return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
 
 
+def loss(value: float | None) -> str:
+    """NaN is a loss: - is for none."""
+    return "NaN" if value is not None and math.isnan(value) else number(value)
+
+
 def figure(value: int | float | None) -> str:
     """What a check compared: a count, which is an integer, as 52 or 25.56 M; anything else as everywhere: 0.3125."""
     if isinstance(value, int):
@@ -117,6 +122,7 @@ def figure(value: int | float | None) -> str:
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after"), size),
+    **dict.fromkeys(("loss", "first_loss"), loss),
     "us": microseconds,
     "seconds": seconds,
     "fqns": ends,

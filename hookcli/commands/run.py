@@ -19,6 +19,7 @@ from hookcli.runs.record import End
 from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
 from hookcli.script import Ending, Script, find
+from hookcli.script.ending import keep_signal
 from hookcli.script.importing import when_imported
 from hookcli.world import world
 
@@ -160,6 +161,7 @@ class _Run:
                 _say(_summary(self.recorder, end))
         except Exception as error:  # the exit code is the script's all the same
             _say(f"warning: no summary ({type(error).__name__}: {error}); see hookcli show {self.recorder.path}")
+        keep_signal(self.ending)
 
 
 def _summary(recorder: Recorder, end: End) -> str:

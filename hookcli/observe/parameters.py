@@ -50,10 +50,11 @@ class ParameterRows:
         measured = resolve([pending for _, pending in self._gradients.values()])
         return [Row(values, stats) for (values, _), stats in zip(self._gradients.values(), measured, strict=True)]
 
-    def without_gradient(self) -> list[Skipped]:
-        """Those that had none, and why."""
+    def without_gradient(self, complete: bool) -> list[Skipped]:
+        """Those of which there is none, and why; the gradients of a step that is not `complete` were never read."""
         missing = [(fqn, p) for fqn, p in self._watched() if fqn not in self._gradients]
-        reasons = {True: "no gradient reached it", False: "frozen (requires_grad=False)"}
+        none = "no gradient reached it" if complete else "gradients are read as the optimizer steps, which it did not"
+        reasons = {True: none, False: "frozen (requires_grad=False)"}
         return [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
 
     def update_rows(self) -> list[Row]:

@@ -91,7 +91,9 @@ class Steps:
             return {}
         models = [module for watched in self._models.of(optimizer) if (module := watched.module) is not None]
         left = len(ids(optimizer).difference(*({id(p) for p in module.parameters()} for module in models)))
-        told = f"of {type(optimizer).__name__} {counted(left, 'parameter')} in no module that has run so far: not shown"
+        told = (
+            f"{type(optimizer).__name__} has {counted(left, 'parameter')} of no module that has run so far, not shown"
+        )
         return {told: None} if left else {}
 
     def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:

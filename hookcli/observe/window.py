@@ -219,7 +219,9 @@ class OpenWindow:
         hidden = [Skipped(name, reason) for fqn, reason in self._hidden.items() if (name := self.name(fqn)) not in seen]
         if isinstance(probe, GradsProbe):
             rows = [*found.rows, *self._parameters.gradient_rows()]
-            return replace(found, rows=rows, skipped=[*found.skipped, *self._parameters.without_gradient(), *hidden])
+            return replace(
+                found, rows=rows, skipped=[*found.skipped, *self._parameters.without_gradient(self.complete), *hidden]
+            )
         return replace(found, skipped=[*found.skipped, *hidden])
 
     # What is looked at.

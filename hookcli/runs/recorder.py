@@ -45,7 +45,8 @@ class Recorder:
     def window(self, window: Window) -> None:
         """Append it. Raises OSError where the file takes no more."""
         before = self.latest.get((window.model, window.phase))
-        if window.complete or before is None or not before.complete:
+        bad = any((one.model, one.step, one.phase) == (window.model, window.step, window.phase) for one in self._bad)
+        if bad or window.complete or before is None or not before.complete:
             self.latest[window.model, window.phase] = window
         if window.losses:
             self._first_losses.setdefault(window.model, window.losses[-1])

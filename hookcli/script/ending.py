@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from traceback import format_exception_only
 from typing import NoReturn
@@ -54,6 +55,17 @@ def leave(ending: Ending) -> NoReturn:
         raise SystemExit(ending.exit_code)
     sys.excepthook = lambda *_: None  # it has been shown
     raise KeyboardInterrupt
+
+
+def keep_signal(ending: Ending) -> None:
+    """To be called last in what comes after the script: Python still ends by SIGINT where that is how it ended.
+
+    CPython forgets at each `exec` of a text (which every namedtuple is) whether an interrupt left the program: whether
+    one left the last such (`run_eval_code_obj` in its pythonrun.c).
+    """
+    if ending.signal is not None:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def leave_fork(ending: Ending) -> NoReturn:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -136,6 +137,15 @@ def test_the_first_bad_value_is_told_at_once(cli: Cli, script: Callable[[str], s
     said = "first that is not finite: 1 NaN in the loss (Sequential, step 3)"
     assert ran.code == 0 and ran.err.startswith(f"hookcli: {said}\n") and ran.out.startswith("loss")
     assert [line["what"] for line in lines("train.run.jsonl") if line["line"] == "bad"] == ["loss"]
+
+
+def test_the_step_of_the_first_bad_value_is_the_one_that_is_shown(cli: Cli, script: Callable[[str], str]) -> None:
+    ran = cli("run", "--first-bad", "stop", script(BAD))
+    assert "Sequential · step 3 · " in ran.err and "loss NaN" in ran.err and "step 0" not in ran.err
+    (window,) = [line for line in lines("train.run.jsonl") if line["line"] == "window" and line["step"] == 3]
+    (grads,) = [report for report in window["reports"] if report["probe"] == "grads"]
+    reasons = {item["reason"] for item in grads["skipped"] if item["fqn"].endswith("weight")}
+    assert reasons == {"gradients are read as the optimizer steps, which it did not"}
 
 
 def test_a_script_that_is_stopped_at_the_first_bad_value(cli: Cli, script: Callable[[str], str]) -> None:
@@ -310,3 +320,12 @@ def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> N
     done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"{[(x * x, '__mp_main__', []) for x in range(3)]}\n")
     assert done.stderr.count("hookcli: ") == 1 and not list(tmp_path.glob("*.jsonl"))
+
+
+def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp_path: Path) -> None:
+    text = "import os, signal, torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "train.py").write_text(text)
+    run = partial(subprocess.run, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    plain, ours = run((sys.executable, "train.py")), run((*HOOKCLI[:4], "train.py"))
+    assert plain.returncode == ours.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt (exit code 130); 1 window in train.run.jsonl" in ours.stderr

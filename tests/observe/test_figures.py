@@ -244,7 +244,7 @@ def test_a_parameter_that_no_module_holds_is_told() -> None:
         optimizer.step()
         return model
 
-    assert "of SGD 1 parameter in no module that has run so far: not shown" in observed(program).only.notes
+    assert "SGD has 1 parameter of no module that has run so far, not shown" in observed(program).only.notes
 
 
 def test_nothing_is_said_of_models_that_nobody_asked_for(tmp_path: Path) -> None:
@@ -264,4 +264,4 @@ def test_two_models_of_one_optimizer_leave_none_over() -> None:
         optimizer.step()
         return second
 
-    assert not any("no module that has run" in note for window in observed(program).windows for note in window.notes)
+    assert not any("module that has run" in note for window in observed(program).windows for note in window.notes)
