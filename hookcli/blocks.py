@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,6 +29,15 @@ def blocks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]
         step = max(1, first.size(longest) * size // first.numel())
         for pieces in zip(*(x.split(step, dim=longest) for x in tensors), strict=True):
             yield from blocks(pieces, size)
+
+
+class Scratch(threading.local):
+    """Float32 blocks on the CPU to write into, kept by each thread: fresh memory for every block would cost more than
+    what is computed there."""
+
+    def __init__(self, size: int, count: int) -> None:
+        with torch.inference_mode(False):  # else they could be written to in inference mode alone
+            self.blocks = [torch.empty(size, dtype=torch.float32, device="cpu") for _ in range(count)]
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -7,13 +7,12 @@ and blocks are merged in float64. On an accelerator everything stays there until
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from hookcli.blocks import blocks, fetched
+from hookcli.blocks import Scratch, blocks, fetched
 from hookcli.diff.discrepancy import Discrepancy
 from hookcli.stats import DEVICE_BLOCK
 
@@ -74,15 +73,7 @@ def _plain(x: Tensor) -> Tensor:
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
-class _Scratch(threading.local):
-    """Two float32 blocks to write into, kept between calls."""
-
-    def __init__(self) -> None:
-        with torch.inference_mode(False):  # else they could be written to in inference mode alone
-            self.error, self.product = (torch.empty(BLOCK, dtype=torch.float32, device="cpu") for _ in range(2))
-
-
-_scratch = _Scratch()
+_scratch = Scratch(BLOCK, count=2)
 
 
 def _cpu_block(a: Tensor, b: Tensor) -> Figures:
@@ -91,9 +82,9 @@ def _cpu_block(a: Tensor, b: Tensor) -> Figures:
         return _exact_block(a, b)
     n = a.numel()
     a, b = a.float(), b.float()
-    product = _scratch.product[:n]
+    error, product = (block[:n] for block in _scratch.blocks)
     of_a, of_b = (torch.mul(x, x, out=product).sum().item() for x in (a, b))
-    error = torch.sub(a, b, out=_scratch.error[:n])
+    torch.sub(a, b, out=error)
     low, high = (value.item() for value in torch.aminmax(error))
     peak = abs(max(-low, high))  # no -0.0
     trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from hookcli.blocks import Scratch
 
 # 1 M float32 elements are 4 MB: small enough for the cache, and measured a little faster than 2 MB or 8 MB.
 BLOCK = 1 << 20
@@ -54,20 +55,12 @@ def _address(block: Tensor) -> int:
         return 0
 
 
-class _Scratch(threading.local):
-    """A float32 block to write into, kept between calls: fresh memory for every block would cost more than the sums."""
-
-    def __init__(self) -> None:
-        with torch.inference_mode(False):  # else it could be written to in inference mode alone
-            self.block = torch.empty(BLOCK, dtype=torch.float32, device="cpu")
-
-
-_scratch = _Scratch()
+_scratch = Scratch(BLOCK, count=1)
 
 
 def by_operators(block: Tensor) -> Sums:
     """The same by PyTorch's operators."""
-    scratch = _scratch.block[: block.numel()]
+    scratch = _scratch.blocks[0][: block.numel()]
     low, high = (value.item() for value in torch.aminmax(block))
     # mul then sum, not dot: BLAS adds in a straight line and is off by 1e-4 where values repeat; sum is pairwise.
     squares = torch.mul(block, block, out=scratch).sum().item()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,11 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from hookcli import tree
+
+
+def let_go(handles: Iterable[RemovableHandle]) -> bool:
+    """Whether none of these hooks on tensors can fire any more: autograd has let go of the tensors."""
+    return all(handle.hooks_dict_ref() is None for handle in handles)
 
 
 class Reach:
@@ -29,8 +35,8 @@ class Reach:
                 self._handles.append(y.register_hook(arrive))
 
     def gone(self) -> bool:
-        """Whether no gradient can arrive any more: autograd has let go of the tensors."""
-        return all(handle.hooks_dict_ref() is None for handle in self._handles)
+        """Whether no gradient can arrive any more."""
+        return let_go(self._handles)
 
     def remove(self) -> None:
         """Take the hooks off."""

@@ -25,6 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from hookcli import tree
 from hookcli.edits import Edit
 from hookcli.events import Alias, HookEvent, HookKind
+from hookcli.hooks.reach import let_go
 from hookcli.hooks.sites import Call, Site
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class TensorGradHooks:
         session.stack.callback(self._remove)
 
     def gone(self) -> bool:
-        """Whether none of the hooked tensors' hooks can fire any more: autograd has let go of them."""
-        return all(handle.hooks_dict_ref() is None for handle in self.handles)
+        """Whether none of the hooked tensors' hooks can fire any more."""
+        return let_go(self.handles)
 
     def watches_inputs(self, site: Site) -> bool:
         """Whether what the module received is hooked."""

@@ -76,8 +76,9 @@ class Steps:
             watched.training.lap()
             watched.stepped(optimizer)
         self._clocks.tick(optimizer)
+        notes = self._of_no_model(optimizer) if windows else {}
         for window in windows:
-            window.notes |= self._of_no_model(optimizer)
+            window.notes |= notes
             self._stepped(window, optimizer)
         if snapshot is not None:
             self._look_at_blind(optimizer, snapshot)
