@@ -141,6 +141,7 @@ class OutermostCalls:
             call.handle.remove()
 
     def drop_interrupted(self) -> None:
+        """Forget this thread's call, if an interrupt has ended it."""
         call = self._local.call
         if call is not None and not call.still():
             self._drop(call)

@@ -189,7 +189,7 @@ class GradsProbe(StatsProbe):
             return "frozen (requires_grad=False)"
         if fqn not in self.session.hooked_parameters:
             return "lazy: it takes no hook before its module has run once"
-        return "no gradient reached it"
+        return _NONE_REACHED
 
 
 _NONE_REACHED = "no gradient reached it"
