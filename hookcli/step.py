@@ -96,7 +96,7 @@ class Step:
         return self.share.wrap(model) if self.share.wrap and reduces else model
 
     def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
-        roots, vectors = self._vectors(output, meta) if self.vector else self._loss(output, meta)
+        roots, vectors = self._vectors(output, meta) if self.vector else self._loss(session, output, meta)
         del output
         session.tell_backward(roots)
         if self.call == "backward":
@@ -113,10 +113,14 @@ class Step:
         meta["backward_vector"] = self.vector
         return roots, [_vector(str(self.vector), root, self.share) for root in roots]
 
-    def _loss(self, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
+    def _loss(self, session: HookSession, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
         name = self.loss or "sum"
         function: Loss = losses.NAMED[name] if isinstance(name, str) else name
-        value = function(output)
+        session.aside = True  # a loss function may take gradients itself: a penalty on them
+        try:
+            value = function(output)
+        finally:
+            session.aside = False
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)

@@ -52,6 +52,8 @@ class ModuleHooks(Family):
 
     def want(self, kind: HookKind) -> None:
         self.start()
+        if kind is HookKind.TENSOR_GRAD_INPUT:
+            self.gradients.uses.start()
 
     def start(self, *, everything: bool = False) -> None:
         """Hook the watched modules and those that edits name; or all, where it matters which one is running."""
@@ -143,14 +145,20 @@ class ModuleHooks(Family):
                 args, kwargs = tree.replace_arguments(args, kwargs, edit.at(site.fqn, call.number), call.undo)
         if not call.again:
             self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=str(applied))
-        if torch.is_grad_enabled() and self.gradients.watches_inputs(site):
-            return tree.replace_arguments(args, kwargs, partial(self.gradients.watch_input, call), call.undo)
-        return (args, kwargs) if edits else None
+        changed = self.gradients.receive(call, args, kwargs) if torch.is_grad_enabled() else None
+        return changed or ((args, kwargs) if edits else None)
 
     def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         call = self._end(site)
         if call is None:  # the session began while the module was running
             return None
+        try:
+            return self._returned(call, module, args, kwargs, output)
+        finally:
+            self.gradients.uses.leave(call)
+
+    def _returned(self, call: Call, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        site = call.site
         if output is None and sys.exc_info()[1] is not call.error:  # it raised, and PyTorch calls the hook all the same
             return None
         self.session.nodes.claim(output, call)
@@ -162,8 +170,8 @@ class ModuleHooks(Family):
         self.running.pop()
         if not call.again:
             self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
-        if torch.is_grad_enabled() and self.gradients.watches_outputs(site):
-            output = self.gradients.watch_outputs(call, args, kwargs, output)
+        if torch.is_grad_enabled():
+            output = self.gradients.returned(call, args, kwargs, output)
         if self.session.follow and module is self.session.model:
             self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
@@ -197,8 +205,9 @@ class ModuleHooks(Family):
         """The innermost call of this module, which is over."""
         for depth in range(len(self.running) - 1, -1, -1):
             if self.running[depth].site is site:
-                call = self.running[depth]
-                self._leave(depth)
+                self._leave(depth + 1)
+                call = self.running.pop()
+                call.undo()
                 return call
         return None
 
@@ -206,6 +215,7 @@ class ModuleHooks(Family):
         """Of calls that are over: put back what lists and mappings held. Some may have ended by an interrupt."""
         for call in reversed(self.running[depth:]):
             call.undo()
+            self.gradients.uses.leave(call)
         del self.running[depth:]
 
 

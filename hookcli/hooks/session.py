@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -46,8 +47,8 @@ class HookSession:
     flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is
     taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
     averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
-    that is only looked at must not fail by it; `faithful`: nor may its gradients differ (see tensors.py). `thread`:
-    where not None, the one whose calls count. Raises UsageError for TorchScript modules, which take no hooks.
+    that is only looked at must not fail by it. `thread`: where not None, the one whose calls count. `aside`: gradients
+    that arrive now are none of the loss's. Raises UsageError for TorchScript modules, which take no hooks.
     """
 
     def __init__(
@@ -61,14 +62,13 @@ class HookSession:
         follow: bool = False,
         averaged: int = 1,
         safe: Safe = _as_it_is,
-        faithful: bool = False,
     ) -> None:
         refuse_torchscript(model)
         self.model = model
         self.follow = follow
         self.averaged = averaged
         self.safe = safe
-        self.faithful = faithful
+        self.aside = False
         self.thread: int | None = None
         self.select = select
         self.fastpath = fastpath
@@ -200,6 +200,11 @@ class HookSession:
         """The next number in the order in which gradients arrive."""
         self.arrived += 1
         return self.arrived - 1
+
+    def emit_gradient(self, event: HookEvent, grad: Tensor) -> None:
+        """Hand on a gradient that has arrived. While a module's forward runs it is of what the model differentiates."""
+        inner = self.aside or bool(self.modules.running)
+        self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.arrive()))
 
     def emit(self, event: HookEvent) -> None:
         """Hand an event to those who asked for its kind; their errors are theirs, not the model's."""

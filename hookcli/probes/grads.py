@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from hookcli.errors import UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import paths_of_inputs, paths_of_outputs
 from hookcli.probes.base import StatsProbe, edited
-from hookcli.report import STATS_COLUMNS, Column, Row, Skipped
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
 Via = Literal["tensor", "module"]
@@ -23,9 +23,12 @@ class GradsProbe(StatsProbe):
     """A row per gradient, in the order in which they arrive.
 
     `of="parameters"`: what is in `.grad` once autograd has added to it, so a second pass without zeroing shows the sum.
-    `of="outputs"` and `"inputs"`: the gradient of the loss with respect to each tensor that a module returned or
-    received, by that module's use of it, per call and pass. `via="module"` takes these from PyTorch's own full backward
-    hooks, which it refuses where a hooked tensor is changed in place, and which see fewer kinds of values.
+    `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of that
+    tensor, also by the module itself. `of="inputs"`: with respect to each tensor that it received, by this module's use
+    of it. A tensor that the module received and returned as it is has one gradient, over all of its uses: its rows
+    carry `handed_on`. Rows are per call and pass. `via="module"` takes gradients from PyTorch's full backward hooks:
+    they leave out what a module's other outputs make of an output, are refused where a hooked tensor is changed in
+    place, and see fewer kinds of values.
     """
 
     name = "grads"
@@ -102,6 +105,8 @@ class GradsProbe(StatsProbe):
         return [replace(row, stats=row.stats.scaled(processes)) for row in rows if row.stats] if processes > 1 else rows
 
     def _arrive(self, event: HookEvent) -> None:
+        if event.inner:
+            return
         self._arrived.add((event.fqn, event.call, event.path))
         self._take(event, event.fqn)
 
@@ -128,17 +133,18 @@ class GradsProbe(StatsProbe):
             "index": event.index,
             "path": event.path,
         } | edited(event)
+        if event.handed_on:
+            values["handed_on"] = True
         if tree.is_sharded(event.grad):
             values["sharded"] = True
         self.take(values, event.grad, *key)
 
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
-        received = {id(tree.base(x)) for _, x in tree.arguments(event.args, event.kwargs)}
         for path, tensor in _differentiable(tree.leaves(event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
-            if why == _NONE_REACHED and id(tree.base(tensor)) in received:
-                why += ", or what it hands on is changed in place, which drops the hook"
+            if why == _NONE_REACHED and tensor._is_view() and self.via == "tensor":
+                why += ", or it is a view that was changed in place later, which drops its hooks"
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:
@@ -161,10 +167,13 @@ class GradsProbe(StatsProbe):
         return _NONE_REACHED
 
     def _notice_in_place(self, event: HookEvent) -> None:
+        viewed = {id(tree.base(y)) for _, y in tree.leaves(event.output) if y._is_view()}
         for path, tensor in tree.arguments(event.args, event.kwargs):
             key = (event.fqn, event.call, path)
-            if tensor.requires_grad and tensor._version != self._versions.get(key):
-                self._expected[key] = "input: the module overwrites it, which drops its hook"
+            if tensor.requires_grad and not tensor.is_inference() and tensor._version != self._versions.get(key):
+                self._expected[key] = "input: it is a view that the module changes in place, which drops its hooks"
+            elif tensor.requires_grad and self.via == "tensor" and id(tree.base(tensor)) in viewed:
+                self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"
 
     def skipped(self) -> list[Skipped]:
         if self.of == "parameters":
@@ -173,6 +182,16 @@ class GradsProbe(StatsProbe):
             if key not in self._arrived:
                 self.skip(key[0], reason, key[2])
         return super().skipped()
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """The report, with a note on tensors that modules handed on."""
+        found = super().report(model, meta)
+        names = dict.fromkeys(row.fqn or "(model)" for row in found.rows if row.get("handed_on"))
+        if not names:
+            return found
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        note = f"{next(iter(names))}{more}: returned what it received; the row is that tensor's whole gradient"
+        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), note]})
 
     def _parameters_without(self) -> list[Skipped]:
         assert self.session is not None
