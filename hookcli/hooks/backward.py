@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from hookcli import tree
 from hookcli.errors import RefusedError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.nodes import walk
 from hookcli.hooks.sites import Site
 from hookcli.kinds import FULL_BACKWARD
 
@@ -149,6 +151,19 @@ def paths_of_outputs(output: Any) -> list[str] | None:
     if isinstance(output, tuple) and any(isinstance(item, Tensor) for item in output):
         return [f".{name}" for name in output._fields] if hasattr(output, "_fields") else _indices(len(output))
     return None
+
+
+def leads_to_another(outputs: Sequence[Tensor]) -> bool:
+    """Whether one of a module's outputs is made from another, so that a gradient reaches the other through it.
+
+    A full backward hook sees only what reaches an output from outside of the module.
+    """
+    nodes = {y.grad_fn: None for y in outputs if y.grad_fn is not None}
+    if len(nodes) < 2:
+        return False
+    oldest = min(node._sequence_nr() for node in nodes)
+    made = walk(nodes, lambda node: node._sequence_nr() >= oldest)
+    return any(after in nodes for node in made for after, _ in node.next_functions)
 
 
 def paths_of_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

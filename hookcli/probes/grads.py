@@ -11,7 +11,7 @@ from torch import Tensor
 from hookcli import tree
 from hookcli.errors import UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
-from hookcli.hooks.backward import paths_of_inputs, paths_of_outputs
+from hookcli.hooks.backward import leads_to_another, paths_of_inputs, paths_of_outputs
 from hookcli.probes.base import StatsProbe, edited
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 
@@ -57,6 +57,7 @@ class GradsProbe(StatsProbe):
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
         self._awaited: list[HookEvent] = []
+        self._notes: dict[str, None] = {}  # modules with an output that another of their outputs is made from
 
     def attach(self, session: HookSession) -> None:
         self.session = session
@@ -141,6 +142,8 @@ class GradsProbe(StatsProbe):
 
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
+        if self.via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
+            self._notes[event.fqn] = None
         for path, tensor in _differentiable(tree.leaves(event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             if why == _NONE_REACHED and tensor._is_view() and self.via == "tensor":
@@ -184,14 +187,13 @@ class GradsProbe(StatsProbe):
         return super().skipped()
 
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
-        """The report, with a note on tensors that modules handed on."""
+        """The report, with notes on rows that can be misread."""
         found = super().report(model, meta)
-        names = dict.fromkeys(row.fqn or "(model)" for row in found.rows if row.get("handed_on"))
-        if not names:
+        handed_on = dict.fromkeys(row.fqn for row in found.rows if row.get("handed_on"))
+        notes = [f"{_first(names)}: {note}" for names, note in ((handed_on, _HANDED_ON), (self._notes, _LEAD)) if names]
+        if not notes:
             return found
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        note = f"{next(iter(names))}{more}: returned what it received; the row is that tensor's whole gradient"
-        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), note]})
+        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]})
 
     def _parameters_without(self) -> list[Skipped]:
         assert self.session is not None
@@ -211,6 +213,13 @@ class GradsProbe(StatsProbe):
         return _NONE_REACHED
 
 
+def _first(names: Iterable[str]) -> str:
+    first, *more = names
+    return f"{first or '(model)'}{f' and {len(more)} more' if more else ''}"
+
+
+_HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"
+_LEAD = "one of its outputs is made from another, a part of the gradient that --via module leaves out"
 _NONE_REACHED = "no gradient reached it"
 _NEEDS_NONE = "does not require grad"
 _KINDS = {
