@@ -28,7 +28,7 @@ from hookcli.edits import Edit, check_applied
 from hookcli.engine import arguments, parse_edits
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks import HookEvent, HookSession, Select
-from hookcli.preserve import preserved
+from hookcli.preserve import copied, preserved
 from hookcli.probes.base import never_called
 from hookcli.report import Report, Skipped
 from hookcli.step import Loss, Step
@@ -84,6 +84,7 @@ def compare(
     started = time.perf_counter()
     if _shared(a.model, b.model):
         b = replace(b, model=copy.deepcopy(b.model))
+    b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Run(a, b, Step(backward, loss, backward_vector), select)
     error = _told(run.execute(seed), run.sides)
     shown = {**(meta or {}), "seconds": time.perf_counter() - started, "complete": error is None}
@@ -154,7 +155,7 @@ class _Run:
             stack.callback(ModelWorld(_devices(self.sides)).enter)
             worlds = []
             for side in self.sides:
-                stack.enter_context(preserved(side.model, side.inputs, backward=self.step.backward))
+                stack.enter_context(preserved(side.model, side.inputs))
                 if side.compile:
                     stack.enter_context(compiled(side.model, side.compile, side.backend))
                 torch.manual_seed(seed)
