@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli import losses, tree
 from hookcli.choices import CALLS, OPTIMIZERS, VECTORS
@@ -70,6 +71,8 @@ class Step:
         self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
     ) -> None:
         """Run it; what was differentiated is noted in `meta`. Each pass gets the inputs as they were at the first."""
+        if self.backward:
+            _refuse_inference_tensors(session.model)
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
         with self.mode():
@@ -104,17 +107,10 @@ class Step:
 
     def _own(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The inputs outside of the caller's graph: one tensor for one, with the caller's memory where that will do."""
-        made: dict[int, Tensor] = {}
-
-        def own(path: str, x: Tensor) -> Tensor:
-            if id(x) not in made:
-                made[id(x)] = self._own_tensor(x)
-            return made[id(x)]
-
-        found: tuple[tuple[Any, ...], dict[str, Any]] = tree.replace(inputs, own)
+        found: tuple[tuple[Any, ...], dict[str, Any]] = tree.replace(inputs, tree.once(self._own_tensor))
         return found
 
-    def _own_tensor(self, x: Tensor) -> Tensor:
+    def _own_tensor(self, path: str, x: Tensor) -> Tensor:
         if self.input_grad and (x.is_floating_point() or x.is_complex()):
             # A copy, which is not a leaf, so that the model may write into it.
             return same_layout((same_layout(x) if x.is_inference() else x.detach()).requires_grad_())
@@ -167,6 +163,15 @@ class Step:
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
         session.tell_optimizer(optimizer)
         return optimizer
+
+
+def _refuse_inference_tensors(model: nn.Module) -> None:
+    for fqn, x in (*model.named_parameters(), *model.named_buffers()):
+        if not is_lazy(x) and x.is_inference():
+            raise UsageError(
+                f"no gradients: {fqn} was made under torch.inference_mode(), where autograd sees nothing; build the "
+                "model outside of it"
+            )
 
 
 def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:

@@ -169,8 +169,8 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
     from hookcli.prepare import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
 
-    dtype = parse_dtype(options.dtype)
-    if not (dtype.is_floating_point or dtype.is_complex):
+    dtype = parse_dtype(options.dtype) if options.dtype else None
+    if dtype and not (dtype.is_floating_point or dtype.is_complex):
         raise UsageError(f"--dtype {options.dtype}: a model's dtype is a floating-point one, such as bfloat16")
     if options.fill not in FILLS:
         raise UsageError(unknown("--fill", options.fill, FILLS))

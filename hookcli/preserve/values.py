@@ -48,14 +48,9 @@ def unchanged_versions(tensors: Iterable[Tensor]) -> AbstractContextManager[obje
 
 def copied(inputs: T) -> T:
     """The inputs with copies of their tensors, one for each."""
-    made: dict[int, Tensor] = {}
-
-    def copy(path: str, x: Tensor) -> Tensor:
-        if id(x) not in made:
-            made[id(x)] = same_layout(x.detach()).requires_grad_(x.requires_grad)
-        return made[id(x)]
-
-    copies: T = tree.replace(inputs, copy)
+    copies: T = tree.replace(
+        inputs, tree.once(lambda _, x: same_layout(x.detach()).requires_grad_(x.requires_grad))
+    )
     return copies
 
 
