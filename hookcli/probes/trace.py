@@ -187,7 +187,11 @@ class TraceProbe(Probe):
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
-        return [*self._refused, *silent, *never_called(self.session)]
+        aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in self.kinds and self.session.saved.paused]
+        return [*self._refused, *silent, *aside, *never_called(self.session)]
+
+
+_ASIDE = "not seen inside torch.func, which takes no such hooks"
 
 
 def _obstructed(error: Exception) -> Sequence[HookKind]:
