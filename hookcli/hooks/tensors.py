@@ -131,6 +131,8 @@ class TensorGradHooks:
 
     def _hook(self, kind: HookKind, call: Call, path: str, x: Tensor, *, handed_on: bool = False) -> Tensor:
         """Hook the tensor: edits in their order, then the watching probe. Ahead of other modules' hooks on it."""
+        if not x.requires_grad:  # a view taken inside torch.func, of a tensor from outside
+            return x
         edits = call.site.edits.get(_EDITS[kind], [])
         hooks: list[Any] = [partial(_edit, edit, call.site.fqn, call.number, path) for edit in edits]
         if self._watched(call.site, kind):
