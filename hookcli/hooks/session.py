@@ -87,12 +87,13 @@ class HookSession:
         self.nodes = NodeHooks(self)
         self._optimizers = OptimizerHooks(self)
         self.saved = SavedTensorHooks(self)
+        self.full_backward = FullBackwardHooks(self)
         families = (
             self.modules,
             self.parameter_hooks,
             self.nodes,
             self._optimizers,
-            FullBackwardHooks(self),
+            self.full_backward,
             self.saved,
             StateDictHooks(self),
         )

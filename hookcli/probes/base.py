@@ -71,6 +71,9 @@ class Probe(ABC):
         found = (self.rows(), meta, self.totals(), skipped)
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 
+    without_full_backward: frozenset[str] = frozenset()
+    """Modules that get no full backward hooks, because these would change what the model computes."""
+
     def instead(self, error: Exception) -> Probe | None:
         """Another probe to try, where the model failed because of this one's hooks."""
         return None
@@ -83,6 +86,9 @@ class Probe(ABC):
 def offers_another(probe: Probe) -> bool:
     """Whether the probe may offer another in its place."""
     return type(probe).instead is not Probe.instead
+
+
+ONE_TENSOR = "one tensor stands at several places of its arguments and results, of which full backward hooks make several"
 
 
 def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]], T]) -> T:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from torch import Tensor
 
 from hookcli import tree
-from hookcli.errors import UsageError
+from hookcli.errors import OneTensorError, UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import leads_to_another, paths_of_inputs, paths_of_outputs
-from hookcli.probes.base import StatsProbe, edited
+from hookcli.probes.base import ONE_TENSOR, Probe, StatsProbe, edited
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
@@ -62,6 +62,7 @@ class GradsProbe(StatsProbe):
     def attach(self, session: HookSession) -> None:
         self.session = session
         if self.via == "module":
+            session.full_backward.left_out |= self.without_full_backward
             self._check_edits(session)
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
@@ -73,6 +74,15 @@ class GradsProbe(StatsProbe):
             session.forward_pre(self._expect_inputs)
             session.forward(self._notice_in_place)
             session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
+
+    def instead(self, error: Exception) -> Probe | None:
+        if not isinstance(error, OneTensorError) or self.via == "tensor":
+            return None
+        other = GradsProbe(self.of, self.via)
+        other.without_full_backward = self.without_full_backward | error.fqns
+        for fqn in sorted(other.without_full_backward):
+            other.skip(fqn, f"{ONE_TENSOR}; without --via module it is seen")
+        return other
 
     def _check_edits(self, session: HookSession) -> None:
         """Full backward hooks fire before the tensor hooks that edit: what they see is not what was changed."""

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli import tree
-from hookcli.errors import RefusedError, StateDictError
+from hookcli.errors import OneTensorError, RefusedError, StateDictError
 from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
-from hookcli.probes.base import Probe, edited, never_called
+from hookcli.probes.base import ONE_TENSOR, Probe, edited, never_called
 from hookcli.probes.memory import Memory
 from hookcli.report import Column, Row, Skipped
 
@@ -69,6 +69,11 @@ class TraceProbe(Probe):
         self._building = 0  # nanoseconds, until the run began
 
     def instead(self, error: Exception) -> Probe | None:
+        if isinstance(error, OneTensorError):
+            other = self._without((), "")
+            other.without_full_backward |= error.fqns
+            other._refused |= {Skipped(fqn, ONE_TENSOR, "full_backward"): None for fqn in sorted(error.fqns)}
+            return other
         dropped = [] if self.insist else _obstructed(error)
         if not set(dropped) & set(self.kinds):
             return None
@@ -82,6 +87,7 @@ class TraceProbe(Probe):
     def _without(self, dropped: Sequence[HookKind], reason: str) -> TraceProbe:
         other = TraceProbe([kind for kind in self.kinds if kind not in dropped], summary=self.summary)
         other._refused = self._refused | dict.fromkeys(Skipped("", reason, k) for k in dropped if k in self.kinds)
+        other.insist, other.without_full_backward = self.insist, self.without_full_backward
         other._built, other._building = self._built, self._building
         return other
 
@@ -115,6 +121,7 @@ class TraceProbe(Probe):
         if self._built:  # a run that is made again follows the building as the first one did
             self._building = self._building or self._now()
             self._started = time.perf_counter_ns() - self._building
+        session.full_backward.left_out |= self.without_full_backward
         self._name_built(session.model)
         self._memory = Memory([*session.model.parameters(), *session.model.buffers()])
         for kind in self.kinds:
