@@ -145,6 +145,28 @@ class Normed(nn.Module):
         return self.drop(self.norm(x)) + x
 
 
+class Stale(nn.Module):
+    """A view of what is changed in place before the view is used: PyTorch makes its node when that is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l, self.part = nn.Linear(WIDTH, WIDTH), Part()
+        self.a, self.b, self.c = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.l(x)
+        half = self.part(y)
+        z = self.a(y) + self.b(y) * 2
+        return z + torch.cat([half, half], -1) * 3 + self.c(y)
+
+
+class Part(nn.Module):
+    def forward(self, y: Tensor) -> Tensor:
+        half = y[..., : WIDTH // 2]
+        y.mul_(1.1)
+        return half
+
+
 class Penalized(nn.Module):
     """Takes a gradient in its forward."""
 
@@ -178,6 +200,7 @@ BLOCKS: dict[str, Callable[[], nn.Module]] = {
     "checkpoint, reentrant": lambda: Again(True),
     "recurrent": Recurrent,
     "normed": Normed,
+    "stale": Stale,
     "penalized": Penalized,
 }
 

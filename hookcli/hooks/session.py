@@ -47,10 +47,11 @@ class HookSession:
     flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is
     taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
     averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
-    that is only looked at must not fail by it. `thread`: where not None, the one whose calls count. `aside`: gradients
-    that arrive now are none of the loss's. `unhooked`: the parts that take no hooks, with the reason: TorchScript, and
-    with `follow` what is compiled, which would be compiled again with the hooks in it. Raises UsageError where the
-    model itself is TorchScript.
+    that is only looked at must not fail by it. `callers_run` (implied by `follow`): the gradients are the caller's, and
+    may not differ in the order of their sums, either. `thread`: where not None, the one whose calls count. `aside`:
+    gradients that arrive now are none of the loss's. `unhooked`: the parts that take no hooks, with the reason:
+    TorchScript, and with `follow` what is compiled, which would be compiled again with the hooks in it. Raises
+    UsageError where the model itself is TorchScript.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class HookSession:
         follow: bool = False,
         averaged: int = 1,
         safe: Safe = _as_it_is,
+        callers_run: bool = False,
     ) -> None:
         self.unhooked = unhooked_parts(model) | (compiled_parts(model) if follow else {})
         self.model = model
         self.follow = follow
         self.averaged = averaged
         self.safe = safe
+        self.callers_run = callers_run or follow
         self.aside = False
         self.thread: int | None = None
         self.select = select

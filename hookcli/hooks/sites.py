@@ -97,6 +97,8 @@ class Call:
     """What was being handled when it began: another one at its end is its own."""
     uses: dict[int, Use] = field(default_factory=dict)
     """The tensors that it received, by their ids, where their gradients are looked at."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """Versions of the memory that it received, when it began, by the ids of the tensors that own the memory."""
     began: int = 0
     """Autograd's number of the next node when it began, where that matters."""
 

@@ -5,6 +5,10 @@ value through later in-place changes. A module that returns a tensor which it re
 tensor: its row is the tensor's whole gradient. A view that is changed in place later loses its hook; the gradient is
 then not told.
 
+PyTorch makes the node of a view anew when it is first asked for after an in-place change. A hook asks, and the number
+of that node decides in which order gradients are summed. In a run of the caller's a view is therefore hooked only where
+its memory is known not to have changed since the view was made.
+
 Edits of gradients alone put other tensors into the graph, since what they change must be this module's use only:
 `view_as` for an input, and `Alias` for an output that another module returned, too, or that is a view.
 """
@@ -42,7 +46,7 @@ class TensorGradHooks:
         self.handles: list[RemovableHandle] = []
         self._on_leaves: list[RemovableHandle] = []
         self._edited = any(edit.what in _EDITS.values() for edit in session.edits)
-        self.uses = InputUses(session, self.keep)
+        self.uses = InputUses(session, self.keep, self.hookable)
         session.stack.callback(self._remove)
 
     def gone(self) -> bool:
@@ -62,8 +66,12 @@ class TensorGradHooks:
         if self._edited:
             if self._watched(call.site, _IN) or "grad_input" in call.site.edits:
                 return tree.replace_arguments(args, kwargs, partial(self._alias_input, call, {}), call.undo)
-        elif self._watched(call.site, _IN):
+            return None
+        if self._watched(call.site, _IN):
             self.uses.receive(call, args, kwargs)
+        if self._session.callers_run and self._watched(call.site, _OUT):
+            bases = [tree.base(x) for _, x in tree.arguments(args, kwargs) if x.requires_grad and not x.is_inference()]
+            call.versions = {id(base): base._version for base in bases}
         return None
 
     def _watched(self, site: Site, kind: HookKind) -> bool:
@@ -106,9 +114,20 @@ class TensorGradHooks:
         if self._watched(call.site, _OUT):
             received = {id(x) for _, x in tree.arguments(args, kwargs)}
             for path, y in tree.leaves(output):
-                if y.requires_grad:
-                    self._hook(_OUT, call, path, y, handed_on=id(y) in received)
+                handed_on = id(y) in received
+                if y.requires_grad and self.hookable(y, None if handed_on else call.versions.get(id(tree.base(y)))):
+                    self._hook(_OUT, call, path, y, handed_on=handed_on)
         return output
+
+    def hookable(self, x: Tensor, before: int | None = None) -> bool:
+        """Whether a hook on this tensor can't change the order of sums. `before`: its memory's version, before it was
+        made."""
+        if not (self._session.callers_run and x._is_view()) or x.is_inference():
+            return True
+        if x._version in (0, before):
+            return True
+        ours = [hook for hook in (x._backward_hooks or {}).values() if getattr(hook, "of", None) is self]
+        return any(hook.version and not hook.version.changed() for hook in ours)
 
     def _edits(self, site: Site) -> bool:
         return not site.edits.keys().isdisjoint(_EDITS.values())
@@ -145,7 +164,9 @@ class TensorGradHooks:
                 edited=", ".join(edit.op for edit in edits),
                 handed_on=handed_on,
             )
-            hooks.append(self._session.safe(partial(self._arrive, event, Version.of_view(x))))
+            version = Version.of_view(x)
+            hooks.append(self._session.safe(partial(self._arrive, event, version)))
+            hooks[-1].version = version
         table = cast("dict[int, Any]", x._backward_hooks or {})
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]
         for hook in hooks:

@@ -8,6 +8,7 @@ told, with `handed_on`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -88,9 +89,10 @@ class Use:
 class InputUses:
     """What the calls under way received. `ModuleHooks` tells of their begin and end."""
 
-    def __init__(self, session: HookSession, keep: Keep) -> None:
+    def __init__(self, session: HookSession, keep: Keep, hookable: Callable[[Tensor], bool]) -> None:
         self._session = session
         self._keep = keep
+        self._hookable = hookable
         self._open: dict[Edge, list[Use]] = {}
         self._exact = hasattr(graph, "node_creation_hook")
         self._started = False
@@ -105,7 +107,7 @@ class InputUses:
         """A call begins."""
         found: dict[int, Use] = {}
         for path, x in tree.arguments(args, kwargs):
-            if not x.requires_grad:
+            if not (x.requires_grad and self._hookable(x)):
                 continue
             event = HookEvent(HookKind.TENSOR_GRAD_INPUT, call.site.fqn, call.site.module, call.number, path=path)
             if id(x) in found:

@@ -70,7 +70,7 @@ class OpenWindow:
         self._reach = Reach()
         self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
-        self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe)
+        self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe, callers_run=True)
         if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(model)):
             watched.note(f"--match {plan.match}: no module or parameter of it has such a name")
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]

@@ -157,7 +157,7 @@ class GradsProbe(StatsProbe):
         for path, tensor in _differentiable(tree.leaves(event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             if why == _NONE_REACHED and tensor._is_view() and self.via == "tensor":
-                why += ", or it is a view that was changed in place later, which drops its hooks"
+                why += ", or it is a view of what is changed in place, which drops its hooks"
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:

@@ -79,6 +79,6 @@ def test_what_is_handed_on_and_changed_in_place_changes_the_gradient_as_without_
             assert torch.equal(step(), plain), name
             listed = {item.fqn: item.reason for item in probe.skipped()}
         if name in ("flatten", "sequential"):
-            assert "a view that was changed in place" in listed["handing"], name
+            assert "a view of what is changed in place" in listed["handing"], name
         rows = {row.fqn: row for row in probe.rows()}
         assert ("handing" in rows) != ("handing" in listed), name
