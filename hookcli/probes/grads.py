@@ -156,8 +156,6 @@ class GradsProbe(StatsProbe):
             self._notes[event.fqn] = None
         for path, tensor in _differentiable(tree.leaves(event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
-            if why == _NONE_REACHED and tensor._is_view() and self.via == "tensor":
-                why += ", or it is a view of what is changed in place, which drops its hooks"
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:
@@ -177,7 +175,8 @@ class GradsProbe(StatsProbe):
             return _NEEDS_NONE
         if self.via == "module" and not seen:
             return f"full backward hooks see no {what}; without --via module it is seen"
-        return _NONE_REACHED
+        view = self.via == "tensor" and tensor._is_view()
+        return f"{_NONE_REACHED}{_VIEW}" if view else _NONE_REACHED
 
     def _notice_in_place(self, event: HookEvent) -> None:
         viewed = {id(tree.base(y)) for _, y in tree.leaves(event.output) if y._is_view()}
@@ -230,6 +229,7 @@ def _first(names: Iterable[str]) -> str:
 
 _HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"
 _LEAD = "one of its outputs is made from another, a part of the gradient that --via module leaves out"
+_VIEW = ", or it is a view of what is changed in place, which drops its hooks"
 _NONE_REACHED = "no gradient reached it"
 _NEEDS_NONE = "does not require grad"
 _KINDS = {
