@@ -67,7 +67,8 @@ def capture(
     step = Step(any(p.needs_backward for p in chosen), loss, backward_vector, call, optimizer, state_dict, share)
     changes = parse_edits(edits, model, step.backward)
     described = {**describe_run(model, inputs), **(meta or {})}
-    fastpath = fastpath and all(p.fastpath for p in chosen)
+    # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
+    fastpath = fastpath and all(p.fastpath for p in [p for p in chosen if p.values] or chosen)
     described["fastpath"] = fastpath
     described |= _edits_of(changes)
     finish = partial(_reports, chosen, name or type(model).__name__, described)
@@ -170,7 +171,7 @@ def _watched(
     name: str | None = None,
 ) -> Iterator[Watch]:
     chosen = _probes(probes)
-    fastpath = fastpath and all(p.fastpath for p in chosen)
+    fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
     with HookSession(model, select=select, fastpath=fastpath, edits=changes, follow=True) as session:
         _attach(chosen, session)

@@ -49,7 +49,7 @@ def measure(tensor: Tensor) -> Pending:
     quantized ones by the values that they stand for, sparse ones as the dense tensors that they stand for, bool ones as
     0 and 1.
     """
-    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    with torch.no_grad(), torch._C.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
             return Pending([], TensorStats(numel=values.numel(), l2=math.nan))
