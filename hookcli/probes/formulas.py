@@ -60,7 +60,7 @@ def _expanded(shape: Size, put: Size) -> list[int]:
 
 def _cdist(a: Size, b: Size, p: float = 2.0, *_: Any, **__: Any) -> int:
     """A square or power for each coordinate of each pair; no product where p is 0, 1 or infinite."""
-    batch = prod(torch.broadcast_shapes(a[:-2], b[:-2]))
+    batch: int = prod(torch.broadcast_shapes(a[:-2], b[:-2]))
     return 0 if p in (0.0, 1.0, float("inf")) else 2 * batch * a[-2] * b[-2] * a[-1]
 
 
@@ -108,9 +108,9 @@ FORMULAS = {getattr(aten, name): shape_wrapper(formula) for name, formula in _BY
 
 def _recurrent(tokens: Tensor, *rest: Any, **_: Any) -> int:
     """Each weight matrix is multiplied with each item of the sequences once, whatever kernel does it."""
-    weights = [value for value in rest[:3] if isinstance(value, (list, tuple))][-1]
+    weights: list[Tensor] = [value for value in rest[:3] if isinstance(value, (list, tuple))][-1]
     items = tokens.numel() // tokens.shape[-1] if tokens.numel() else 0
-    return items * sum(int(weight.numel()) for weight in weights if weight.dim() == 2)
+    return items * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, width: int, heads: int, qkv: Tensor, *_: Any, **__: Any) -> int:
@@ -120,7 +120,7 @@ def _fused_attention(q: Tensor, k: Tensor, v: Tensor, width: int, heads: int, qk
 
 def _fused_layer(x: Tensor, width: int, *rest: Any, **_: Any) -> int:
     """`torch._transformer_encoder_layer_fwd`: attention, and two linear layers."""
-    first = rest[13]
+    first: Tensor = rest[13]
     return _attention(x, x, width) + 2 * (x.numel() // width) * first.numel()
 
 
