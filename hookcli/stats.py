@@ -78,19 +78,19 @@ class Reducer:
         self._seen: dict[int, tuple[ref[Tensor], int, object, Pending]] = {}
 
     def __call__(self, tensor: Tensor) -> Pending:
-        glimpse = _glimpse(tensor)
-        if glimpse is None:
+        glimpsed = glimpse(tensor)
+        if glimpsed is None:
             return measure(tensor)
         seen, version, before, pending = self._seen.pop(id(tensor), (None, None, None, None))
-        if pending is None or seen is None or seen() is not tensor or (version, before) != (tensor._version, glimpse):
+        if pending is None or seen is None or seen() is not tensor or (version, before) != (tensor._version, glimpsed):
             pending = measure(tensor)
-        self._seen[id(tensor)] = ref(tensor), tensor._version, glimpse, pending
+        self._seen[id(tensor)] = ref(tensor), tensor._version, glimpsed, pending
         if len(self._seen) > _REMEMBERED:
             del self._seen[next(iter(self._seen))]
         return pending
 
 
-def _glimpse(tensor: Tensor) -> object:
+def glimpse(tensor: Tensor) -> object:
     """What tells of a change in the values, for much less than reducing them: the sum of a small tensor, some elements
     of a large one. None where it would take long, or nothing tells: on an accelerator, and of a tensor without version.
     """
