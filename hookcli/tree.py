@@ -41,6 +41,18 @@ def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tupl
 Change = Callable[[str, Tensor], Tensor]
 
 
+def once(change: Change) -> Change:
+    """`change`, made once of each tensor: what is one tensor in several places stays one."""
+    made: dict[int, tuple[Tensor, Tensor]] = {}  # with the tensor, whose id nothing else may get meanwhile
+
+    def changed(path: str, tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor, change(path, tensor)
+        return made[id(tensor)][1]
+
+    return changed
+
+
 def base(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of; itself where it is none."""
     found = tensor._base if tensor._is_view() else None

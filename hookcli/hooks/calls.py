@@ -8,6 +8,7 @@ code is not seen; one of TorchScript is seen from outside.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
@@ -70,6 +71,8 @@ class Calls(TorchFunctionMode):
 
     def __init__(self, matters: Callable[[Any], bool]) -> None:
         super().__init__()
+        self.past_compiled = False
+        """Whether compiled modules are called without this mode: they would be compiled again for it."""
         self.log = array("L")
         self.signatures: dict[Signature, int] = {}
         self._matters = matters
@@ -80,6 +83,9 @@ class Calls(TorchFunctionMode):
         self._stack.enter_context(replaced(torch.overrides, "has_torch_function", _transparent))
         for script in (torch.jit.ScriptFunction, torch._C.ScriptMethod):
             self._stack.enter_context(replaced(script, "__call__", _told))
+        dynamo = sys.modules.get("torch._dynamo.eval_frame") if self.past_compiled else None
+        if dynamo is not None:  # else nothing is compiled
+            self._stack.enter_context(replaced(dynamo.OptimizedModule, "__call__", _unseen))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
@@ -170,6 +176,18 @@ def _told(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(script, *args, **kwargs)
         known = script if isinstance(script, torch.jit.ScriptFunction) else Opaque(f"TorchScript {script.name}")
         return calls.remember(known, partial(original, script), args, kwargs)
+
+    return call
+
+
+def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a compiled module, without our mode."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or _innermost() is None:
+            return original(*args, **kwargs)
+        with _pop_mode_temporarily():
+            return original(*args, **kwargs)
 
     return call
 

@@ -60,8 +60,10 @@ def _expanded(shape: Size, put: Size) -> list[int]:
 
 def _cdist(a: Size, b: Size, p: float = 2.0, *_: Any, **__: Any) -> int:
     """A square or power for each coordinate of each pair; no product where p is 0, 1 or infinite."""
-    batch: int = prod(torch.broadcast_shapes(a[:-2], b[:-2]))
-    return 0 if p in (0.0, 1.0, float("inf")) else 2 * batch * a[-2] * b[-2] * a[-1]
+    if p in (0.0, 1.0, float("inf")):
+        return 0
+    batch = prod(int(size) for size in torch.broadcast_shapes(a[:-2], b[:-2]))
+    return 2 * batch * a[-2] * b[-2] * a[-1]
 
 
 def _euclidean_dist(a: Size, b: Size, **_: Any) -> int:
@@ -108,7 +110,7 @@ FORMULAS = {getattr(aten, name): shape_wrapper(formula) for name, formula in _BY
 
 def _recurrent(tokens: Tensor, *rest: Any, **_: Any) -> int:
     """Each weight matrix is multiplied with each item of the sequences once, whatever kernel does it."""
-    weights: list[Tensor] = [value for value in rest[:3] if isinstance(value, (list, tuple))][-1]
+    weights: Sequence[Tensor] = [value for value in rest[:3] if isinstance(value, (list, tuple))][-1]
     items = tokens.numel() // tokens.shape[-1] if tokens.numel() else 0
     return items * sum(weight.numel() for weight in weights if weight.dim() == 2)
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli import tree
-from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks import HookEvent, HookSession, compiled_parts
 from hookcli.hooks.calls import Calls
 from hookcli.probes.base import Probe, never_called
 from hookcli.probes.costs import Costs, matters
@@ -70,8 +69,7 @@ class ShapesProbe(Probe):
 
     def attach(self, session: HookSession) -> None:
         self.session = session
-        if any(_is_compiled(module) for module in session.model.modules()):
-            session.enter_context(torch.compiler.set_stance("force_eager"))
+        self._functions.past_compiled = session.follow
         session.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)
@@ -150,17 +148,10 @@ class ShapesProbe(Probe):
         unknown = {
             name for call, number in self._functions.signatures.items() if number in ran for name in self._cost(call)[1]
         }
+        if self.session.follow and compiled_parts(self.session.model):
+            unknown.add("compiled parts")
         if unknown:
             yield Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")
-        for fqn, module in self.session.model.named_modules():
-            if _is_compiled(module):
-                yield Skipped(
-                    fqn, "compiled: ran as it was before compilation, since no calls are seen in compiled code"
-                )
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    return module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"
 
 
 def _between(spent: list[int], call: _Call) -> int | None:
