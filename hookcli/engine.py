@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hookcli import failure, registry, tree
+from hookcli import failure, registry
 from hookcli.described import describe_run
 from hookcli.edits import Edit, check_applied, check_edits, parse_edit
 from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
@@ -103,7 +103,8 @@ def _captured(
     step = replace(step, backward=any(p.needs_backward for p in probes))
     args, kwargs = arguments(inputs)
     changes = parse_edits(edits, model, step.backward)
-    fastpath = fastpath and all(p.fastpath for p in probes)
+    # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
+    fastpath = fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
     described = {**describe_run(model, inputs), **meta, "fastpath": fastpath} | _edits_of(changes)
     averaged = step.share.of if step.backward and step.share.averaged else 1
     restore = restore or any(map(offers_another, probes))
@@ -205,7 +206,7 @@ def _watched(
     name: str | None = None,
 ) -> Iterator[Watch]:
     chosen = [probe.in_callers_run() for probe in _probes(probes)]
-    fastpath = fastpath and all(p.fastpath for p in chosen)
+    fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
     with HookSession(model, select=select, fastpath=fastpath, edits=changes, follow=True) as session:
         _attach(chosen, session)

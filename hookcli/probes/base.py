@@ -88,7 +88,9 @@ def offers_another(probe: Probe) -> bool:
     return type(probe).instead is not Probe.instead
 
 
-ONE_TENSOR = "one tensor stands at several places of its arguments and results, of which full backward hooks make several"
+ONE_TENSOR = (
+    "one tensor stands at several places of its arguments and results, of which full backward hooks make several"
+)
 
 
 def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]], T]) -> T:
@@ -104,7 +106,9 @@ def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]],
             others = [probe.instead(error) for probe in probes]
             if not any(others) or (fresh is None and not all(others)):
                 raise
-        probes = [other or _renewed(probe, fresh, n) for n, (probe, other) in enumerate(zip(probes, others, strict=True))]
+        probes = [
+            other or _renewed(probe, fresh, n) for n, (probe, other) in enumerate(zip(probes, others, strict=True))
+        ]
 
 
 def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:

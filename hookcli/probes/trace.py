@@ -20,7 +20,7 @@ from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
 from hookcli.probes.base import ONE_TENSOR, Probe, edited, never_called
-from hookcli.probes.memory import Memory
+from hookcli.probes.memory import Memory, recomputed
 from hookcli.report import Column, Row, Skipped
 
 _KEPT = Column("kept", "Kept", "bytes")
@@ -45,8 +45,9 @@ class TraceProbe(Probe):
     """A row per firing, with the time in microseconds since the first one.
 
     `kinds` selects. `bytes` is the size of a tensor that is kept for backward, `kept` the memory that it adds to what
-    is kept: 0 for parameters, buffers, and memory that is kept already. With `summary` a row per module, with a count
-    for each kind. Where a model can't be run under a kind of hooks, the trace goes without it, unless `insist`.
+    is kept: 0 for parameters, buffers, memory that is kept already, and in a region that runs again in backward. With
+    `summary` a row per module, with a count for each kind. Where a model can't be run under a kind of hooks, the trace
+    goes without it, unless `insist`.
     """
 
     name = "trace"
@@ -147,7 +148,7 @@ class TraceProbe(Probe):
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
-            row["kept"] = self._memory.keep(event.tensor)
+            row["kept"] = 0 if recomputed(self.session.modules.running) else self._memory.keep(event.tensor)
         if event.watched:
             self._rows.append(row)
 
