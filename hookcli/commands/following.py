@@ -98,7 +98,7 @@ def _line(window: Window) -> str:
     report = overview(window)
     whole = gathered(report.rows)
     figures = {
-        "loss": sum(window.losses) / len(window.losses) if window.losses else None,
+        "loss": window.loss,
         "gradient": whole["param_grad"],
         "|dw|/|w|": whole["ratio"],
     }

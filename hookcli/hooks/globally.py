@@ -74,13 +74,13 @@ class GlobalHooks:
     # What there is no hook for.
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
-                return original(tensors, *args, **kwargs)
+                return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
-            self.watcher.backward_begins(tensors)
+            self.watcher.backward_begins(tensors, grad_tensors, kwargs.get("inputs", args[3] if args[3:] else None))
             try:
-                return original(tensors, *args, **kwargs)
+                return original(tensors, grad_tensors, *args, **kwargs)
             finally:
                 self.watcher.backward_over()
 

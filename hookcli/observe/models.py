@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.fx import GraphModule
@@ -18,6 +17,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.names import plain_type, unwrapped
 from hookcli.observe.unseen import NEVER_RAN, UNSEEN
+from hookcli.observe.weak import WeakIds
 from hookcli.runs.record import Ran
 
 if TYPE_CHECKING:
@@ -119,6 +119,11 @@ class Watched:
                 self.tally.steps += self._steps
         return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
 
+    @property
+    def trained(self) -> bool:
+        """Whether an optimizer has its parameters, or had them."""
+        return bool(self.optimizers()) or self._steps is not None
+
     def step(self) -> int:
         """The number of the step that it is in: of its optimizers, or else of its forwards."""
         return (self._steps or 0) if self.optimizers() else self._forwards
@@ -169,9 +174,9 @@ class Models:
         self._clocks = clocks
         self.narrowed = only is not None
         self._only = only
-        self._watched: WeakKeyDictionary[nn.Module, Watched] = WeakKeyDictionary()
+        self._watched: WeakIds[nn.Module, Watched] = WeakIds()
         self._built: Counter[str] = Counter()
-        self._alone: WeakKeyDictionary[Optimizer, nn.Module] = WeakKeyDictionary()
+        self._alone: WeakIds[Optimizer, nn.Module] = WeakIds()
 
     def find(self, module: nn.Module) -> Watched | None:
         """The model that is called; None for a module that is none: one without parameters, such as a loss."""
@@ -204,7 +209,7 @@ class Models:
     def _absorb(self, model: nn.Module) -> None:
         """Parts of this model that were compiled before it ran are no models of their own."""
         parts = {id(part) for part in model.modules()}
-        for part, watched in list(self._watched.items()):
+        for part, watched in self._watched.items():
             if watched.blind == UNSEEN and id(part) in parts:
                 del self._watched[part]
                 self.tallies.pop(watched.tally.model, None)
@@ -222,7 +227,7 @@ class Models:
 
     def alive(self) -> Iterator[Watched]:
         """Those that there still are."""
-        yield from list(self._watched.values())
+        yield from (watched for _, watched in self._watched.items())
 
     def of(self, optimizer: Optimizer) -> list[Watched]:
         """Those that have parameters in it."""

@@ -46,6 +46,11 @@ class Observer:
         self._on = self._active = True
         return self
 
+    @property
+    def program_steps(self) -> int:
+        """How many steps the program has made, whichever of its models and optimizers they were of."""
+        return self._steps.rounds.count
+
     def stop(self) -> bool:
         """No more. Windows that are open are closed and handed on. Returns whether it was on."""
         if not self._on:
@@ -149,11 +154,11 @@ class Observer:
 
     # Backward.
 
-    def backward_begins(self, tensors: Any) -> None:
+    def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
         """See Watcher."""
         if self._active and self._windows:
             with self._guard:
-                self._passes.begin(tensors, closure=self._steps.in_closure)
+                self._passes.begin(tensors, gradients, inputs)
 
     def backward_over(self) -> None:
         """See Watcher."""
