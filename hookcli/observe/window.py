@@ -188,6 +188,8 @@ class OpenWindow:
         """Take all hooks off, and tell what they saw."""
         self.discard()
         reports = self.reports()
+        if any(row.get("sharded") for report in reports for row in report.rows):
+            self.notes[_SHARDED] = None
         return Window(
             model=self.watched.tally.model,
             phase=self.phase,
@@ -257,4 +259,5 @@ def _fqns(model: nn.Module) -> Iterator[str]:
 
 
 _NO_NUMBER = "backward() was called on a tensor that is not a single number: it is not part of the loss"
+_SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
 _LEFT = "the step was not finished: the program ended before, or went on to others"

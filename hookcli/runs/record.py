@@ -93,7 +93,8 @@ class Window(_Line):
     `seconds`: how long the step took with hooks on, from its first forward to its end, `plain_seconds` how long one
     took on average since the window before, without; None where that isn't known. `notes` say what can't be seen, or
     how figures are meant. Rows of `reports` (probes "activations", "grads", "updates") are one per module or parameter:
-    of several calls and forwards, exactly merged; `calls` counts them. Not `complete`: the program, or an exception, ended before the step did.
+    of several calls and forwards, exactly merged; `calls` counts them. Not `complete`: the program, or an exception,
+    ended before the step did.
     """
 
     kind: ClassVar[str] = "window"
