@@ -152,6 +152,8 @@ class _Run:
             self.observer.stop()
             models = [tally.ran() for tally in self.observer.models.tallies.values()]
             others, program_steps = dict(self.observer.models.others), self.observer.program_steps
+            for note in self.observer.notes():
+                self.recorder.note(note)
             if models and not any(model.windows or model.notes for model in models):
                 steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
                 self.recorder.note(self.plan.why_none(max(steps)))

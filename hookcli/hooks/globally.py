@@ -4,17 +4,18 @@ A global pre-hook finds the outermost module of each call, whose end a hook on t
 optimizers see each step. There is no hook for the begin of a backward pass, for the scaling of a loss, for an optimizer
 that gets its parameters and for a module that is compiled in place: these functions of PyTorch's are wrapped meanwhile.
 
-Code that `torch.compile` traces goes past all of it. A forked process has none of it.
+Code that `torch.compile` traces goes past all of it. A forked process has none of it, but tells its parent if
+it trains.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hookcli.hooks.afterwards import Afterwards, Holding
+from hookcli.hooks.children import Children
 from hookcli.hooks.outermost import OutermostCalls
 from hookcli.hooks.sites import in_backward
 from hookcli.hooks.watcher import Watcher
@@ -34,6 +36,7 @@ class GlobalHooks:
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
+        self.children = Children()
         self._calls = OutermostCalls(watcher)
         self._stack = ExitStack()
 
@@ -45,6 +48,7 @@ class GlobalHooks:
         on(_replaced(torch.autograd, "backward", self._backward))
         on(_replaced(Optimizer, "add_param_group", self._made))
         on(_replaced(nn.Module, "compile", self._compiled))
+        on(_replaced(BaseProcess, "start", self.children.counting))
         on(_replaced(torch.amp.GradScaler, "scale", self._scaled))
         on(_replaced(torch.amp.GradScaler, "step", self._scaler_step))
         on(_replaced(torch_module, "_has_any_global_hook", lambda original: lambda: _others_than(mine.id)))
@@ -155,13 +159,14 @@ def _others_than(ours: int) -> bool:
     return any(tables) or any(number != ours for number in torch_module._global_forward_pre_hooks)
 
 
-_on_now: weakref.WeakSet[GlobalHooks] = weakref.WeakSet()
+_on_now: set[GlobalHooks] = set()
 
 
 def _off_in_child() -> None:
     for hooks in list(_on_now):
         hooks.__exit__()
         hooks.watcher.forked()
+        hooks.children.forked()
 
 
 if hasattr(os, "register_at_fork"):

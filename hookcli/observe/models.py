@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.names import plain_type, unwrapped
-from hookcli.observe.unseen import NEVER_RAN, UNSEEN
+from hookcli.observe.unseen import UNSEEN, forward_called, passed_by, why_never_ran
 from hookcli.observe.weak import WeakIds
 from hookcli.runs.record import Ran
 
@@ -171,6 +171,7 @@ class Models:
     def __init__(self, clocks: Clocks, only: Callable[[nn.Module], bool] | None = None) -> None:
         self.tallies: dict[str, Tally] = {}
         self.others: Counter[str] = Counter()
+        self.notes: dict[str, None] = {}
         self._clocks = clocks
         self.narrowed = only is not None
         self._only = only
@@ -189,6 +190,8 @@ class Models:
             if not isinstance(module, GraphModule):  # what torch.compile makes of parts
                 self.others[plain_type(module)] += 1
             return None
+        if (owner := passed_by(module)) is not None:
+            self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
         return self._add(module, plain_type(module))
 
     def _add(self, module: nn.Module, kind: str) -> Watched:
@@ -219,10 +222,11 @@ class Models:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""
         found = self.of(optimizer)
         if not found and not self.narrowed:
+            why = why_never_ran(optimizer)
             alone = self._alone[optimizer] = _of_its_own(optimizer)
             found = [self._add(alone, f"parameters of {type(optimizer).__name__}")]
-            found[0].blind = NEVER_RAN
-            found[0].note(NEVER_RAN)
+            found[0].blind = why
+            found[0].note(why)
         return [watched for watched in found if watched.blind]
 
     def alive(self) -> Iterator[Watched]:

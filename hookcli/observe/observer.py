@@ -51,6 +51,14 @@ class Observer:
         """How many steps the program has made, whichever of its models and optimizers they were of."""
         return self._steps.rounds.count
 
+    def notes(self) -> list[str]:
+        """What to say of the whole run."""
+        children = self._hooks.children
+        trained, started = (_processes(number) for number in (children.trained, children.started))
+        found = [f"{trained} trained models, which this record does not contain"] if children.trained else []
+        found += [f"{started} started anew (spawn): what they run is not recorded"] if children.started else []
+        return [*self.models.notes, *found]
+
     def stop(self) -> bool:
         """No more. Windows that are open are closed and handed on. Returns whether it was on."""
         if not self._on:
@@ -210,6 +218,10 @@ class Observer:
         if self._active:
             with self._guard:
                 self._steps.scaler_stepped(optimizer)
+
+
+def _processes(number: int) -> str:
+    return f"{number:,} child process{'es' * (number != 1)}"
 
 
 _FORWARD_FAILED = "a forward failed: what came before is here"

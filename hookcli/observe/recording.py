@@ -78,6 +78,8 @@ class Recording:
             return
         atexit.unregister(self._end)
         models = [tally.ran() for tally in self._observer.models.tallies.values()]
+        for note in self._observer.notes():
+            self._recorder.note(note)
         said = f"{type(error).__name__}: {error}" if error else None
         self._recorder.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps)
 
