@@ -18,13 +18,14 @@ from functools import wraps
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Self
+from weakref import ref
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hookcli.hooks.afterwards import Afterwards, Holding
+from hookcli.hooks.afterwards import Holding, Token, raise_dropped, when_gone
 from hookcli.hooks.children import Children
 from hookcli.hooks.outermost import OutermostCalls
 from hookcli.hooks.sites import in_backward
@@ -38,6 +39,7 @@ class GlobalHooks:
         self.watcher = watcher
         self.children = Children()
         self._calls = OutermostCalls(watcher)
+        self._ends: dict[int, ref[Token]] = {}  # by optimizer, while it steps
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -58,6 +60,7 @@ class GlobalHooks:
     def __exit__(self, *error: object) -> None:
         _on_now.discard(self)
         self._calls.close()
+        self._ends.clear()
         self._stack.close()
 
     # Optimizers.
@@ -68,12 +71,18 @@ class GlobalHooks:
         self._calls.drop_interrupted()
         self._calls.clean_up()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        raise_dropped()
         ended = self.watcher.step_begins(optimizer, closure is not None)
-        return None if ended is None else (args, Holding(kwargs, Afterwards(ended)))
+        if ended is None:
+            return None
+        token = Token()
+        self._ends[id(optimizer)] = when_gone(token, ended)
+        return args, Holding(kwargs, token)
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (torch.compiler.is_compiling() or _extended(optimizer, sys._getframe(1))):
             self.watcher.step_over(optimizer)
+            self._ends.pop(id(optimizer), None)
 
     # What there is no hook for.
 
@@ -82,6 +91,7 @@ class GlobalHooks:
             if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
+            raise_dropped()
             self.watcher.backward_begins(tensors, grad_tensors, kwargs.get("inputs", args[3] if args[3:] else None))
             try:
                 return original(tensors, grad_tensors, *args, **kwargs)

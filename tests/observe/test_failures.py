@@ -277,7 +277,7 @@ def test_a_child_of_a_fork_is_left_alone() -> None:
     held, release = threading.Event(), threading.Event()
 
     def work() -> None:
-        with observer._guard:
+        with observer._lock:
             held.set()
             release.wait(60)
 
