@@ -9,7 +9,7 @@ from typing import Any
 
 
 def of_a_signal(error: BaseException) -> bool:
-    """Whether a signal handler of the program's has raised it, such as one for SIGALRM where something takes too long."""
+    """Whether a signal handler of the program's has raised it, such as one for SIGALRM that ends a slow call."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code not in handlers:
