@@ -101,7 +101,7 @@ def _of_step(meta: Mapping[str, Any]) -> list[str]:
     ]
     said += [] if meta["phase"] == "train" else [meta["phase"].replace("_", " ")]
     if losses:
-        said.append(f"loss {' '.join(map(loss, losses[:3]))}{f' and {len(losses) - 3} more' if losses[3:] else ''}")
+        said.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))
     if meta["forwards"] > 1:
         seen = "" if meta["watched"] == meta["forwards"] else f", {meta['watched']} looked at"
         said.append(f"{meta['forwards']} forwards{seen}")

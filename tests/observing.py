@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ WRAPPED = (
     (torch.autograd, "backward"),
     (torch_optimizer.Optimizer, "add_param_group"),
     (nn.Module, "compile"),
+    (BaseProcess, "start"),
     (torch.amp.GradScaler, "scale"),
     (torch.amp.GradScaler, "step"),
     (torch_module, "_has_any_global_hook"),

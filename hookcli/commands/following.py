@@ -98,11 +98,12 @@ def _line(window: Window) -> str:
     report = overview(window)
     whole = gathered(report.rows)
     figures = {
-        "loss": sum(window.losses) / len(window.losses) if window.losses else None,
+        "loss": window.loss,
         "gradient": whole["param_grad"],
         "|dw|/|w|": whole["ratio"],
     }
-    said = [f"{name} {present.number(value)}" for name, value in figures.items() if value is not None]
+    written = {name: present.loss if name == "loss" else present.number for name in figures}
+    said = [f"{name} {written[name](value)}" for name, value in figures.items() if value is not None]
     for what in ("nan", "inf"):
         count = sum(row.get(what) or 0 for row in report.rows) + (whole[f"grad_{what}"] or 0)
         said += [f"{count:,.0f} {'NaN' if what == 'nan' else 'Inf'}"] if count else []

@@ -145,17 +145,20 @@ class _Run:
         if self.ending is None or os.getpid() != self.process:
             return
         self.imports.close()
-        models, others = [], {}
+        models, others, program_steps = [], {}, 0
         if self.observer is None:
             self.recorder.note("torch was never imported")
         else:
             self.observer.stop()
             models = [tally.ran() for tally in self.observer.models.tallies.values()]
-            others = dict(self.observer.models.others)
+            others, program_steps = dict(self.observer.models.others), self.observer.program_steps
+            for note in self.observer.notes():
+                self.recorder.note(note)
             if models and not any(model.windows or model.notes for model in models):
                 steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
                 self.recorder.note(self.plan.why_none(max(steps)))
-        end = self.recorder.finish(self.ending.exit_code, self.ending.error, models, others, keep=self.named)
+        code, error = self.ending.exit_code, self.ending.error
+        end = self.recorder.finish(code, error, models, others, steps=program_steps, keep=self.named)
         try:
             if not self.quiet:
                 _say(_summary(self.recorder, end))

@@ -22,6 +22,7 @@ from hookcli.hooks import HookEvent
 from hookcli.present import shape
 from hookcli.report import Row, Skipped
 from hookcli.stats import glimpse
+from hookcli.weak import WeakIds
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 _PHASES = (OUTPUT, GRAD_OUTPUT, GRAD)
@@ -71,7 +72,7 @@ class Meeting:
     def __init__(self, alignment: Alignment) -> None:
         self._alignment = alignment
         self._pairs: list[_Pair] = []
-        self._of: tree.ByTensor[_Met] = tree.ByTensor()  # by A's tensor
+        self._of: WeakIds[Tensor, _Met] = WeakIds()  # by A's tensor
         self._received: dict[tuple[str, int], list[_Pair]] = {}
         self._lone: tuple[dict[Hashable, Seen], dict[Hashable, Seen]] = ({}, {})
         self._latest = 0

@@ -200,7 +200,8 @@ class _Run:
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side that no hook sees, because they or their counterparts are parts of compiled ones."""
         parts = [
-            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
+            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())}
+            | {*compiled_parts(side.model)}
             for side in self.sides
         ]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 
-class Afterwards:
-    """Does something when it is let go of. PyTorch keeps what hooks return in the frame of the call or the step; of one
-    that failed that lives as long as the exception does."""
+class Token:
+    """What a hook returns, for PyTorch to keep in the frame of the call or the step; where that failed, the frame lives
+    as long as the exception does."""
 
-    def __init__(self, do: Callable[[], object]) -> None:
-        self._do = do
-
-    def __del__(self) -> None:
-        self._do()
+    __slots__ = ("__weakref__",)
 
 
 class Holding(dict[str, Any]):
-    """Keyword arguments, and something that lives as long as they do."""
+    """Keyword arguments, and a token that lives as long as they do."""
 
-    def __init__(self, kwargs: dict[str, Any], afterwards: Afterwards) -> None:
+    def __init__(self, kwargs: dict[str, Any], token: Token) -> None:
         super().__init__(kwargs)
-        self.afterwards = afterwards
+        self.token = token
+
+
+def when_gone(token: Token, do: Callable[[], object]) -> ref[Token]:
+    """Do something as the token dies, unless what is returned here dies first.
+
+    Where nothing has failed it is to die first: Python drops what is raised in such a callback, and so a Ctrl-C.
+    """
+
+    def gone(_: ref[Token]) -> None:
+        try:
+            do()
+        except BaseException as error:
+            _dropped.append(error)
+
+    return ref(token, gone)
+
+
+_dropped: list[BaseException] = []
+
+
+def raise_dropped() -> None:
+    """Raise, in the main thread, the interrupt that came in such a callback."""
+    if _dropped and threading.current_thread() is threading.main_thread():
+        raise _dropped.pop()

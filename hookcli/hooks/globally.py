@@ -4,26 +4,29 @@ A global pre-hook finds the outermost module of each call, whose end a hook on t
 optimizers see each step. There is no hook for the begin of a backward pass, for the scaling of a loss, for an optimizer
 that gets its parameters and for a module that is compiled in place: these functions of PyTorch's are wrapped meanwhile.
 
-Code that `torch.compile` traces goes past all of it. A forked process has none of it.
+Code that `torch.compile` traces goes past all of it. A forked process has none of it, but tells its parent if
+it trains.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Self
+from weakref import ref
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hookcli.hooks.afterwards import Afterwards, Holding
+from hookcli.hooks.afterwards import Holding, Token, raise_dropped, when_gone
+from hookcli.hooks.children import Children
 from hookcli.hooks.outermost import OutermostCalls
 from hookcli.hooks.sites import in_backward
 from hookcli.hooks.watcher import Watcher
@@ -34,7 +37,9 @@ class GlobalHooks:
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
+        self.children = Children()
         self._calls = OutermostCalls(watcher)
+        self._ends: dict[int, ref[Token]] = {}  # by optimizer, while it steps
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -45,6 +50,7 @@ class GlobalHooks:
         on(replaced(torch.autograd, "backward", self._backward))
         on(replaced(Optimizer, "add_param_group", self._made))
         on(replaced(nn.Module, "compile", self._compiled))
+        on(replaced(BaseProcess, "start", self.children.counting))
         on(replaced(torch.amp.GradScaler, "scale", self._scaled))
         on(replaced(torch.amp.GradScaler, "step", self._scaler_step))
         on(replaced(torch_module, "_has_any_global_hook", lambda original: lambda: _others_than(mine.id)))
@@ -54,6 +60,7 @@ class GlobalHooks:
     def __exit__(self, *error: object) -> None:
         _on_now.discard(self)
         self._calls.close()
+        self._ends.clear()
         self._stack.close()
 
     # Optimizers.
@@ -64,23 +71,30 @@ class GlobalHooks:
         self._calls.drop_interrupted()
         self._calls.clean_up()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        raise_dropped()
         ended = self.watcher.step_begins(optimizer, closure is not None)
-        return None if ended is None else (args, Holding(kwargs, Afterwards(ended)))
+        if ended is None:
+            return None
+        token = Token()
+        self._ends[id(optimizer)] = when_gone(token, ended)
+        return args, Holding(kwargs, token)
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (torch.compiler.is_compiling() or _extended(optimizer, sys._getframe(1))):
             self.watcher.step_over(optimizer)
+            self._ends.pop(id(optimizer), None)
 
     # What there is no hook for.
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or in_backward():  # the older checkpoint's own pass
-                return original(tensors, *args, **kwargs)
+                return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
-            self.watcher.backward_begins(tensors)
+            raise_dropped()
+            self.watcher.backward_begins(tensors, grad_tensors, kwargs.get("inputs", args[3] if args[3:] else None))
             try:
-                return original(tensors, *args, **kwargs)
+                return original(tensors, grad_tensors, *args, **kwargs)
             finally:
                 self.watcher.backward_over()
 
@@ -156,13 +170,14 @@ def _others_than(ours: int) -> bool:
     return any(tables) or any(number != ours for number in torch_module._global_forward_pre_hooks)
 
 
-_on_now: weakref.WeakSet[GlobalHooks] = weakref.WeakSet()
+_on_now: set[GlobalHooks] = set()
 
 
 def _off_in_child() -> None:
     for hooks in list(_on_now):
         hooks.__exit__()
         hooks.watcher.forked()
+        hooks.children.forked()
 
 
 if hasattr(os, "register_at_fork"):

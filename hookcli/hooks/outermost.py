@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
-from hookcli.hooks.afterwards import Afterwards
+from hookcli.hooks.afterwards import Token, raise_dropped, when_gone
 from hookcli.hooks.passing import Passing
 from hookcli.hooks.sites import in_backward
 from hookcli.hooks.watcher import Watcher
@@ -53,18 +54,18 @@ class OutermostCalls:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self._local = _Local()
-        self._later: dict[int, RemovableHandle] = {}  # by thread
+        self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
 
     def close(self) -> None:
         """Take off what is left."""
-        for handle in self._later.values():
+        for handle, _ in self._later.values():
             handle.remove()
         self._later.clear()
 
     def clean_up(self) -> None:
         """Take off what could not be taken off while an exception passed through it."""
-        if self._later and (handle := self._later.pop(threading.get_ident(), None)) is not None:
-            handle.remove()
+        if self._later and (later := self._later.pop(threading.get_ident(), None)) is not None:
+            later[0].remove()
 
     def entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         local, watcher = self._local, self._watcher
@@ -79,6 +80,7 @@ class OutermostCalls:
             if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
                 return
             self.clean_up()
+            raise_dropped()
             watcher.enter(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
@@ -100,7 +102,7 @@ class OutermostCalls:
         self._drop(call)
         return False
 
-    def _leave(self, call: _Running, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Afterwards | None:
+    def _leave(self, call: _Running, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Token | None:
         """The hook at the end. `rest`: keyword arguments and the output.
 
         Without the former where another thread, which runs the same module, has just taken this hook off.
@@ -121,15 +123,19 @@ class OutermostCalls:
         self._watcher.leave(module, args, kwargs, output)
         return None
 
-    def _failed(self, module: nn.Module, handle: RemovableHandle) -> Afterwards | None:
+    def _failed(self, module: nn.Module, handle: RemovableHandle) -> Token | None:
         """PyTorch is walking through the module's hooks: none can be taken off, nor see what this one returns."""
         thread = threading.get_ident()
-        self._later[thread] = handle
-        last = next(reversed(module._forward_hooks), None) == handle.id
-        return Afterwards(partial(self._let_go, thread, handle)) if last else None
+        if next(reversed(module._forward_hooks), None) != handle.id:
+            self._later[thread] = handle, None
+            return None
+        token = Token()
+        self._later[thread] = handle, when_gone(token, partial(self._let_go, thread, handle))
+        return token
 
     def _let_go(self, thread: int, handle: RemovableHandle) -> None:
-        if self._later.get(thread) is handle:
+        later = self._later.get(thread)
+        if later is not None and later[0] is handle:
             del self._later[thread]
             handle.remove()
             self._watcher.failed(thread)

@@ -21,7 +21,6 @@ from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.sites import Call
 
-
 Disable = Callable[[str], AbstractContextManager[None]]
 
 

@@ -23,6 +23,7 @@ from hookcli.hooks.modules import ModuleHooks, compiled_parts, unhooked_parts
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
 from hookcli.hooks.saved import SavedTensorHooks
+from hookcli.hooks.signals import of_a_signal
 from hookcli.hooks.sites import Call
 from hookcli.hooks.state import OptimizerHooks, StateDictHooks
 
@@ -228,6 +229,8 @@ class HookSession:
             except HookcliError:
                 raise
             except Exception as error:
+                if of_a_signal(error):
+                    raise
                 owner = type(getattr(callback, "__self__", callback)).__name__
                 raise PluginError(
                     f"{owner} failed at {event.fqn or 'the model'}: {type(error).__name__}: {error}"

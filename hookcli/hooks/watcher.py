@@ -24,8 +24,8 @@ class Watcher(Protocol):
         Not where the next call comes first, nor of an interrupt.
         """
 
-    def backward_begins(self, tensors: Any) -> None:
-        """`backward()` of these tensors."""
+    def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
+        """`backward()` of these tensors; with `gradients` of theirs, and for some `inputs` alone, where not None."""
 
     def backward_over(self) -> None:
         """That pass is over, or failed."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from torch import nn
 from torch.optim.optimizer import Optimizer
+
+from hookcli.weak import WeakIds
 
 
 class Clocks:
     """Each optimizer's number of steps. Holds none of them."""
 
     def __init__(self) -> None:
-        self._counts: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        self._counts: WeakIds[Optimizer, int] = WeakIds()
         self.known = 0
         """How often one was added or got parameters: who asked before it was so often must ask again."""
 
@@ -37,16 +39,32 @@ class Clocks:
     def tick(self, optimizer: Optimizer) -> None:
         """A step is over."""
         self.add(optimizer)
-        self._counts[optimizer] += 1
+        self._counts[optimizer] = self.steps(optimizer) + 1
 
     def steps(self, optimizer: Optimizer) -> int:
         """How many steps it has made; the number of the one that it makes next."""
-        return self._counts.get(optimizer, 0)
+        return self._counts.get(optimizer) or 0
 
     def of(self, model: nn.Module) -> list[Optimizer]:
         """Those that hold a parameter of the model."""
         mine = {id(p) for p in model.parameters()}
-        return [optimizer for optimizer in list(self._counts) if not mine.isdisjoint(ids(optimizer))]
+        return [optimizer for optimizer, _ in self._counts.items() if not mine.isdisjoint(ids(optimizer))]
+
+
+class Rounds:
+    """Counts the steps of a program with several optimizers. Those that step in turn make one together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._stepped: list[ref[Optimizer]] = []
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """It has made a step: a new one of the program where it made one already, or where all the others are gone."""
+        alive = [other for reference in self._stepped if (other := reference()) is not None]
+        if not alive or any(optimizer is other for other in alive):
+            self.count += 1
+            self._stepped.clear()
+        self._stepped.append(ref(optimizer))
 
 
 def _steps(kind: type) -> bool:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from types import TracebackType
+
+from hookcli.hooks.signals import of_a_signal
 
 
 class Guard:
-    """A `with` block that one thread runs at a time, and out of which no Exception comes: `failed` is told of it.
+    """A `with` block out of which no Exception comes, but one of the program's signal handlers: `failed` is told of it.
 
-    A class of its own, not made by @contextmanager, since each call of a model passes through several.
+    A class of its own, not made by @contextmanager, since each call of a model passes through several. To let one
+    thread in at a time is for a lock around it: Python calls the end of a lock's block without looking for signals
+    first, but not of this one's, which a Ctrl-C may keep from beginning.
     """
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._lock = threading.RLock()
         self._failed = failed
 
     def __enter__(self) -> None:
-        try:
-            self._lock.acquire()
-        except BaseException:  # Ctrl-C, after which this block does not begin; RuntimeError where it came before
-            with suppress(RuntimeError):
-                self._lock.release()
-            raise
+        pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        self._lock.release()
-        if isinstance(error, Exception):
-            self._failed(error)
-            return True
-        return False
+        if not isinstance(error, Exception) or of_a_signal(error):
+            return False
+        self._failed(error)
+        return True

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from hookcli import tree
+
+# So many gradients, the smallest, tell whether all were set to zero: to read more of them takes time in each pass.
+_READ = 8
+
+
+class _Gradients(NamedTuple):
+    """How many parameters have a gradient, and of a few whether there is anything but zeros in it."""
+
+    count: int
+    filled: list[Tensor]
+
+    def cleared(self, now: _Gradients) -> bool:
+        """Whether the program has set these to None or to zero until `now`. On an accelerator this may wait."""
+        if not (self.count and now.count):
+            return self.count > 0
+        return any(map(bool, self.filled)) and not any(map(bool, now.filled))
 
 
 class Losses:
@@ -14,32 +31,53 @@ class Losses:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._values: list[Tensor] = []
+        self._passes: list[tuple[Sequence[Tensor], _Gradients, _Gradients]] = []  # terms, gradients before and after
+        self._before = _Gradients(0, [])
         self._told = 0
-        self._left_gradients = False
 
-    def add(self, tensors: Any) -> None:
-        """A pass of these is over. Of a lone number the value is kept."""
-        self._left_gradients = any(p.grad is not None for p in self._model.parameters())
-        found = [x for _, x in tree.leaves(tensors)]
-        if len(found) == 1 and found[0].numel() == 1:
-            self._values.append(found[0].detach().clone())
+    def begins(self) -> None:
+        """A pass begins, perhaps through this model."""
+        if self._passes:
+            self._before = _gradients(self._model)
 
-    def forget_cleared(self) -> None:
-        """Before a pass: those until now are of no step where the program has cleared their gradients.
-
-        As a GAN does with those that its generator's pass leaves in the discriminator. Gradients that were set to zero
-        and not to None are not told from others.
-        """
-        if self._left_gradients and all(p.grad is None for p in self._model.parameters()):
-            self._values.clear()
-            self._told = 0
+    def add(self, terms: Sequence[Tensor]) -> None:
+        """The pass is over, and was through this model: of the sum of these lone numbers."""
+        self._passes.append((terms, self._before, _gradients(self._model)))
 
     def new(self) -> list[float]:
         """Those since it was last asked for them."""
-        told, self._told = self._told, len(self._values)
-        return [float(loss) for loss in self._values[told:]]
+        told, self._told = self._told, len(self._passes)
+        return [_sum(terms) for terms, _, _ in self._passes[told:]]
 
     def all(self) -> list[float]:
-        """All of them."""
-        return [float(loss) for loss in self._values]
+        """Those of the passes since the program last cleared the gradients, one a pass; the loss is their sum.
+
+        A GAN clears the gradients that its generator's pass leaves in the discriminator, a closure those of the
+        evaluation before.
+        """
+        kept: list[float] = []
+        left = _Gradients(0, [])
+        for terms, before, after in self._passes:
+            if left.cleared(before):
+                kept.clear()
+            kept.append(_sum(terms))
+            left = after
+        return kept
+
+
+def _sum(terms: Sequence[Tensor]) -> float:
+    return sum(float(term) for term in terms)
+
+
+def _gradients(model: nn.Module) -> _Gradients:
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    found = [part for part in map(_elements, sorted(grads, key=Tensor.numel)[:_READ]) if part.device.type != "meta"]
+    return _Gradients(len(grads), [part.any() for part in found])
+
+
+def _elements(grad: Tensor) -> Tensor:
+    """Of a sharded gradient what this process has of it, of a sparse one what it stores."""
+    mine: Any = grad.detach()
+    mine = mine.to_local() if tree.is_sharded(grad) else mine
+    stored: Tensor = mine._values() if mine.is_sparse else mine
+    return stored

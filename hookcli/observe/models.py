@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.fx import GraphModule
@@ -17,8 +16,9 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.names import plain_type, unwrapped
-from hookcli.observe.unseen import NEVER_RAN, UNSEEN
+from hookcli.observe.unseen import UNSEEN, forward_called, passed_by, why_never_ran
 from hookcli.runs.record import Ran
+from hookcli.weak import WeakIds
 
 if TYPE_CHECKING:
     from hookcli.observe.window import OpenWindow
@@ -119,6 +119,11 @@ class Watched:
                 self.tally.steps += self._steps
         return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
 
+    @property
+    def trained(self) -> bool:
+        """Whether an optimizer has its parameters, or had them."""
+        return bool(self.optimizers()) or self._steps is not None
+
     def step(self) -> int:
         """The number of the step that it is in: of its optimizers, or else of its forwards."""
         return (self._steps or 0) if self.optimizers() else self._forwards
@@ -166,12 +171,13 @@ class Models:
     def __init__(self, clocks: Clocks, only: Callable[[nn.Module], bool] | None = None) -> None:
         self.tallies: dict[str, Tally] = {}
         self.others: Counter[str] = Counter()
+        self.notes: dict[str, None] = {}
         self._clocks = clocks
         self.narrowed = only is not None
         self._only = only
-        self._watched: WeakKeyDictionary[nn.Module, Watched] = WeakKeyDictionary()
+        self._watched: WeakIds[nn.Module, Watched] = WeakIds()
         self._built: Counter[str] = Counter()
-        self._alone: WeakKeyDictionary[Optimizer, nn.Module] = WeakKeyDictionary()
+        self._alone: WeakIds[Optimizer, nn.Module] = WeakIds()
 
     def find(self, module: nn.Module) -> Watched | None:
         """The model that is called; None for a module that is none: one without parameters, such as a loss."""
@@ -184,6 +190,8 @@ class Models:
             if not isinstance(module, GraphModule):  # what torch.compile makes of parts
                 self.others[plain_type(module)] += 1
             return None
+        if (owner := passed_by(module)) is not None:
+            self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
         return self._add(module, plain_type(module))
 
     def _add(self, module: nn.Module, kind: str) -> Watched:
@@ -204,7 +212,7 @@ class Models:
     def _absorb(self, model: nn.Module) -> None:
         """Parts of this model that were compiled before it ran are no models of their own."""
         parts = {id(part) for part in model.modules()}
-        for part, watched in list(self._watched.items()):
+        for part, watched in self._watched.items():
             if watched.blind == UNSEEN and id(part) in parts:
                 del self._watched[part]
                 self.tallies.pop(watched.tally.model, None)
@@ -214,15 +222,16 @@ class Models:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""
         found = self.of(optimizer)
         if not found and not self.narrowed:
+            why = why_never_ran(optimizer)
             alone = self._alone[optimizer] = _of_its_own(optimizer)
             found = [self._add(alone, f"parameters of {type(optimizer).__name__}")]
-            found[0].blind = NEVER_RAN
-            found[0].note(NEVER_RAN)
+            found[0].blind = why
+            found[0].note(why)
         return [watched for watched in found if watched.blind]
 
     def alive(self) -> Iterator[Watched]:
         """Those that there still are."""
-        yield from list(self._watched.values())
+        yield from (watched for _, watched in self._watched.items())
 
     def of(self, optimizer: Optimizer) -> list[Watched]:
         """Those that have parameters in it."""

@@ -35,6 +35,7 @@ class Observer:
         self._passes = Passes(self._windows)
         self._steps = Steps(plan, self.clocks, self.models, self._windows)
         self._hooks = GlobalHooks(self)
+        self._lock = threading.RLock()
         self._guard = Guard(self._give_up)  # whatever fails, the program that is looked at must not fail by it
         self._on = self._active = False
         self._calls: dict[int, tuple[Watched, OpenWindow | None]] = {}  # by thread
@@ -46,6 +47,19 @@ class Observer:
         self._on = self._active = True
         return self
 
+    @property
+    def program_steps(self) -> int:
+        """How many steps the program has made, whichever of its models and optimizers they were of."""
+        return self._steps.rounds.count
+
+    def notes(self) -> list[str]:
+        """What to say of the whole run."""
+        children = self._hooks.children
+        trained, started = (_processes(number) for number in (children.trained, children.started))
+        found = [f"{trained} trained models, which this record does not contain"] if children.trained else []
+        found += [f"{started} started anew (spawn): what they run is not recorded"] if children.started else []
+        return [*self.models.notes, *found]
+
     def stop(self) -> bool:
         """No more. Windows that are open are closed and handed on. Returns whether it was on."""
         if not self._on:
@@ -53,7 +67,7 @@ class Observer:
         self._on = False
         self._hooks.__exit__()
         if self._active:
-            with self._guard:
+            with self._lock, self._guard:
                 self._abandon_failed()
                 for window in self._windows:
                     self._windows.leave(window)
@@ -68,7 +82,7 @@ class Observer:
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             if self._active:
-                with self._guard:
+                with self._lock, self._guard:
                     return function(*args, **kwargs)
             return None
 
@@ -87,7 +101,7 @@ class Observer:
         if not self._active:
             self._windows.discard()
             return
-        with self._guard:
+        with self._lock, self._guard:
             self._abandon_failed()
             self._windows.close_forlorn()
             watched = self.models.find(module)
@@ -114,7 +128,7 @@ class Observer:
         watched, window = self._calls.pop(threading.get_ident(), (None, None))
         if watched is None or not self._active:
             return
-        with self._guard:
+        with self._lock, self._guard:
             if window is not None:
                 window.end(args, kwargs, output)
                 self._windows.look(window)
@@ -136,7 +150,7 @@ class Observer:
     def failed(self, thread: int) -> None:
         """See Watcher. The program may be short of memory, of which the model that failed has some."""
         if self._active:
-            with self._guard:
+            with self._lock, self._guard:
                 self._abandon_failed(thread)
 
     def _abandon_failed(self, thread: int | None = None) -> None:
@@ -149,35 +163,35 @@ class Observer:
 
     # Backward.
 
-    def backward_begins(self, tensors: Any) -> None:
+    def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
         """See Watcher."""
         if self._active and self._windows:
-            with self._guard:
-                self._passes.begin(tensors, closure=self._steps.in_closure)
+            with self._lock, self._guard:
+                self._passes.begin(tensors, gradients, inputs)
 
     def backward_over(self) -> None:
         """See Watcher."""
         if self._active:
-            with self._guard:
+            with self._lock, self._guard:
                 self._passes.end()
             self._windows.stop_if_asked()
 
     def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """See Watcher."""
         if self._active and self._windows:
-            with self._guard:
+            with self._lock, self._guard:
                 self._passes.scaled(scaler, losses, made)
 
     # Optimizers.
 
     def made(self, optimizer: Optimizer) -> None:
         """See Watcher."""
-        with self._guard:
+        with self._lock, self._guard:
             self.clocks.changed(optimizer)
 
     def compiled(self, module: nn.Module) -> None:
         """See Watcher."""
-        with self._guard:
+        with self._lock, self._guard:
             self.models.compiled(module)
 
     def forked(self) -> None:
@@ -189,7 +203,7 @@ class Observer:
         if not self._active:
             return None
         failed = None
-        with self._guard:
+        with self._lock, self._guard:
             failed = self._steps.begins(optimizer, closure)
         self._windows.stop_if_asked()
         return failed and self.safe(failed)
@@ -197,14 +211,18 @@ class Observer:
     def step_over(self, optimizer: Optimizer) -> None:
         """See Watcher."""
         if self._active:
-            with self._guard:
+            with self._lock, self._guard:
                 self._steps.over(optimizer)
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """See Watcher."""
         if self._active:
-            with self._guard:
+            with self._lock, self._guard:
                 self._steps.scaler_stepped(optimizer)
+
+
+def _processes(number: int) -> str:
+    return f"{number:,} child process{'es' * (number != 1)}"
 
 
 _FORWARD_FAILED = "a forward failed: what came before is here"

@@ -82,4 +82,4 @@ def _described(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str,
         "path": "",
         "shape": tree.shape_of(grad),
         "dtype": tree.dtype_text(grad),
-    }
+    } | ({"sharded": True} if tree.is_sharded(grad) else {})

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-from weakref import WeakKeyDictionary
+from typing import Self
 
-from torch import nn
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch import Tensor, nn
 
 from hookcli.observe.names import plain_type
 from hookcli.observe.observer import Observer
@@ -20,6 +18,7 @@ from hookcli.report import Report
 from hookcli.runs.record import Window
 from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
+from hookcli.weak import WeakIds
 
 
 class Recording:
@@ -79,8 +78,10 @@ class Recording:
             return
         atexit.unregister(self._end)
         models = [tally.ran() for tally in self._observer.models.tallies.values()]
+        for note in self._observer.notes():
+            self._recorder.note(note)
         said = f"{type(error).__name__}: {error}" if error else None
-        self._recorder.finish(int(error is not None), said, models, {})
+        self._recorder.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps)
 
     def _end(self) -> None:
         """The program ends: by an exception that Python has just shown, or well."""
@@ -100,13 +101,16 @@ class _part_of:  # noqa: N801 - a predicate
     """Whether a module holds a parameter of the model, without holding the model."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._parameters: Any = WeakTensorKeyDictionary(dict.fromkeys(model.parameters()))
-        self._answers: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        self._parameters: WeakIds[Tensor, None] = WeakIds()
+        self._answers: WeakIds[nn.Module, bool] = WeakIds()
+        for parameter in model.parameters():
+            self._parameters[parameter] = None
 
     def __call__(self, module: nn.Module) -> bool:
-        if module not in self._answers:
-            self._answers[module] = any(p in self._parameters for p in module.parameters())
-        return self._answers[module]
+        answer = self._answers.get(module)
+        if answer is None:
+            answer = self._answers[module] = any(p in self._parameters for p in module.parameters())
+        return answer
 
 
 def _say(text: str) -> None:

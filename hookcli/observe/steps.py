@@ -7,7 +7,7 @@ from functools import partial
 
 from torch.optim.optimizer import Optimizer
 
-from hookcli.observe.clocks import Clocks, ids
+from hookcli.observe.clocks import Clocks, Rounds, ids
 from hookcli.observe.models import Models
 from hookcli.observe.plan import Plan
 from hookcli.observe.unseen import capturing
@@ -25,12 +25,8 @@ class Steps:
         self._clocks = clocks
         self._models = models
         self._windows = windows
+        self.rounds = Rounds()
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
-
-    @property
-    def in_closure(self) -> bool:
-        """Whether a step is under way that runs forwards and backward passes itself."""
-        return any(snapshot.closure for snapshot in self._snapshots.values())
 
     def begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], None] | None:
         """What is returned is to be called once the step is over or has failed; None where it does not matter."""
@@ -72,10 +68,13 @@ class Steps:
                 if snapshot.closure:
                     window.take_gradients(optimizer)
                 window.take_updates(snapshot)
-        for watched in self._models.of(optimizer):
+        models = self._models.of(optimizer)
+        for watched in models:
             watched.training.lap()
             watched.stepped(optimizer)
         self._clocks.tick(optimizer)
+        if models or not self._models.narrowed:
+            self.rounds.stepped(optimizer)
         notes = self._of_no_model(optimizer) if windows else {}
         for window in windows:
             window.notes |= notes

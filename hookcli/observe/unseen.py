@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+from types import FrameType
+
 import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from hookcli.tree import type_text
 
 
 def capturing() -> bool:
@@ -23,4 +31,35 @@ def unobservable() -> str:
 
 
 UNSEEN = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
-NEVER_RAN = "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
+
+
+def why_never_ran(optimizer: Optimizer) -> str:
+    """Why no hook saw the forward that the parameters of an optimizer were used in. Looks at all objects there are."""
+    dynamo = sys.modules.get("torch._dynamo.convert_frame")
+    if getattr(dynamo, "FRAME_COUNTER", 0):
+        return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
+    found = [module for module in modules if any(id(p) in held for p in module.parameters())]
+    if not found:
+        return "tensors of no module: what is made of them can't be seen, their gradients and updates can"
+    return forward_called(max(found, key=lambda module: sum(1 for _ in module.modules())))
+
+
+def forward_called(module: nn.Module) -> str:
+    """What to say of a module that was not called as `module(x)`."""
+    name = type_text(module)
+    return f"{name} was not called by itself, and {name}.forward(x) calls no hooks: call it as model(x) to see it"
+
+
+def passed_by(module: nn.Module) -> nn.Module | None:
+    """The module with this part whose forward is running without having been called as a module, if there is one."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "forward" and code.co_argcount:
+            owner = frame.f_locals.get(code.co_varnames[0])
+            if issubclass(type(owner), nn.Module) and owner is not module and module in owner.modules():
+                return owner
+        frame = frame.f_back
+    return None

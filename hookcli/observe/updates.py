@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,40 +39,59 @@ class Snapshot:
         held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None or p.requires_grad]
         self._before = {id(p): _local(p).detach().clone() for p in held} if copies else {}
 
-    def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, tuple[nn.Parameter, Any]]:
+    def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Change]:
         """For each of the parameters that the optimizer holds: what `distance` found between before and now."""
         found = {}
         for fqn, parameter in parameters:
             before = self._before.get(id(parameter))
             now = _local(parameter).detach()
             if before is not None and before.shape == now.shape and now.device.type != "meta":
-                found[fqn] = parameter, distance.compare(before, now)
+                found[fqn] = Change(parameter, before, now, distance.compare(before, now))
         return found
 
 
-def rows(model: nn.Module, names: Names, changes: Mapping[str, tuple[nn.Parameter, Any]]) -> list[Row]:
+class Change(NamedTuple):
+    """A parameter, what this process has of it before and after a step, and what `distance` makes of these."""
+
+    parameter: nn.Parameter
+    before: Tensor
+    now: Tensor
+    pending: Any
+
+
+def rows(model: nn.Module, names: Names, changes: Mapping[str, Change]) -> list[Row]:
     """A row per parameter. `weight` is the l2 norm before the step, `update` that of the change."""
-    measured = distance.resolve([pending for _, pending in changes.values()])
+    measured = distance.resolve([change.pending for change in changes.values()])
     return [
-        Row(
-            {
-                "fqn": names(fqn),
-                "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
-                "shape": tree.shape_of(parameter),
-                "dtype": tree.dtype_text(parameter),
-                "weight": weight,
-                "update": update,
-                "ratio": ratio(update, weight),
-            }
-        )
-        for (fqn, (parameter, _)), (weight, update) in zip(changes.items(), map(_norms, measured), strict=True)
+        _row(model, names, fqn, change, found) for (fqn, change), found in zip(changes.items(), measured, strict=True)
     ]
 
 
-def _norms(found: Discrepancy) -> tuple[float, float]:
-    """The norms of a parameter and of its change; NaN where no element is finite before and after."""
-    known = found.finite or not found.numel
-    return (found.a_l2, found.error_l2) if known else (math.nan, math.nan)
+def _row(model: nn.Module, names: Names, fqn: str, change: Change, found: Discrepancy) -> Row:
+    weight, update = _norms(change, found)
+    values = {
+        "fqn": names(fqn),
+        "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
+        "shape": tree.shape_of(change.parameter),
+        "dtype": tree.dtype_text(change.parameter),
+        "weight": weight,
+        "update": update,
+        "ratio": ratio(update, weight),
+    }
+    return Row(values | ({"sharded": True} if tree.is_sharded(change.parameter) else {}))
+
+
+def _norms(change: Change, found: Discrepancy) -> tuple[float, float]:
+    """The norms before and of the change, over finite elements; NaN where there is none.
+
+    `found` is over those that are finite before and after alone, and can't tell none from zeros.
+    """
+    if found.a_l2 and not found.nonfinite:
+        return found.a_l2, found.error_l2
+    finite = change.before.isfinite()
+    weight = change.before[finite].abs().double().norm().item() if finite.any() else math.nan
+    both = bool((finite & change.now.isfinite()).any()) or not change.now.numel()
+    return weight if change.now.numel() else 0.0, found.error_l2 if both else math.nan
 
 
 def _local(parameter: Tensor) -> Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import registry, tree
@@ -70,7 +69,9 @@ class OpenWindow:
         self._reach = Reach()
         self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
-        self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe, callers_run=True)
+        self.session = HookSession(
+            nn.Identity() if watched.blind else model, select=self._selects, safe=safe, callers_run=True
+        )
         if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(model)):
             watched.note(f"--match {plan.match}: no module or parameter of it has such a name")
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
@@ -122,12 +123,27 @@ class OpenWindow:
         """Whether what it waits for can't come any more: the graph of its forwards is gone."""
         return not self.watched.optimizers() and self.session.modules.gradients.gone() and self._reach.gone()
 
-    def differentiated(self, tensors: Any, scaler: Any) -> None:
-        """A backward pass through this model was of these tensors, as they were before a GradScaler, or of none."""
+    def gets_gradients(self, inputs: set[int] | None) -> bool:
+        """Whether a pass through the model leaves gradients in it, for these inputs alone if not None, by identity.
+
+        Of a model without an optimizer every pass counts, though it may be frozen.
+        """
+        needing = [id(p) for p in self.model.parameters() if p.requires_grad]
+        found = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
+        return found or not self.watched.optimizers()
+
+    def differentiated(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
+        """A backward pass through this model was of the sum of these numbers, as they were before a GradScaler.
+
+        None: it was of something else. `counts`: whether it is the loss of this model's gradients.
+        """
         for probe in self.probes:
             if isinstance(probe, GradsProbe):
                 self.scales.passed(len(probe.pending()), scaler)
-        self.losses.add(tensors)
+        if counts and terms is not None:
+            self.losses.add(terms)
+        elif counts:
+            self.notes[_NO_NUMBER] = None
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """The gradients of parameters as they are now; those that an optimizer is about to use, or used."""
@@ -171,6 +187,8 @@ class OpenWindow:
         """Take all hooks off, and tell what they saw."""
         self.discard()
         reports = self.reports()
+        if any(row.get("sharded") for report in reports for row in report.rows):
+            self.notes[_SHARDED] = None
         return Window(
             model=self.watched.tally.model,
             phase=self.phase,
@@ -239,4 +257,6 @@ def _fqns(model: nn.Module) -> Iterator[str]:
     yield from (fqn for fqn, _ in model.named_parameters())
 
 
+_NO_NUMBER = "backward() was called on a tensor that is not a single number: it is not part of the loss"
+_SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
 _LEFT = "the step was not finished: the program ended before, or went on to others"

@@ -123,8 +123,8 @@ class Windows:
         self._sink.window(replace(record, plain_seconds=stopwatch.mean()))
 
     def leave(self, window: OpenWindow) -> None:
-        """Hand it on as it is: of a model with an optimizer, whose step may never come."""
-        if window.watched.optimizers():
+        """Hand it on as it is: of a model with an optimizer, which may be gone, the step may never come."""
+        if window.watched.trained:
             window.left()
         self.close(window)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hookcli import tree
 from hookcli.blocks import fetched
 from hookcli.hooks import HookEvent
+from hookcli.weak import WeakIds
 
 # After one of these, features are in the last dimension, after one of those in the second; others leave them there.
 _FEATURES_SECOND = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
@@ -43,7 +44,7 @@ class Units:
     """
 
     def __init__(self) -> None:
-        self._returned: tree.ByTensor[int] = tree.ByTensor()  # output -> its version when a module returned it
+        self._returned: WeakIds[Tensor, int] = WeakIds()  # output -> its version when a module returned it
         self._relus: set[Any] = set()  # nodes whose result was looked at
         self._features_last = False
         self._found: list[tuple[dict[str, Any], list[Tensor]]] = []

@@ -38,6 +38,8 @@ def _lines(report: Report, view: View) -> Iterator[str]:
         points = [(row["step"], _finite(row.get(column.name))) for row in report.rows]
         yield from _figure(column.title, points, size)
     yield from _bad(report)
+    if report.skipped:
+        yield f"not shown: {footer.skipped_line(report)}"
 
 
 def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, int]) -> Iterator[str]:

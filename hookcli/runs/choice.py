@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hookcli.errors import UsageError, unknown
-from hookcli.report import Report
+from hookcli.report import Report, Skipped
 from hookcli.runs.overview import findings, of_probe, overview
 from hookcli.runs.reading import Place, Record
 from hookcli.runs.record import Bad, Window
-from hookcli.runs.series import names, needed, series
+from hookcli.runs.series import names, needed, series, spoken, titled
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Choice:
         places = self._known(record)
         if self.over_time is not None:
             return self._series(record, "" if self.over_time == "." else self.over_time, self._of_one_phase(places))
-        chosen = self._at_step(places, record) if self.step is not None else {p.key: p for p in places}.values()
+        chosen = self._at_step(places, record) if self.step is not None else record.latest(places).values()
         found = [report for window in record.windows(chosen) for report in self._of_window(window)]
         if not found and self.probe:
             raise UsageError(_no_probe(self.probe, record))
@@ -61,14 +61,17 @@ class Choice:
         return [p for p in places if self.phase or p.phase == "train" or p.model not in trained]
 
     def _series(self, record: Record, fqn: str, places: Sequence[Place]) -> list[Report]:
-        found = series(record.windows(places, needed(fqn)), fqn)
+        whole = {place.key for place in places if record.counts(place)}
+        shown = [place for place in places if record.counts(place) or place.key not in whole]
+        found = series(record.windows(shown, needed(fqn)), fqn)
         if not found:
             last = {place.key: place for place in places}.values()
             known = {name for window in record.windows(last) for name in names(window)}
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: nothing was measured of it")
             raise UsageError(unknown("module or parameter", fqn, known, see=f"hookcli show {record.path} lists them"))
-        return found
+        left_out = [place for place in places if place not in shown]
+        return [replace(report, skipped=_of_series(report, fqn, left_out)) for report in found]
 
     def _at_step(self, places: Sequence[Place], record: Record) -> list[Place]:
         found = [place for place in places if place.step == self.step]
@@ -80,6 +83,19 @@ class Choice:
 
     def _of_window(self, window: Window) -> Iterable[Report]:
         return of_probe(window, self.probe) if self.probe else [overview(window), *findings(window)]
+
+
+def _of_series(report: Report, fqn: str, places: Iterable[Place]) -> list[Skipped]:
+    """Those of the places that are of the report's model and phase, as left out."""
+    mine = (report.model, report.meta["mode"])
+    return [
+        Skipped(fqn, _INCOMPLETE, f"step {place.step:,}")
+        for place in places
+        if (titled(place.model, fqn), spoken(place.phase)) == mine
+    ]
+
+
+_INCOMPLETE = "incomplete, so that its figures are of no whole step; --step shows it"
 
 
 def _nearest(steps: Sequence[int], step: int) -> str:

@@ -71,13 +71,18 @@ class Record:
             case End():
                 self.end = line
 
-    def latest(self) -> dict[Key, Place]:
-        """The last window of each model and phase, in their order; a complete one if there is."""
+    def latest(self, places: Iterable[Place] | None = None) -> dict[Key, Place]:
+        """The last window of each model and phase, in their order, of these places or all; a complete one if there is,
+        or one in which something was not finite."""
         found: dict[Key, Place] = {}
-        for place in self.places:
-            if place.complete or not (place.key in found and found[place.key].complete):
+        for place in self.places if places is None else places:
+            if self.counts(place) or not (place.key in found and self.counts(found[place.key])):
                 found[place.key] = place
         return found
+
+    def counts(self, place: Place) -> bool:
+        """Whether it is one to look at: its step came to an end, or it is where something was not finite."""
+        return place.complete or any((b.model, b.phase, b.step) == (*place.key, place.step) for b in self.bad)
 
     def windows(self, places: Iterable[Place], keep: Keep | None = None) -> Iterator[Window]:
         """These windows, one at a time; one whose reports are damaged is left out and counted.

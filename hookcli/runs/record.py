@@ -25,9 +25,12 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "step": int,
     "forwards": int,
     "watched": int,
+    "program_steps": (int, type(None)),
     "seconds": (int, float, type(None)),
     "plain_seconds": (int, float, type(None)),
 }
+
+_ADDED = ("program_steps",)  # fields that records of before lack
 
 
 def _fits(value: Any, kind: type | tuple[type, ...]) -> bool:
@@ -51,7 +54,8 @@ class _Line:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse. Raises KeyError, TypeError or ValueError for a line that is not whole, or not of this kind."""
-        values = {item.name: relaxed(data[item.name]) for item in fields(cls) if item.name != "reports"}
+        given = [item.name for item in fields(cls) if item.name in data or item.name not in _ADDED]
+        values = {name: relaxed(data[name]) for name in given if name != "reports"}
         if any(item.name == "reports" for item in fields(cls)):
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
         if not all(_fits(values[name], kind) for name, kind in _KINDS.items() if name in values):
@@ -85,11 +89,12 @@ class Window(_Line):
     windows are single forwards. `step` counts the steps of the optimizer that has the model's parameters, from 0;
     without one, the model's forwards. `forward` counts those without grad from the last training step on, where there
     is an optimizer; else None. `forwards`: how many there were in this window, and `watched` of them. `losses`: what
-    `backward()` was called on whose gradients the program kept until the optimizer's step. `seconds`: how long the step
-    took with hooks on, from its first forward to its end, `plain_seconds` how long one took on average since the window
-    before, without; None where that isn't known. `notes` say what can't be seen, or how figures are meant. Rows of
-    `reports` (probes "activations", "grads", "updates") are one per module or parameter: of several calls and forwards,
-    exactly merged; `calls` counts them. Not `complete`: the program, or an exception, ended before the step did.
+    `backward()` was called on whose gradients the program kept until the optimizer's step, a number per call.
+    `seconds`: how long the step took with hooks on, from its first forward to its end, `plain_seconds` how long one
+    took on average since the window before, without; None where that isn't known. `notes` say what can't be seen, or
+    how figures are meant. Rows of `reports` (probes "activations", "grads", "updates") are one per module or parameter:
+    of several calls and forwards, exactly merged; `calls` counts them. Not `complete`: the program, or an exception,
+    ended before the step did.
     """
 
     kind: ClassVar[str] = "window"
@@ -106,6 +111,11 @@ class Window(_Line):
     plain_seconds: float | None = None
     notes: Sequence[str] = ()
     complete: bool = True
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of the step: the sum over its backward passes; None where there was none of a single number."""
+        return sum(self.losses) if self.losses else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,8 @@ class End(_Line):
     """The last line, where the script came to an end by itself or by an exception.
 
     `exit_code` as a shell would see it; `error` one line that names the exception. `models` as plain mappings of `Ran`.
-    `others`: modules without parameters that were called by themselves (a loss), and how often.
+    `others`: modules without parameters that were called by themselves (a loss), and how often. `program_steps`: how
+    many steps the program made, where one that is of several models or optimizers counts once; None in older records.
     """
 
     kind: ClassVar[str] = "end"
@@ -155,6 +166,7 @@ class End(_Line):
     models: Sequence[Mapping[str, Any]]
     others: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    program_steps: int | None = None
 
 
 Line = Header | Window | Bad | End

@@ -48,8 +48,8 @@ class Recorder:
         bad = any((one.model, one.step, one.phase) == (window.model, window.step, window.phase) for one in self._bad)
         if bad or window.complete or before is None or not before.complete:
             self.latest[window.model, window.phase] = window
-        if window.losses:
-            self._first_losses.setdefault(window.model, window.losses[-1])
+        if window.loss is not None and window.complete:
+            self._first_losses.setdefault(window.model, window.loss)
         self._writer.write(window)
 
     def bad(self, bad: Bad) -> None:
@@ -74,11 +74,19 @@ class Recorder:
         self._notes += [text] if text else []
 
     def finish(
-        self, exit_code: int, error: str | None, models: list[Ran], others: Mapping[str, int], *, keep: bool = True
+        self,
+        exit_code: int,
+        error: str | None,
+        models: list[Ran],
+        others: Mapping[str, int],
+        *,
+        steps: int = 0,
+        keep: bool = True,
     ) -> End:
         """The last line. Unless it is to `keep` it all the same, a record that tells of no model is taken away."""
         seconds = perf_counter() - self._began
-        end = End(exit_code, error, seconds, [asdict(model) for model in models], dict(others), tuple(self._notes))
+        ran = [asdict(model) for model in models]
+        end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps)
         failed = None
         try:
             self._writer.write(end)

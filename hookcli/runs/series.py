@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +31,7 @@ def series(windows: Iterable[Window], fqn: str) -> list[Report]:
     """A report per model and phase, a row per window, of a module or parameter; "" is the model itself. None of those
     in which nothing was measured of it.
 
-    `loss` is the model's alone, the mean over the step's calls of `backward`. Norms over parameters are those of all
+    `loss` is the model's alone, the sum over the step's calls of `backward`. Norms over parameters are those of all
     within the module. Statistics are those of the first tensor that it returned.
     """
     found: dict[tuple[str, str], list[Row]] = {}
@@ -57,22 +56,31 @@ def names(window: Window) -> set[str]:
     return {name for report in window.reports for row in report.rows for name in _owners(row.fqn)} - {""}
 
 
+def titled(model: str, fqn: str) -> str:
+    """Net: body.0; Net for the model itself."""
+    return f"{model}: {fqn}" if fqn else model
+
+
+def spoken(phase: str) -> str:
+    """no grad for no_grad."""
+    return phase.replace("_", " ")
+
+
 def _says(row: Row) -> bool:
     return row.stats is not None or any(row.get(column.name) is not None for column in _FIGURES)
 
 
 def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
-    place = f"{model}: {fqn}" if fqn else model
-    said = {"mode": phase.replace("_", " ")}
+    said = {"mode": spoken(phase)}
     columns = [c for c in COLUMNS if any(row.get(c.name) is not None for row in rows)]
-    return Report("over-time", place, columns, rows, said, {"windows": len(rows)}, grouping="list")
+    return Report("over-time", titled(model, fqn), columns, rows, said, {"windows": len(rows)}, grouping="list")
 
 
 def _row(window: Window, fqn: str) -> Row:
     report = overview(window)
     parameters = {row.fqn: row for row in _of_parameters(window)}
     values: dict[str, Any] = {"step": window.step, "forward": window.forward, "seconds": window.seconds}
-    values["loss"] = math.fsum(window.losses) / len(window.losses) if window.losses and not fqn else None
+    values["loss"] = window.loss if not fqn else None
     if fqn in parameters:
         return Row({**values, **parameters[fqn].values})
     within = [row for row in report.rows if not fqn or row.fqn == fqn or row.fqn.startswith(f"{fqn}.")]

@@ -74,7 +74,10 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 windows in train.run.jsonl"""
     if end is None:
         return f"{header.name}, started {header.started}: no end is recorded; it still runs, or was killed"
-    steps, windows = (sum(model[key] for model in end.models) for key in ("steps", "windows"))
+    windows = sum(model["windows"] for model in end.models)
+    steps = end.program_steps
+    if steps is None:  # the models of an older record may have made the same ones
+        steps = max((model["steps"] for model in end.models), default=0)
     forwards = sum(model["forwards"] + model["no_grad_forwards"] for model in end.models)
     did = present.counted(steps, "step") if steps else present.counted(forwards, "forward")
     of = f"{did} of {present.counted(len(end.models), 'model')} in " if end.models else ""
@@ -104,7 +107,7 @@ def _table(
 
 def _model_row(model: Mapping[str, Any], window: Window | None, first_losses: Mapping[str, float]) -> Row:
     name = model["model"]
-    losses = {"first_loss": first_losses.get(name), "loss": window.losses[-1] if window and window.losses else None}
+    losses = {"first_loss": first_losses.get(name), "loss": window.loss if window else None}
     return Row({**model, **losses, "name": name, "seconds": window.plain_seconds if window else None})
 
 

@@ -1,24 +1,15 @@
-"""What hookcli does in a program: one thread at a time, and none of its failures is the program's."""
+"""What hookcli does in a program: none of its failures is the program's, and what the program raises is its own."""
 
 from __future__ import annotations
 
-import threading
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
 from hookcli.observe.guard import Guard
-
-
-def free(guard: Guard) -> bool:
-    """Whether another thread may enter."""
-    entered = threading.Event()
-
-    def enter() -> None:
-        with guard:
-            entered.set()
-
-    threading.Thread(target=enter, daemon=True).start()
-    return entered.wait(0.5)
 
 
 def test_an_exception_is_told_and_goes_no_further() -> None:
@@ -26,18 +17,38 @@ def test_an_exception_is_told_and_goes_no_further() -> None:
     guard = Guard(told.append)
     with guard, guard:
         raise ValueError("ours")
-    assert [str(error) for error in told] == ["ours"] and free(guard)
+    assert [str(error) for error in told] == ["ours"]
 
 
 def test_what_ends_the_program_passes() -> None:
     told: list[Exception] = []
-    guard = Guard(told.append)
-    with pytest.raises(KeyboardInterrupt), guard:
+    with pytest.raises(KeyboardInterrupt), Guard(told.append):
         raise KeyboardInterrupt
-    assert told == [] and free(guard)
+    assert told == []
 
 
-def test_one_thread_at_a_time() -> None:
-    guard = Guard(lambda error: None)
-    with guard:
-        assert not free(guard)
+def late(*about: Any) -> None:
+    raise TimeoutError("of the program")
+
+
+class Late:
+    def __call__(self, *about: Any) -> None:
+        late()
+
+    method = __call__
+
+
+@pytest.mark.parametrize("handler", [late, partial(late, 1), Late(), Late().method])
+def test_what_a_signal_handler_raises_passes(handler: Callable[..., None]) -> None:
+    """A program that ends by SIGALRM what takes too long: Python calls the handler wherever it is, in ours too."""
+    told: list[Exception] = []
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(TimeoutError, match="of the program"), Guard(told.append):
+            signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert told == []
+    with Guard(told.append):
+        late()  # which is no handler now
+    assert len(told) == 1

@@ -165,9 +165,9 @@ def test_a_parameter_over_time() -> None:
     assert {(row["param_grad"], row["weight"], row["ratio"]) for row in report.rows} == {(12.0, 120.0, 0.001)}
 
 
-def test_the_loss_of_several_backward_calls_is_their_mean() -> None:
+def test_the_loss_of_several_backward_calls_is_their_sum() -> None:
     (report,) = series([replace(window(), losses=[1.0, 2.0, 6.0])], "")
-    assert report.rows[0]["loss"] == 3
+    assert report.rows[0]["loss"] == 9
 
 
 def test_each_model_and_phase_by_itself_and_a_container_that_never_ran() -> None:

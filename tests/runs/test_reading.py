@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from records import HEADER, RUN, bad, end, same, save, text, window
+from records import HEADER, RUN, bad, end, ran, same, save, text, window
 
 from hookcli.errors import UsageError
+from hookcli.runs.choice import Choice
 from hookcli.runs.reading import read_record
 from hookcli.runs.record import Window
+from hookcli.runs.summary import ran_line
 from hookcli.runs.tail import Tail
 
 
@@ -145,3 +147,21 @@ def test_a_tail_goes_on_with_a_new_run(tmp_path: Path, by: str) -> None:
     path.unlink()
     assert not tail.poll() and len(tail.record.places) == 1  # what is deleted can still be read
     tail.close()
+
+
+def test_a_window_in_which_something_was_not_finite_is_shown_though_it_is_incomplete(tmp_path: Path) -> None:
+    """`--first-bad stop` ends a program there; other incomplete windows come after whole ones."""
+    lines = (HEADER, window(0), window(100, complete=False), bad(100), window(200, complete=False), end())
+    record = read_record(save(tmp_path / "run.jsonl", lines))
+    assert {key: place.step for key, place in record.latest().items()} == {("Net", "train"): 100}
+    (chart,) = Choice(over_time=".").reports(record)
+    assert [row["step"] for row in chart.rows] == [0, 100] and [s.path for s in chart.skipped] == ["step 200"]
+
+
+def test_a_record_of_a_hookcli_that_did_not_count_the_programs_steps(tmp_path: Path) -> None:
+    last = end([ran(steps=75), ran("Net #2", steps=75)]).to_dict()
+    del last["program_steps"]
+    path = tmp_path / "run.jsonl"
+    path.write_text(text([HEADER, window()]) + json.dumps(last) + "\n")
+    record = read_record(path)
+    assert not record.damaged and "75 steps of 2 models" in ran_line(HEADER, record.end, path)

@@ -46,7 +46,7 @@ def test_the_figures_are_there_and_fit(width: int | None) -> None:
     assert width is None or max(map(len, tables)) <= width
     first = found.splitlines()[0]
     assert first == (
-        "train.py: 1,200 steps of 2 models in 2 h 0 min, ValueError: no such file (exit code 1); "
+        "train.py: 900 steps of 2 models in 2 h 0 min, ValueError: no such file (exit code 1); "
         "12 windows in train.run.jsonl"
     )
     (row,) = re.findall(r"^Net +11.69 M +(.*)$", found, re.MULTILINE)
