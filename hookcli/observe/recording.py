@@ -20,6 +20,7 @@ from hookcli.report import Report
 from hookcli.runs.record import Window
 from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
+from hookcli.streams import say
 
 
 class Recording:
@@ -50,7 +51,7 @@ class Recording:
         plan = Plan(every, start, stop, max_seconds, names, match, first_bad, check)
         name = plain_type(model)
         writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
-        self._recorder = Recorder(writer, new_header(name, [], every), _say)
+        self._recorder = Recorder(writer, new_header(name, [], every), say)
         self._observer = Observer(plan, self._recorder, _part_of(model))
 
     @property
@@ -107,7 +108,3 @@ class _part_of:  # noqa: N801 - a predicate
         if module not in self._answers:
             self._answers[module] = any(p in self._parameters for p in module.parameters())
         return self._answers[module]
-
-
-def _say(text: str) -> None:
-    print(f"hookcli: {text}", file=sys.stderr)
