@@ -32,6 +32,11 @@ def is_stream(name: str | Path) -> bool:
     return exists(name) and not is_file(name) and not is_folder(name)
 
 
+def followed(path: Path) -> Path:
+    """The file that a symbolic link leads to; any other path as it is."""
+    return Path(os.path.realpath(path)) if os.path.islink(path) else path  # noqa: PTH114
+
+
 def is_pipe(name: str | Path) -> bool:
     """Whether it is a pipe (`<(...)`, or /dev/stdin after `|`), which can be read once."""
     with suppress(OSError, ValueError):
@@ -67,7 +72,7 @@ def replacing(path: Path) -> Iterator[Path]:
             with path.open("wb") as target:
                 target.write(scratch.read_bytes())
         return
-    real = Path(os.path.realpath(path))
+    real = followed(path)
     scratch = real.with_name(f".hookcli-{os.urandom(8).hex()}")  # not after `path`, whose name may be as long as can be
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:

@@ -52,7 +52,7 @@ def text_stream(number: int, like: Any, *, aside: bool) -> TextIO:
 
 
 def is_on(stream: Any, number: int) -> bool:
-    """Whether a stream writes to this descriptor; one of a class of its own (a notebook's) does else with what it gets."""
+    """Whether a stream writes to this descriptor, and is no class of its own (a notebook's) that does more."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == number
     except (OSError, ValueError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hookcli import present
 from hookcli.commands.output import Output, remark
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
 from hookcli.files import exists, is_folder
 from hookcli.norms import gathered
 from hookcli.runs.choice import Choice
@@ -47,8 +47,8 @@ def follow(path: Path, choice: Choice, output: Output) -> int:
         show(tail, choice, output)
     except BrokenPipeError:  # a reader that has seen enough (`| head`)
         return 0
-    except OSError as error:  # a terminal that is gone
-        raise UsageError(f"can't write what came: {error.strerror}") from error
+    except OSError as error:  # a name that can't be, a terminal that is gone
+        raise UsageError(f"{shortened(str(path))}: can't be followed ({error.strerror})") from error
     finally:
         tail.close()
     if tail.record.header:

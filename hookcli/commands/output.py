@@ -12,7 +12,7 @@ from pathlib import Path
 from hookcli import registry
 from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, shortened, unknown
-from hookcli.files import is_folder, is_stream
+from hookcli.files import followed, is_folder, is_stream
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
@@ -165,7 +165,7 @@ def check_writable(path: Path, option: str = "--output") -> None:
     try:
         with suppress(FileNotFoundError):
             path.lstat()  # which tells a name that can't be
-        with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
+        with tempfile.TemporaryFile(dir=followed(path).parent):
             pass
     except (OSError, ValueError) as error:  # a NUL, and what the file system's encoding lacks, are ValueErrors
         why = getattr(error, "strerror", None) or error

@@ -41,7 +41,7 @@ def _render(report: Report, view: View) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text as text: no code, link, image or tag of a name's; a backslash only where it would escape what follows."""
+    """The text as text, where a name would make code, a link, an image or a tag of it."""
     text = _BEFORE_PUNCTUATION.sub(r"\\\\", text)
     for mark in ("|", "`", "]("):
         text = text.replace(mark, f"\\{mark}")
