@@ -30,7 +30,9 @@ class _Kept:
         self.report: TextIO | None = out
         if is_on(out, STDOUT):
             self.report = None if STDOUT in self._filled else text_stream(self._copies[STDOUT], out, aside=False)
-        os.dup2(STDERR, STDOUT)
+        # Not where that fails: what a model prints would fail the model.
+        self._aside = self._copies[STDERR] if streams.takes(STDERR) else self._nowhere
+        os.dup2(self._aside, STDOUT)
         if err is None or is_on(err, STDERR):
             streams.remarks = text_stream(self._copies[STDERR], err, aside=True)
             sys.stdout, sys.stderr = (text_stream(number, err, aside=True) for number in (STDOUT, STDERR))
@@ -41,8 +43,7 @@ class _Kept:
         """Put all back as it was found, after what is still in buffers has gone where it belongs."""
         written = (*self._found, sys.stdout, sys.stderr)
         try:
-            for number in (STDERR, STDOUT):  # the model may have closed either
-                os.dup2(self._copies[STDERR], number)
+            os.dup2(self._aside, STDOUT)  # the model may have closed it
             _flush(written)
             os.dup2(self._nowhere, STDOUT)
             _flush(written)  # what stderr does not take must not come out of stdout

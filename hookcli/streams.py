@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import select
+import stat
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 from hookcli.visible import visible
@@ -138,6 +141,22 @@ def filled() -> set[int]:
     return numbers
 
 
+def takes(number: int) -> bool:
+    """Whether a descriptor takes what is written, as far as can be known before: not on a full disk or device, nor into
+    a pipe that nobody reads."""
+    try:
+        found = os.fstat(number)
+        if stat.S_ISREG(found.st_mode):
+            return os.fstatvfs(number).f_bavail > 0
+        if stat.S_ISCHR(found.st_mode):
+            return not Path("/dev/full").exists() or found.st_rdev != Path("/dev/full").stat().st_rdev
+        poll = select.poll()
+        poll.register(number, select.POLLOUT)
+        return not any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    except OSError:
+        return False
+
+
 def above_standard(number: int) -> int:
     """The same open file by a number that is not a standard stream's, which a file gets where that stream is closed:
     what others write to it would land in the file."""
@@ -155,8 +174,6 @@ def _write_all(number: int, data: bytes, patience: float | None) -> None:
         try:
             rest = rest[os.write(number, rest) :]
         except BlockingIOError:
-            import select
-
             if not select.select([], [number], [], patience)[1]:
                 raise
 

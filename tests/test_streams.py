@@ -39,11 +39,11 @@ class Ailing(Net):
 
 def closes():
     os.close(1)
-    return Net()
+    return nn.Linear(4, 3)
 
 def replaces():
     sys.stdout = sys.stderr = open(os.devnull, "w")
-    return Net()
+    return nn.Linear(4, 3)
 
 def leaves():
     import atexit
@@ -86,7 +86,7 @@ def steady(text: str) -> Any:
     """The report without what differs between two runs."""
     text = text.replace("\r\n", "\n")
     if not text.startswith("{"):
-        return text
+        return text.split()  # a terminal wraps it
     return json.loads(re.sub(r'"(\w*seconds|us|\w*_us|began|loss_value)": [-\d.e]+', r'"\1": 0', text))
 
 
@@ -140,7 +140,7 @@ def test_a_model_may_do_what_it_likes_to_its_streams(server: ForkServer, folder:
 @pytest.mark.parametrize("make", ["closes", "replaces"])
 def test_an_error_is_told_all_the_same(server: ForkServer, folder: Path, make: str) -> None:
     ran = server.run("shapes", f"net.py:{make}", "-i", "2x5", folder=folder)
-    assert ran.code == 2 and "hookcli: error: fc (Linear) failed" in ran.err
+    assert ran.code == 2 and "hookcli: error: the model (Linear) failed" in ran.err
 
 
 @pytest.mark.parametrize("command", [("models",), ("--help",), ("shapes", "--help"), ("--version",), ()])
