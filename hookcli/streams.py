@@ -7,7 +7,8 @@ import os
 import select
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -88,6 +89,17 @@ def aside(text: str, stream: TextIO | None = None) -> None:
         if stream is not None:
             stream.write(encodable(text, stream))
             stream.flush()
+
+
+@contextmanager
+def remarks_on(stream: TextIO) -> Iterator[None]:
+    """Say what is said while the block runs on this stream."""
+    global remarks
+    before, remarks = remarks, stream
+    try:
+        yield
+    finally:
+        remarks = before
 
 
 def show_status(text: str) -> None:

@@ -15,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -91,9 +92,8 @@ class _Side:
             self.ours, self.theirs = pty.openpty()
             fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, _COLUMNS, 0, 0))
         elif kind == "file":
-            self.theirs = os.open(f"/tmp/fork_server.{os.getpid()}.{id(self)}", os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            os.unlink(f"/tmp/fork_server.{os.getpid()}.{id(self)}")
-            self.ours = os.dup(self.theirs)
+            with tempfile.TemporaryFile() as file:
+                self.theirs, self.ours = os.dup(file.fileno()), os.dup(file.fileno())
         elif kind == "full":
             self.theirs = os.open("/dev/full", os.O_WRONLY)
 
@@ -158,7 +158,7 @@ def _as_new(job: dict[str, Any]) -> None:
             stream = None
         else:
             lines = number == 2 or os.isatty(number)
-            stream = open(number, "w", encoding="utf-8", errors=errors, closefd=False)  # noqa: PTH123, SIM115
+            stream = open(number, "w", encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
             stream.reconfigure(line_buffering=lines)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from hookcli import present
@@ -19,7 +20,7 @@ from hookcli.runs.record import Window
 from hookcli.runs.summary import bad_line, ran_line
 from hookcli.runs.tail import Tail
 from hookcli.stdout import require_stdout, write_report
-from hookcli.streams import is_terminal, terminal_size
+from hookcli.streams import is_terminal, remarks_on, terminal_size
 from hookcli.visible import visible
 
 _PAUSE = 0.25  # seconds between two looks at the file
@@ -36,8 +37,7 @@ def follow(path: Path, choice: Choice, output: Output) -> int:
     if is_folder(path):
         raise UsageError(f"{path}: is a folder; give a record in it")
     if not exists(path):
-        if not is_folder(path.parent):
-            raise UsageError(f"{path}: no such file, and no folder {path.parent}/ in which to wait for it")
+        _require_place(path)
         remark(f"{path}: not there yet; waiting for it", output.options)
     if choice.probe is None and choice.over_time is None:
         output.check_columns(COLUMNS)  # before the first window, not when it comes
@@ -47,8 +47,8 @@ def follow(path: Path, choice: Choice, output: Output) -> int:
         show(tail, choice, output)
     except BrokenPipeError:  # a reader that has seen enough (`| head`)
         return 0
-    except OSError as error:  # a name that can't be, a terminal that is gone
-        raise UsageError(f"{shortened(str(path))}: can't be followed ({error.strerror})") from error
+    except OSError as error:  # a terminal that is gone
+        raise UsageError(f"{path}: can't be followed ({error.strerror})") from error
     finally:
         tail.close()
     if tail.record.header:
@@ -56,6 +56,19 @@ def follow(path: Path, choice: Choice, output: Output) -> int:
     if damage := tail.record.said_of_damage():
         remark(damage, output.options)
     return 0
+
+
+def _require_place(path: Path) -> None:
+    """Raises UsageError where there can't come to be such a file."""
+    if not is_folder(path.parent):
+        raise UsageError(f"{path}: no such file, and no folder {path.parent}/ in which to wait for it")
+    try:
+        with suppress(FileNotFoundError):
+            path.lstat()
+    except (OSError, ValueError) as error:  # a name that is too long, or no text
+        raise UsageError(
+            f"{shortened(str(path))}: can't be a file ({getattr(error, 'strerror', None) or error})"
+        ) from error
 
 
 def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> None:
@@ -127,9 +140,12 @@ def _on_terminal(tail: Tail, choice: Choice, output: Output) -> None:
     stream = require_stdout()
     columns, lines = terminal_size(stream)
     console = Console(file=stream, no_color=not output.view.color, width=columns, height=lines)
-    both = is_terminal(sys.stderr)  # then Rich puts remarks above the tables
+    both = is_terminal(sys.stderr)  # then Rich's stream puts remarks above the tables
     waiting = Text(f"waiting for {visible(str(tail.path))}")
-    with Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live:
+    with (
+        Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live,
+        remarks_on(sys.stderr),
+    ):
 
         def changed(record: Record) -> None:
             if choice.of(record.places):

@@ -86,7 +86,7 @@ def _is_report(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(64).split(b"\n")[0].strip() == b"{" or path.suffix == ".json"
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

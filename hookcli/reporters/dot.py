@@ -54,7 +54,8 @@ def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, st
 
 def _id(name: str) -> str:
     """A name that Graphviz takes as it is: angle brackets are HTML's, a backslash would spoil a quotation mark."""
-    return nohtml(name.replace("\\", "%5C"))
+    found: str = nohtml(name.replace("\\", "%5C"))
+    return found
 
 
 def _node_id(name: str) -> str:
