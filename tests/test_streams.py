@@ -198,16 +198,15 @@ def open_files() -> dict[int, tuple[int, int]]:
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, SystemExit])
 def test_all_is_put_back(error: type[BaseException] | None, capfd: pytest.CaptureFixture[str]) -> None:
     before = open_files(), sys.stdout, sys.stderr
-    with suppress(*filter(None, [error])):
+    with suppress(*filter(None, [error])), stdout_kept():
+        os.close(1)
+        os.close(2)
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
+        write_report("the report\n")
         with stdout_kept():
-            os.close(1)
-            os.close(2)
-            sys.stdout = sys.stderr = None  # type: ignore[assignment]
-            write_report("the report\n")
-            with stdout_kept():
-                pass
-            if error:
-                raise error
+            pass
+        if error:
+            raise error
     assert (open_files(), sys.stdout, sys.stderr) == before
     assert capfd.readouterr().out == "the report\n"
 
