@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import UsageError, shortened, unknown
+from hookcli.files import exists, is_folder
 
 MODEL_RESOURCE = "model.pkl"
 INPUT_RESOURCE = "hookcli.json"
@@ -78,10 +79,10 @@ class Archive:
 def read_archive(file: str | Path) -> Archive:
     """The contents of a package. Raises UsageError where the file is none."""
     path = Path(file)
-    if path.is_dir():
+    if is_folder(path):
         raise UsageError(f"{str(file)!r} is a folder, not a package")
-    if not path.exists():
-        raise UsageError(f"no file {str(file)!r}")
+    if not exists(path):
+        raise UsageError(f"no file {shortened(str(file))!r}")
     try:
         with zipfile.ZipFile(path) as archive:
             folder = _folder(archive)

@@ -8,7 +8,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,9 @@ from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
+from hookcli.stdout import leave_stdout, own_process, stdout_kept, write_report
+from hookcli.streams import aside, say
+from hookcli.visible import visible_lines
 from hookcli.world import LAUNCHER, end_with_launcher, world
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def _add(
     settings: dict[str, Any] | None = None,
 ) -> None:
     epilog = _epilog(examples)
+    if name != "run":  # whose stdout is the script's
+        function = stdout_kept()(function)
     app.command(name, help=text, epilog=epilog, cls=GroupedCommand, context_settings=settings)(function)
 
 
@@ -78,7 +82,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"hookcli {version('hookcli')}")
+        write_report(f"hookcli {version('hookcli')}\n")
         raise typer.Exit
 
 
@@ -142,24 +146,23 @@ def _exit_code(result: int | Ending) -> int:
 
 def _main(arguments: list[str]) -> int | Ending:
     """The exit code; of a script that ran, how it ended."""
-    say = partial(print, file=sys.stderr)
     if not (world().writes or _in_ranks(arguments)):
         return 0
     try:
         code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
         if code == INTERRUPTED and LAUNCHER not in os.environ:  # which says it
-            say("hookcli: interrupted")
+            say("interrupted")
         result: int | Ending = code or 0
         return result
     except typer.TyperException as error:
-        return _usage_error(error)
+        return _usage_error(error, arguments)
     except ProcessesWanted as error:
         wanted = error
     except HookcliError as error:
         return _report_error(error, arguments)
     except Exception:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
-        traceback.print_exc()
-        say("hookcli: this is a bug in hookcli, please report it")
+        aside(visible_lines(traceback.format_exc()))
+        say("this is a bug in hookcli, please report it")
         return 2
     return _launch(arguments, wanted)
 
@@ -172,7 +175,7 @@ def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
     except HookcliError as error:
         return _report_error(error, arguments)
     if code == INTERRUPTED:
-        print("hookcli: interrupted", file=sys.stderr)
+        say("interrupted")
     return code
 
 
@@ -183,8 +186,8 @@ def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
     if not error.own:
         _leave_it_to_the_first()
     if "--debug" in arguments:
-        traceback.print_exception(error)
-    print(f"hookcli: error: {error}", file=sys.stderr)
+        aside(visible_lines("".join(traceback.format_exception(error))))
+    say(f"error: {error}")
     return error.exit_code
 
 
@@ -198,17 +201,24 @@ def _leave_it_to_the_first() -> None:
         raise SystemExit(FAILED)
 
 
-def _usage_error(error: Any) -> int:
+def _usage_error(error: Any, arguments: Sequence[str]) -> int:
     """A command line that Typer can't parse: one line, and where to find help."""
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
-        print(message)
-        return 0
+        return _show_help(message, arguments)
     path = context.command_path if context else "hookcli"
     _leave_it_to_the_first()
-    print(f"hookcli: error: {message} (see {path} --help)", file=sys.stderr)
+    say(f"error: {message} (see {path} --help)")
     return int(error.exit_code)
+
+
+def _show_help(text: str, arguments: Sequence[str]) -> int:
+    try:
+        write_report(f"{text}\n")
+    except HookcliError as error:
+        return _report_error(error, arguments)
+    return 0
 
 
 def entry() -> None:
@@ -221,11 +231,13 @@ def entry() -> None:
         if not isinstance(result, int):
             leave(result)
         sys.exit(result)
+    own_process()
     if world().size == 1:
-        sys.exit(main())
+        code = main()
+        leave_stdout()
+        sys.exit(code)
     end_with_launcher()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would repeat each warning of C++
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    leave_stdout()
     os._exit(code)  # a process group that broke can hang or abort in what C++ does at the end of a process

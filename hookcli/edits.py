@@ -71,7 +71,9 @@ class Edit:
         settings = dict(self.settings)
         if _takes_generator(self.function) and x.device.type != "meta":
             # The same for the same place, so that a recomputed forward gets the same noise.
-            seed = zlib.crc32(f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode())
+            seed = zlib.crc32(
+                f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode(errors="backslashreplace")
+            )
             settings["generator"] = torch.Generator(x.device).manual_seed(seed)
         try:
             y = self.function(x, *self.arguments, **settings)

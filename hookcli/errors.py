@@ -82,6 +82,11 @@ class StateDictError(Exception):
     """A model's state dict does not load into the model. Not for a person: the engine makes a ModelError of it."""
 
 
+def shortened(text: str, most: int = 300) -> str:
+    """A text that a message repeats, as far as a person would read it."""
+    return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} characters)"
+
+
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
     names = sorted(known)

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import nn
 
-from hookcli.errors import ModelError, UsageError, unknown
+from hookcli.errors import ModelError, UsageError, shortened, unknown
+from hookcli.files import is_file, is_folder
 
 
 def load_object(spec: str) -> Any:
@@ -21,14 +22,14 @@ def load_object(spec: str) -> Any:
     place, separator, name = spec.rpartition(":")
     if not separator or not place or not name:
         raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
-    is_file = place.endswith(".py") or "/" in place or Path(place).is_file()
-    return _attribute(_from_file(place) if is_file else _from_package(place), name, place)
+    names_file = place.endswith(".py") or "/" in place or is_file(place)
+    return _attribute(_from_file(place) if names_file else _from_package(place), name, place)
 
 
 def _from_file(place: str) -> ModuleType:
     path = Path(place)
-    if not path.is_file():
-        raise UsageError(f"no file {place!r}" + (" (it is a folder)" if path.is_dir() else ""))
+    if not is_file(path):
+        raise UsageError(f"no file {shortened(place)!r}" + (" (it is a folder)" if is_folder(path) else ""))
     if path.suffix != ".py":
         raise UsageError(f"{place!r} is not a Python file (.py)")
     spec = spec_from_file_location(path.stem, path.resolve())

@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
 
-from hookcli.report import Row
+from hookcli.report import Report, Row, TensorStats
+from hookcli.visible import visible, visible_lines
 
+T = TypeVar("T")
 COUNTS = ("zeros", "nan", "inf")
 FIGURES = ("mean", "std", "min", "max", "l2")
+
+
+def printable(report: Report, *, lines: bool = False) -> Report:
+    """The report with every text in it made safe to show: names are of models, and files, of others.
+
+    `lines`: for formats that have a way to write a line break.
+    """
+    return _made_visible(report, visible_lines if lines else visible)
+
+
+def _made_visible(value: T, shown: Callable[[str], str]) -> T:
+    found: Any = value
+    if isinstance(value, str):
+        found = shown(value)
+    elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
+        pass
+    elif isinstance(value, Mapping):
+        found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        found = [_made_visible(item, shown) for item in value]
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
+        found = replace(value, **whole)
+    return found  # type: ignore[no-any-return]
 
 
 def number(value: float | None) -> str:

@@ -45,12 +45,13 @@ class ModelChecks:
         from hookcli.checks.verdict import fails
         from hookcli.errors import UsageError, unknown
         from hookcli.report import SEVERITIES
+        from hookcli.visible import visible
 
         if fail_on not in SEVERITIES:
             raise UsageError(unknown("fail_on", fail_on, SEVERITIES))
         report = self.check(model, inputs, **settings)
         if fails([report], fail_on):
-            pytest.fail(f"{report.model} is not healthy\n{_table(report)}")
+            pytest.fail(f"{visible(report.model)} is not healthy\n{_table(report)}")
         return report
 
     def assert_unchanged(

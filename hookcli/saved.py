@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError
+from hookcli.files import is_file, is_pipe, replacing
 from hookcli.report import SCHEMA, STATS_KEYS, Report
 
 # What a row has under these keys, where it has them.
@@ -20,12 +20,15 @@ _SHOWN = 40  # characters of a value in a message
 
 def looks_saved(text: str) -> bool:
     """Whether an argument names a saved report rather than a model."""
-    return text.endswith(".json") or (Path(text).is_file() and not text.endswith(".py"))
+    return text.endswith(".json") or ((is_file(text) or is_pipe(text)) and not text.endswith(".py"))
 
 
-def read_reports(file: str) -> list[Report]:
-    """The reports of a file. Raises UsageError where there is none, or it is damaged, empty or of a newer hookcli."""
-    data = read_json(file, "a saved report", SCHEMA)
+def read_reports(file: str, source: Path | None = None) -> list[Report]:
+    """The reports of a file. Raises UsageError where there is none, or it is damaged, empty or of a newer hookcli.
+
+    `source` is where its text is, if not in the file that messages name.
+    """
+    data = read_json(file, "a saved report", SCHEMA, source)
     try:
         reports = [sound(Report.from_dict(item)) for item in data["reports"]]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -35,10 +38,10 @@ def read_reports(file: str) -> list[Report]:
     return reports
 
 
-def read_json(file: str, what: str, newest: int) -> dict[str, Any]:
+def read_json(file: str, what: str, newest: int, source: Path | None = None) -> dict[str, Any]:
     """The JSON object in a file, of a schema that is known. Raises UsageError for any other."""
     try:
-        data = json.loads(Path(file).read_text(encoding="utf-8"))
+        data = json.loads((source or Path(file)).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{file}: can't be read as {what} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
@@ -53,16 +56,8 @@ def read_json(file: str, what: str, newest: int) -> dict[str, Any]:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is complete or as it was before; a device or a named pipe as it comes. Raises OSError."""
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
+    with replacing(path) as scratch:
+        scratch.write_bytes(text.encode("utf-8", "backslashreplace"))  # names of files and layers may be surrogates
 
 
 def sound(report: Report) -> Report:

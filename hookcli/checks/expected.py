@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
 
-_SPEC = re.compile(r"(?:(?P<path>[^=]+)=)?(?P<shape>scalar|(?:\d+|\*)(?:[x,](?:\d+|\*))*)(?::(?P<dtype>\w+))?")
+_SPEC = re.compile(
+    r"(?:(?P<path>[^=]+)=)?(?P<shape>scalar|(?:\d{1,30}|\*)(?:[x,](?:\d{1,30}|\*))*)(?::(?P<dtype>\w+))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,6 @@ def parse_expected(text: str, option: str = "--expect-output") -> Expected:
     match = _SPEC.fullmatch(text.replace(" ", ""))
     if not match:
         said = "give a shape as in *x1000 (* is any size), with a dtype or path where needed: out=*x21x224x224:float32"
-        raise UsageError(f"{option} {text!r}: {said}".lstrip())
+        raise UsageError(f"{option} {shortened(text)!r}: {said}".lstrip())
     parts = () if match["shape"] == "scalar" else re.split("[x,]", match["shape"])
     return Expected(tuple(None if part == "*" else int(part) for part in parts), match["dtype"], match["path"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +14,9 @@ from hookcli.choices import COMM_HOOKS
 from hookcli.commands.common import setting_of, versions, write_partial
 from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
-from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
-from hookcli.commands.progress import Progress
+from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
 from hookcli.ranks import beside
@@ -81,7 +79,7 @@ def comm(
         raise UsageError(f"--parallel {options.parallel}: communication hooks are DDP's; FSDP2 has none")
     options = replace(options, nproc=options.nproc or (_PROCESSES if world().size == 1 else None))
     try:
-        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+        with working(options) as progress:
             progress.stage("importing torch")
             from hookcli.comm_hooks import find_hook
             from hookcli.step import Step

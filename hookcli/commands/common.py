@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, remark, short_warnings
+from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
-from hookcli.commands.progress import Progress
+from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, unknown
 from hookcli.report import Report
@@ -50,8 +50,7 @@ def inspect_model(
     """
     output = Output(options)  # finds a wrong format or folder before the work, not after
     try:
-        # stdout is the report's alone: what the model prints goes to stderr.
-        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+        with working(options) as progress:
             progress.stage("importing torch")
             use_threads(options)
             from hookcli.edits import parse_edit
@@ -246,4 +245,4 @@ def write_partial(error: BaseException, output: Output) -> None:
     """What was seen before a failure; of several processes the one that tells of it has its own part."""
     reports: Sequence[Report] = getattr(error, "reports", ())
     if any(report.rows for report in reports) and not isinstance(error, ToldError):
-        output.write(reports, own=getattr(error, "own", False))
+        output.salvage(reports, own=getattr(error, "own", False))

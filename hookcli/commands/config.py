@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import UsageError, shortened, unknown
+from hookcli.files import is_file
 
 DEFAULT_FILE = "pyproject.toml"
 _TEXT, _TEXTS, _FLAG, _COUNT, _NUMBER = "text", "texts", "flag", "count", "number"
@@ -61,9 +62,9 @@ def read_config(given: str | None) -> Config:
     Raises UsageError, naming file and key, for what can't be read, an unknown key or a value of a wrong kind.
     """
     path = Path(given or DEFAULT_FILE)
-    if not path.is_file():
+    if not is_file(path):
         if given:
-            raise UsageError(f"--config {given}: no such file")
+            raise UsageError(f"--config {shortened(given)}: no such file")
         return Config(str(path))
     try:
         document = tomllib.loads(path.read_text("utf-8"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -14,8 +12,8 @@ import typer
 from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
 from hookcli.commands.live import Live
 from hookcli.commands.options import GRADIENTS, Options, complete_models
-from hookcli.commands.output import Output, remark, short_warnings
-from hookcli.commands.progress import Progress
+from hookcli.commands.output import Output, remark
+from hookcli.commands.progress import working
 from hookcli.commands.sides import Spec, parse_side
 from hookcli.diff.judgement import TENSORS
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
@@ -82,14 +80,14 @@ def diff(
     output = Output(options)
     output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
     try:
-        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+        with working(options) as progress:
             saved = [read_reports(side.file) if side.file else None for side in sides]
             live = Live(options, progress, backward, chosen_loss(loss, backward_vector), backward_vector)
             reports = _compared(sides, saved, tolerance, live, same_weights)
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())
         if any(report.totals.get("compared", len(report.rows)) for report in partial):
-            output.write(partial)
+            output.salvage(partial)
         raise
     output.write(reports)
     readable = output.path is None and output.name in ("table", "markdown")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import textwrap
 from typing import Annotated
 
@@ -13,6 +11,9 @@ from hookcli.checks.base import Check
 from hookcli.checks.crash import Crash
 from hookcli.checks.selection import find_check, known_checks
 from hookcli.commands.check import threshold_text
+from hookcli.stdout import require_stdout, write_report
+from hookcli.streams import is_terminal, terminal_size
+from hookcli.visible import visible_lines
 
 OPTIONS = ()
 EXAMPLES = ("hookcli explain HK012", "hookcli explain dead-units HK011")
@@ -32,8 +33,9 @@ def explain(
     options: object,
 ) -> int:
     """What a check looks for, what a finding usually means, and what to try."""
-    width = min(shutil.get_terminal_size().columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
-    print("\n\n".join(_text(find_check(word), width) for word in checks))
+    stream = require_stdout()
+    width = min(terminal_size(stream).columns, _WIDEST) if is_terminal(stream) else _WIDEST
+    write_report(visible_lines("\n\n".join(_text(find_check(word), width) for word in checks)) + "\n")
     return 0
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from hookcli.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.commands.common import setting_of, versions
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, check_writable, remark, short_warnings
-from hookcli.commands.progress import Progress
+from hookcli.commands.output import Output, check_writable, remark
+from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
+from hookcli.files import replacing
 from hookcli.report import Column, Report, Row
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def export_model(spec: str, typed: Sequence[str], output: str | None, options: O
         _check_target(path)
     shown = Output(options)
     shown.check_columns(COLUMNS)
-    with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+    with working(options) as progress:
         progress.stage("importing torch")
         from hookcli.hooks.packaging import BlockedError, Rule
 
@@ -133,28 +133,19 @@ def _exported(prepared: Prepared, name: str, rules: Sequence[Rule], path: Path |
 
     note = noted_input(prepared.inputs)
     texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
-    with _scratch(path) as file:
+    with replacing(path) if path else _passing() as file:
         modules = export(prepared.model, name, rules, file, _package_name(), texts)
         for rule, reason in idle(rules, modules):
             raise UsageError(f"{rule} {reason}; {name} needs {_named(modules)}")
         archive = read_archive(file)
-        if path:
-            file.replace(path)
     return modules, archive
 
 
 @contextmanager
-def _scratch(path: Path | None) -> Iterator[Path]:
-    """A file beside the one to be written, or in a folder of its own; gone afterwards unless it was moved."""
-    if path is None:
-        with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
-            yield Path(folder, "model.pt2pkg")
-        return
-    file = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield file
-    finally:
-        file.unlink(missing_ok=True)
+def _passing() -> Iterator[Path]:
+    """A file in a folder of its own, which is gone after the block."""
+    with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
+        yield Path(folder, "model.pt2pkg")
 
 
 def _package_name() -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from hookcli import present
 from hookcli.commands.output import Output, remark
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
+from hookcli.files import exists, is_folder
 from hookcli.norms import gathered
 from hookcli.runs.choice import Choice
 from hookcli.runs.overview import COLUMNS, overview
@@ -18,6 +19,9 @@ from hookcli.runs.reading import Record
 from hookcli.runs.record import Window
 from hookcli.runs.summary import bad_line, ran_line
 from hookcli.runs.tail import Tail
+from hookcli.stdout import require_stdout, write_report
+from hookcli.streams import is_terminal, remarks_on, terminal_size
+from hookcli.visible import visible
 
 _PAUSE = 0.25  # seconds between two looks at the file
 _QUIET = 60.0  # seconds without a line after which that is said
@@ -30,21 +34,21 @@ def follow(path: Path, choice: Choice, output: Output) -> int:
     """
     if choice.step is not None or output.path or output.options.format not in (None, "table", "chart"):
         raise UsageError("--follow: shows the latest as it comes; leave out --step, --output and --format")
-    if path.is_dir():
+    if is_folder(path):
         raise UsageError(f"{path}: is a folder; give a record in it")
-    if not path.exists():
-        if not path.parent.is_dir():
-            raise UsageError(f"{path}: no such file, and no folder {path.parent}/ in which to wait for it")
+    if not exists(path):
+        _require_place(path)
         remark(f"{path}: not there yet; waiting for it", output.options)
     if choice.probe is None and choice.over_time is None:
         output.check_columns(COLUMNS)  # before the first window, not when it comes
-    show = _on_terminal if sys.stdout.isatty() else _in_pipe
+    show = _on_terminal if is_terminal(require_stdout()) else _in_pipe
     tail = Tail(path)
     try:
         show(tail, choice, output)
     except BrokenPipeError:  # a reader that has seen enough (`| head`)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain again at exit
         return 0
+    except OSError as error:  # a terminal that is gone
+        raise UsageError(f"{path}: can't be followed ({error.strerror})") from error
     finally:
         tail.close()
     if tail.record.header:
@@ -52,6 +56,19 @@ def follow(path: Path, choice: Choice, output: Output) -> int:
     if damage := tail.record.said_of_damage():
         remark(damage, output.options)
     return 0
+
+
+def _require_place(path: Path) -> None:
+    """Raises UsageError where there can't come to be such a file."""
+    if not is_folder(path.parent):
+        raise UsageError(f"{path}: no such file, and no folder {path.parent}/ in which to wait for it")
+    try:
+        with suppress(FileNotFoundError):
+            path.lstat()
+    except (OSError, ValueError) as error:  # a name that is too long, or no text
+        raise UsageError(
+            f"{shortened(str(path))}: can't be a file ({getattr(error, 'strerror', None) or error})"
+        ) from error
 
 
 def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> None:
@@ -87,10 +104,15 @@ class _Lines:
         if record is not self._record:  # a new run's, in the place of the one before
             self._record, self._shown, self._bad = record, 0, 0
         for window in record.windows(self._choice.of(record.places[self._shown :])):
-            print(_line(window), flush=True)
+            _print(_line(window))
         for bad in record.bad[self._bad :]:
-            print(bad_line(bad), flush=True)
+            _print(bad_line(bad))
         self._shown, self._bad = len(record.places), len(record.bad)
+
+
+def _print(line: str) -> None:
+    if not write_report(f"{visible(line)}\n"):
+        raise BrokenPipeError
 
 
 def _line(window: Window) -> str:
@@ -116,8 +138,15 @@ def _on_terminal(tail: Tail, choice: Choice, output: Output) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    console = Console(no_color=not output.view.color)
-    with Live(Text(f"waiting for {tail.path}"), console=console, auto_refresh=False) as live:
+    stream = require_stdout()
+    columns, lines = terminal_size(stream)
+    console = Console(file=stream, no_color=not output.view.color, width=columns, height=lines)
+    both = is_terminal(sys.stderr)  # then Rich's stream puts remarks above the tables
+    waiting = Text(f"waiting for {visible(str(tail.path))}")
+    with (
+        Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live,
+        remarks_on(sys.stderr),
+    ):
 
         def changed(record: Record) -> None:
             if choice.of(record.places):

@@ -6,6 +6,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from hookcli.stdout import write_report
+
 TYPED = "hookcli.typed"
 """Where a command's context holds its arguments as typed: Typer drops the order between different options."""
 
@@ -54,8 +56,24 @@ def _spare_conversion(command: Any, ctx: Any) -> None:
             parameter._runtime_param = _AsItIs(parameter.type_descriptor.annotation)
 
 
+def _show_help(ctx: Any, parameter: Any, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        write_report(f"{ctx.get_help()}\n")
+        ctx.exit()
+
+
+def _told_by_us(option: Any) -> Any:
+    """The help option, which writes as reports are written: Typer's fails where stdout is full."""
+    if option is not None:
+        option.callback = _show_help
+    return option
+
+
 class GroupedCommand(TyperCommand):
     """A command whose options stand under headings."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _told_by_us(super().get_help_option(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = tuple(args)
@@ -68,6 +86,9 @@ class GroupedCommand(TyperCommand):
 
 class GroupedGroup(TyperGroup):
     """The group of all commands."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _told_by_us(super().get_help_option(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _spare_conversion(self, ctx)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hookcli.commands.common import selector, versions
 from hookcli.commands.options import BUILDING, DEFAULT_MODEL, Model, Options
-from hookcli.commands.output import Output, remark, short_warnings
-from hookcli.commands.progress import Progress
+from hookcli.commands.output import Output, remark
+from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.report import Column, Report, Row
 
@@ -48,7 +46,7 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
     """
     output = Output(replace(options, depth="all"))  # each hook is a row: there is nothing to merge
     output.check_columns(_COLUMNS)
-    with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+    with working(options) as progress:
         progress.stage("importing torch")
         report = _look(model, options, progress)
     if not report.rows:

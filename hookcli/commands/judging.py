@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +13,16 @@ from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
 from hookcli.commands.common import inspected, setting_of, use_threads, versions
 from hookcli.commands.differentiation import chosen_loss
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, check_writable, remark, short_warnings
-from hookcli.commands.progress import Progress
+from hookcli.commands.output import Output, check_writable, remark
+from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.commands.settings import Job
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError
+from hookcli.files import exists
 from hookcli.registry import load
 from hookcli.report import Report
+from hookcli.streams import say
 
 if TYPE_CHECKING:
     from hookcli.checking import Examination
@@ -45,10 +45,10 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     save = jobs[0].settings["save"]
     if save:
         check_writable(Path(save), "--save")
-        if Path(save).exists():
+        if exists(save):
             read_baselines(save)  # finds before the run, not after, that it can't be added to
     try:
-        with Progress(options.quiet) as progress, short_warnings(options), redirect_stdout(sys.stderr):
+        with working(options) as progress:
             progress.stage("importing torch")
             use_threads(jobs[0].options)
             for job in jobs:
@@ -62,14 +62,26 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                 baselines += _kept(job, examination)
                 errors += [(job.spec, examination.error)] if examination.error else []
     finally:  # also what was seen before Ctrl-C
-        for output in outputs if reports else ():
-            output.write(reports)
+        unwritten = _write(outputs, reports) if reports else []
     if baselines:
         add_baselines(save, baselines)
         remark(f"saved the baseline of {', '.join(one.model for one in baselines)} in {save}", options)
-    if errors:
-        raise _one(errors)
+    for problem in unwritten if errors else ():
+        say(f"warning: {problem}")
+    if errors or unwritten:
+        raise _one(errors) if errors else unwritten[0]
     return int(fails(reports, jobs[0].settings["fail_on"]))
+
+
+def _write(outputs: Sequence[Output], reports: Sequence[Report]) -> list[HookcliError]:
+    """Write to each, also where another takes nothing: stdout is full, and the file of --report is not."""
+    failed = []
+    for output in outputs:
+        try:
+            output.write(reports)
+        except HookcliError as error:
+            failed.append(error)
+    return failed
 
 
 def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:

@@ -12,11 +12,12 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from hookcli.choices import BACKENDS, PARALLEL
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import UsageError, shortened, unknown
 
 T = TypeVar("T")
 
 DEFAULT_MODEL = "resnet50"
+_DIGITS = 18  # Python converts no thousands of them
 
 
 def complete_models(incomplete: str) -> list[str]:
@@ -39,8 +40,8 @@ def parse_depth(text: str | None) -> float | None:
         return None
     if text == "all":
         return math.inf
-    if not text.isdecimal() or text == "0":
-        raise UsageError(f"--depth {text!r}: give a number from 1, or all")
+    if not text.isdecimal() or text == "0" or len(text) > _DIGITS:
+        raise UsageError(f"--depth {shortened(text)!r}: give a number from 1, or all")
     return int(text)
 
 

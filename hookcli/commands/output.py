@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from io import TextIOWrapper
 from pathlib import Path
 
 from hookcli import registry
 from hookcli.commands.options import Options, parse_depth
-from hookcli.errors import HookcliError, UsageError, unknown
+from hookcli.errors import HookcliError, UsageError, shortened, unknown
+from hookcli.files import followed, is_folder, is_stream
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
 from hookcli.saved import write_whole
+from hookcli.stdout import report_stream, require_stdout, write_report
+from hookcli.streams import is_terminal, say, terminal_size
 from hookcli.world import world
 
 
@@ -31,13 +31,15 @@ class Output:
     def __init__(self, options: Options, option: str = "--output") -> None:
         self.options = options
         self._option = option
-        self.path = Path(options.output) if options.output else None
+        self.path = Path(options.output) if options.output and options.output not in _STDOUT else None
         if self.path:
             check_writable(self.path, option)
         self.name = _format(options.format, self.path, option)
         self.reporter: Reporter = registry.load("reporters", self.name)()
         self._needs: tuple[str, ...] = getattr(self.reporter, "needs", ())
-        self.view = _view(options, self.path is None and sys.stdout.isatty())
+        if self.path is None:
+            require_stdout()
+        self.view = _view(options, self.path is None and is_terminal(report_stream()))
 
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raises UsageError for a column that the report will not have: before the run, not after."""
@@ -66,10 +68,17 @@ class Output:
         shown = self._shown(reports)
         text = self.reporter.render(shown, self.view)
         if self.path is None:
-            _print(text)
+            write_report(text)
             return
         _replace(self.path, text, self._option)
         remark(f"wrote {self.path}: {sum(len(r.rows) for r in shown):,} rows", self.options)
+
+    def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
+        """Write what was measured before a failure, which is still to be told whatever becomes of this."""
+        try:
+            self.write(reports, own=own)
+        except HookcliError as error:
+            say(f"warning: {error}")
 
     def rendered(self, reports: Sequence[Report]) -> str:
         """The text of the reports, for a screen that they share."""
@@ -81,23 +90,10 @@ class Output:
         return [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
 
 
-def _print(text: str) -> None:
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an encoding without box characters costs a few question marks
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        # Python would complain again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # which is a reader that has seen enough (`| head`)
-            raise UsageError(f"can't write the report: {error.strerror}") from error
-
-
 def remark(text: str, options: Options) -> None:
     """Say something on stderr, unless it was asked to be quiet."""
     if not options.quiet and world().writes:
-        print(f"hookcli: {text}", file=sys.stderr)
+        say(text)
 
 
 @contextmanager
@@ -112,6 +108,8 @@ def short_warnings(options: Options) -> Iterator[None]:
         yield
 
 
+# Names of stdout, which a command keeps for its report: a file of such a name would be stderr meanwhile.
+_STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 # Formats that show one kind of report alone.
 _SPECIAL = {
     "dot": "draws what `hookcli graph` sees",
@@ -160,27 +158,30 @@ def check_writable(path: Path, option: str = "--output") -> None:
     """
     import tempfile
 
+    if is_folder(path):
+        raise UsageError(f"{option} {path}: is a folder; give a file in it")
+    if is_stream(path):
+        return
     try:
-        if path.is_dir():
-            raise UsageError(f"{option} {path}: is a folder; give a file in it")
-        if path.exists() and not path.is_file():
-            return  # a device or a named pipe
-        with tempfile.TemporaryFile(dir=path.parent):
+        with suppress(FileNotFoundError):
+            path.lstat()  # which tells a name that can't be
+        with tempfile.TemporaryFile(dir=followed(path).parent):
             pass
-    except OSError as error:
-        raise UsageError(f"{option} {path}: can't write to {path.parent}/ ({error.strerror})") from error
+    except (OSError, ValueError) as error:  # a NUL, and what the file system's encoding lacks, are ValueErrors
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{option} {shortened(str(path))}: can't write to {path.parent}/ ({why})") from error
 
 
 def _replace(path: Path, text: str, option: str) -> None:
     try:
         write_whole(path, text)
     except OSError as error:
-        sys.stdout.write(text)  # what was measured is not lost
+        write_report(text)  # what was measured is not lost
         raise UsageError(f"{option} {path}: {error.strerror}; the report went to stdout instead") from error
 
 
 def _view(options: Options, terminal: bool) -> View:
-    size = shutil.get_terminal_size()
+    size = terminal_size(report_stream())
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return View(
         depth=parse_depth(options.depth),

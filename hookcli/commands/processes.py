@@ -11,7 +11,7 @@ from hookcli import ranks
 from hookcli.choices import BACKENDS, PARALLEL
 from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
-from hookcli.errors import ProcessesWanted, UsageError
+from hookcli.errors import ProcessesWanted, UsageError, shortened
 from hookcli.report import Column, Report
 from hookcli.world import world
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hookcli.prepare import Setting
     from hookcli.processes.group import Group
     from hookcli.step import Share
+
+_DIGITS = 10  # of a rank
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,9 @@ def parse_ranks(text: str, size: int) -> list[int] | None:
     if text in ("merged", "each"):
         return None
     given = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) < size for part in given):
+    if not all(part.isdecimal() and len(part) < _DIGITS and int(part) < size for part in given):
         there = f"0 to {size - 1}" if size > 1 else "0"
-        raise UsageError(f"--ranks {text!r}: give merged, each, or numbers such as 0,1; there are ranks {there}")
+        raise UsageError(
+            f"--ranks {shortened(text)!r}: give merged, each, or numbers such as 0,1; there are ranks {there}"
+        )
     return sorted({int(part) for part in given})

@@ -2,51 +2,70 @@
 
 from __future__ import annotations
 
-import sys
+import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from hookcli import streams
+from hookcli.commands.options import Options
+from hookcli.commands.output import short_warnings
+from hookcli.streams import show_status, shows_status, terminal_size
+from hookcli.visible import visible
 from hookcli.world import world
 
 _PATIENCE = 1.0
+_TICK = 0.1
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+@contextmanager
+def working(options: Options) -> Iterator[Progress]:
+    """Show how a command gets on, and its model's warnings, while the block runs."""
+    with short_warnings(options), Progress(options.quiet) as progress:
+        yield progress
 
 
 class Progress:
-    """A spinner that appears after a second, in a `with` block; `stage` says what is being done."""
+    """A spinner that appears after a second, in a `with` block; `stage` says what is being done.
+
+    It draws on the terminal itself and leaves `sys.stdout` and `sys.stderr` alone, which are the model's meanwhile.
+    """
 
     def __init__(self, quiet: bool) -> None:
-        self._on = not quiet and sys.stderr.isatty() and world().writes
+        self._on = not quiet and world().writes and shows_status()
         self._stage = "starting"
-        self._status: Any = None
-        self._timer = threading.Timer(_PATIENCE, self._show)
-        self._timer.daemon = True
-        self._lock = threading.Lock()
-        self._over = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._spin, name="hookcli-progress", daemon=True)
 
     def stage(self, text: str) -> None:
         self._stage = text
-        if self._status:
-            self._status.update(f"[dim]{text}[/]")
 
-    def _show(self) -> None:
-        from rich.console import Console
+    def _spin(self) -> None:
+        frames = itertools.cycle(_FRAMES)
+        wait = _PATIENCE
+        while not self._over.wait(wait):
+            show_status(self._line(next(frames)))
+            wait = _TICK
 
-        with self._lock:
-            if not self._over:
-                self._status = Console(stderr=True).status(f"[dim]{self._stage}[/]")
-                self._status.start()
+    def _line(self, frame: str) -> str:
+        """As wide as the terminal at most: a line that wraps can't be taken away."""
+        from rich.cells import set_cell_size
+
+        line = f"{frame} {visible(self._stage)}"
+        return f"\x1b[2m{set_cell_size(line, terminal_size(streams.remarks).columns - 1).rstrip()}\x1b[0m"
 
     def __enter__(self) -> Self:
         if self._on:
-            self._timer.start()
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._over = True
-            if self._status:
-                self._status.stop()
+        self._over.set()
+        if self._on:
+            self._thread.join()
+            show_status("")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from hookcli.runs.writer import RecordWriter
 from hookcli.script import Ending, Script, find
 from hookcli.script.ending import keep_signal
 from hookcli.script.importing import when_imported
+from hookcli.streams import aside, is_terminal, say, terminal_size
 from hookcli.world import world
 
 if TYPE_CHECKING:
@@ -160,25 +160,24 @@ class _Run:
         code, error = self.ending.exit_code, self.ending.error
         end = self.recorder.finish(code, error, models, others, steps=program_steps, keep=self.named)
         try:
-            if not self.quiet:
-                _say(_summary(self.recorder, end))
+            if not self.quiet and sys.__stderr__ is not None:
+                aside(f"hookcli: {_summary(self.recorder, end)}\n", sys.__stderr__)
         except Exception as error:  # the exit code is the script's all the same
             _say(f"warning: no summary ({type(error).__name__}: {error}); see hookcli show {self.recorder.path}")
         keep_signal(self.ending)
 
 
 def _summary(recorder: Recorder, end: End) -> str:
-    shown = sys.__stderr__ is not None and sys.__stderr__.isatty()
-    width = shutil.get_terminal_size().columns if shown else None
+    shown = is_terminal(sys.__stderr__)
+    width = terminal_size(sys.__stderr__).columns if shown else None
     color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return recorder.summary(end, _relative(recorder.path), width, color).rstrip("\n")
 
 
 def _say(text: str) -> None:
-    try:
-        print(f"hookcli: {text}", file=sys.__stderr__, flush=True)
-    except (OSError, ValueError):  # nobody reads it; that is no reason to fail
-        return
+    """On the stderr that the process began with: the script may have one of its own by now."""
+    if sys.__stderr__ is not None:
+        say(text, sys.__stderr__)
 
 
 def _writer(output: str | None, script: Script) -> RecordWriter:

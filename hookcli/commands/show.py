@@ -13,6 +13,7 @@ from hookcli import present
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
+from hookcli.files import at_rest, is_pipe
 from hookcli.report import Report
 from hookcli.runs.choice import Choice
 from hookcli.runs.reading import Record, read_record
@@ -60,14 +61,17 @@ def show(
     if over_time is not None and options.format is None and (options.output or ".txt").endswith(".txt"):
         options = replace(options, format="chart")
     output = Output(options)
-    if _is_report(path):
-        _check_report(path, choice, follow)
-        return _write(output, read_reports(record))
-    if follow:
-        from hookcli.commands.following import follow as follow_record
+    if follow and is_pipe(path):
+        raise UsageError(f"{path}: is a pipe, which is shown when it ends; leave out --follow")
+    with at_rest(path) as source:
+        if _is_report(source):
+            _check_report(path, choice, follow)
+            return _write(output, read_reports(record, source))
+        if follow:
+            from hookcli.commands.following import follow as follow_record
 
-        return follow_record(path, choice, output)
-    return _show(read_record(path), choice, output)
+            return follow_record(path, choice, output)
+        return _show(read_record(path, source), choice, output)
 
 
 def _check(choice: Choice) -> None:
@@ -82,7 +86,7 @@ def _is_report(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(64).split(b"\n")[0].strip() == b"{" or path.suffix == ".json"
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli.commands.options import Model, Options, takes_options
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
+from hookcli.files import is_folder
 from hookcli.saved import looks_saved
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ def _source(spec: Spec) -> tuple[SourceTree | None, str]:
     from hookcli.compare.worlds import SourceTree
 
     place, separator, name = spec.model.rpartition(":")
-    if spec.path and not Path(spec.path).is_dir():
-        raise UsageError(f"{spec.label} --path {spec.path}: no such folder")
+    if spec.path and not is_folder(spec.path):
+        raise UsageError(f"{spec.label} --path {shortened(spec.path)}: no such folder")
     if not separator:
         if spec.path:
             raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is torchvision's, not of a folder")

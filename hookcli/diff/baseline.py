@@ -17,8 +17,10 @@ from typing import Any
 from hookcli.diff.changes import Change, changes
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
+from hookcli.files import exists
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
 from hookcli.saved import read_json, sound, write_whole
+from hookcli.visible import visible_json
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"
@@ -75,7 +77,7 @@ def text_of(baselines: Iterable[Baseline]) -> str:
     """The file's text."""
     ordered = sorted(baselines, key=lambda baseline: baseline.model)
     models = ",\n".join(f" {json.dumps(b.model, ensure_ascii=False)}: {_model_text(b)}" for b in ordered)
-    return f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{models}\n}}}}\n'
+    return visible_json(f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{models}\n}}}}\n')
 
 
 def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
@@ -88,7 +90,7 @@ def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
 
 def add_baselines(file: str, baselines: Sequence[Baseline]) -> None:
     """Write them over those of the same models in the file, if there is one; the others stay."""
-    there = read_baselines(file).models if Path(file).exists() else {}
+    there = read_baselines(file).models if exists(file) else {}
     write_baselines(file, ({**there} | {baseline.model: baseline for baseline in baselines}).values())
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from shlex import quote
 from typing import Any
 
 from torch import nn
 
 from hookcli.observe.recording import Recording
+from hookcli.streams import say
 
 
 class Recorded:
@@ -35,16 +35,12 @@ class Recorded:
         try:
             self.recording = Recording(model, **self._settings)
         except OSError as error:  # no reason to lose a training
-            _say(f"warning: can't write {error.filename}: {error.strerror}; the training is not looked at")
+            say(f"warning: can't write {error.filename}: {error.strerror}; the training is not looked at")
             self.recording = None
             return
         self.recording.start()
-        _say(f"the training is recorded: hookcli show {quote(str(self.recording.path))}")
+        say(f"the training is recorded: hookcli show {quote(str(self.recording.path))}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings alone: a callback that goes to another process records there."""
         return vars(self) | {"recording": None}
-
-
-def _say(text: str) -> None:
-    print(f"hookcli: {text}", file=sys.stderr)

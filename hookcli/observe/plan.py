@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hookcli import registry
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import UsageError, shortened, unknown
 
 DEFAULT_EVERY = 100
 PROBES = ("activations", "grads", "updates")
@@ -63,10 +63,11 @@ class Plan:
 
 def parse_steps(text: str | None) -> tuple[int, int | None]:
     """0:1000, 500: or :20, as Python's slices are. Raises UsageError for anything else."""
-    parts = re.fullmatch(r"(\d*):(\d*)", text if text is not None else ":")
+    parts = re.fullmatch(r"(\d{0,18}):(\d{0,18})", text if text is not None else ":")
     start, stop = (int(parts[1] or 0), int(parts[2]) if parts[2] else None) if parts else (0, 0)
     if stop is not None and start >= stop:
-        raise UsageError(f"--steps {text!r}: give a range such as 0:1000, or 500: for all from there on")
+        given = shortened(text or "")
+        raise UsageError(f"--steps {given!r}: give a range such as 0:1000, or 500: for all from there on")
     return start, stop
 
 

@@ -18,6 +18,7 @@ from hookcli.report import Report
 from hookcli.runs.record import Window
 from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
+from hookcli.streams import say
 from hookcli.weak import WeakIds
 
 
@@ -49,7 +50,7 @@ class Recording:
         plan = Plan(every, start, stop, max_seconds, names, match, first_bad, check)
         name = plain_type(model)
         writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
-        self._recorder = Recorder(writer, new_header(name, [], every), _say)
+        self._recorder = Recorder(writer, new_header(name, [], every), say)
         self._observer = Observer(plan, self._recorder, _part_of(model))
 
     @property
@@ -111,7 +112,3 @@ class _part_of:  # noqa: N801 - a predicate
         if answer is None:
             answer = self._answers[module] = any(p in self._parameters for p in module.parameters())
         return answer
-
-
-def _say(text: str) -> None:
-    print(f"hookcli: {text}", file=sys.stderr)

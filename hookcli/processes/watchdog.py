@@ -22,6 +22,7 @@ from torch.distributed.distributed_c10d import Store
 
 from hookcli.errors import FAILED, OverdueError
 from hookcli.ranks import ranks_named
+from hookcli.streams import say
 from hookcli.world import World
 
 _LOOK = 0.2  # seconds between looks
@@ -91,7 +92,7 @@ class Watchdog:
         if self._answered.is_set() and self._over.wait(_END):  # the main thread goes on from there
             return
         if self._store.add("failures", 1) == 1:
-            print(f"hookcli: error: {self._account()}", file=sys.stderr, flush=True)
+            say(f"error: {self._account()}")
         else:
             time.sleep(_END)  # for the one that tells: the first end is the end of all
         os._exit(FAILED)

@@ -26,7 +26,7 @@ class ChartReporter:
     needs: ClassVar[tuple[str, ...]] = ("step", "ratio")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        return "\n".join("\n".join(_lines(report, view)) + "\n" for report in reports)
+        return "\n".join("\n".join(_lines(present.printable(report), view)) + "\n" for report in reports)
 
 
 def _lines(report: Report, view: View) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from hookcli.fold import View
 from hookcli.report import Report, Row, strict
+from hookcli.visible import visible_json
 
 # A kind that opens a span, and the one that closes it, each pair on a track of its own; the others are moments.
 _SPANS = {
@@ -35,7 +36,7 @@ class ChromeReporter:
     def render(self, reports: Sequence[Report], view: View) -> str:
         events = [event for number, report in enumerate(reports, 1) for event in _events(report, number)]
         document = {"traceEvents": events, "displayTimeUnit": "ms"}
-        return json.dumps(strict(document), ensure_ascii=False, allow_nan=False) + "\n"
+        return visible_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _events(report: Report, process: int) -> Iterator[dict[str, Any]]:

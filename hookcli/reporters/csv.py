@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hookcli.fold import View
-from hookcli.present import shape
+from hookcli.present import printable, shape
 from hookcli.report import Report, strict
 
 
@@ -18,6 +18,7 @@ class CsvReporter:
     suffixes = (".csv",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        reports = [printable(report) for report in reports]
         names = list(dict.fromkeys(column.name for report in reports for column in report.columns))
         marks = {"model": [report.model for report in reports], "probe": [report.probe for report in reports]}
         which = [mark for mark, values in marks.items() if len(set(values)) > 1 and mark not in names]
@@ -26,13 +27,23 @@ class CsvReporter:
             names += sorted({key for _, row in rows for key in row} - set(names))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*which, *names])
+        writer.writerow(map(_guarded, [*which, *names]))
         for told, row in rows:
-            writer.writerow([*told, *(_plain(name, row.get(name)) for name in names)])
+            writer.writerow([*map(_guarded, told), *(_plain(name, row.get(name)) for name in names)])
         return text.getvalue()
 
 
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return shape(value) if name.endswith("shape") else " ".join("-" if v is None else str(v) for v in value)
+        if name.endswith("shape"):
+            return shape(value)
+        joined = " ".join("-" if v is None else str(v) for v in value)
+        return _guarded(joined) if any(isinstance(v, str) for v in value) else joined
+    if isinstance(value, (str, Mapping)):
+        return _guarded(str(value))
     return "" if value is None else strict(value)
+
+
+def _guarded(text: str) -> str:
+    """A text that a spreadsheet takes for one: what begins so is a formula to it, and may run commands."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from graphviz import Digraph
+from graphviz import Digraph, escape, nohtml
 
 from hookcli import footer, present
 from hookcli.fold import View
@@ -31,8 +31,9 @@ class DotReporter:
 
 def drawn(report: Report, depth: float | None) -> Digraph:
     """The graph of one report."""
+    report = present.printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
-    graph = Digraph(report.model, graph_attr={"label": title, "fontname": "Helvetica"}, node_attr=_NODE)
+    graph = Digraph(_id(report.model), graph_attr={"label": escape(title), "fontname": "Helvetica"}, node_attr=_NODE)
     if depth is None or math.isinf(depth):
         _draw_boxes(graph, _by_owner(report.rows), "")
         names = {row["id"]: str(row["id"]) for row in report.rows}
@@ -40,7 +41,7 @@ def drawn(report: Report, depth: float | None) -> Digraph:
         names = {row["id"]: ".".join(_owner(row)[: int(depth)]) for row in report.rows}
         _draw_groups(graph, report.rows, names)
     for start, end in dict.fromkeys(_edges(report.rows, names)):
-        graph.edge(start, end)
+        graph.edge(_node_id(start), _node_id(end))
     return graph
 
 
@@ -49,6 +50,17 @@ def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, st
         for after in row["next"]:
             if after in names and names[row["id"]] != names[after]:
                 yield names[row["id"]], names[after]
+
+
+def _id(name: str) -> str:
+    """A name that Graphviz takes as it is: angle brackets are HTML's, a backslash would spoil a quotation mark."""
+    found: str = nohtml(name.replace("\\", "%5C"))
+    return found
+
+
+def _node_id(name: str) -> str:
+    """The same for a node: a colon would begin a port."""
+    return _id(name.replace(":", "%3A"))
 
 
 Tree = dict[str, Any]
@@ -73,11 +85,11 @@ def _owner(row: Row) -> list[str]:
 
 def _draw_boxes(graph: Digraph, tree: Tree, fqn: str) -> None:
     for row in tree.get("", ()):
-        graph.node(str(row["id"]), "\n".join(_lines(row)), **_look(row))
+        graph.node(str(row["id"]), escape("\n".join(_lines(row))), **_look(row))
     for name, below in tree.items():
         if name:
             path = f"{fqn}.{name}".lstrip(".")
-            with graph.subgraph(name=f"cluster_{path}", graph_attr={"label": path, **_CLUSTER}) as box:
+            with graph.subgraph(name=_id(f"cluster_{path}"), graph_attr={"label": escape(path), **_CLUSTER}) as box:
                 _draw_boxes(box, below, path)
 
 
@@ -103,4 +115,4 @@ def _draw_groups(graph: Digraph, rows: Sequence[Row], names: dict[int, str]) -> 
     for name, members in groups.items():
         spent = sum(row["us"] or 0 for row in members)
         count = f"{len(members)} node{'s' if members[1:] else ''}"
-        graph.node(name, f"{name or '(model)'}\n{count}, {present.duration(spent / 1e6)}")
+        graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {present.duration(spent / 1e6)}"))

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from hookcli import footer
 from hookcli.fold import View
+from hookcli.present import printable
 from hookcli.report import Finding, Report
 from hookcli.reporters.rules import NEEDS, sentence, title
 
@@ -21,7 +22,7 @@ class GithubReporter:
     needs: ClassVar[tuple[str, ...]] = NEEDS
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        return "".join(f"{line}\n" for report in reports for line in _lines(report))
+        return "".join(f"{line}\n" for report in reports for line in _lines(printable(report, lines=True)))
 
 
 def _lines(report: Report) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hookcli.fold import View
 from hookcli.report import Report, document
+from hookcli.visible import visible_json
 
 
 class JsonReporter:
@@ -16,7 +17,7 @@ class JsonReporter:
     suffixes = (".json",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        return _lines(_chosen(document(reports), view), 0) + "\n"
+        return visible_json(_lines(_chosen(document(reports), view), 0)) + "\n"
 
 
 def _chosen(document: dict[str, Any], view: View) -> dict[str, Any]:

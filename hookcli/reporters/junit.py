@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from hookcli import footer
 from hookcli.fold import View
+from hookcli.present import printable
 from hookcli.report import Finding, Report
 from hookcli.reporters.rules import NEEDS, fails, figures, sentence, title
 
@@ -29,7 +30,7 @@ class JunitReporter:
     def render(self, reports: Sequence[Report], view: View) -> str:
         root = Element("testsuites", name="hookcli check")
         for report in reports:
-            _add_suite(root, report)
+            _add_suite(root, printable(report, lines=True))
         ET.indent(root)
         text = ET.tostring(root, encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from hookcli import footer, layout, present
 from hookcli.fold import View, fitting_depth, fold, for_people
 from hookcli.report import Report
 from hookcli.reporters.base import SCREEN
+
+_BEFORE_PUNCTUATION = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
 class MarkdownReporter:
@@ -20,20 +24,25 @@ class MarkdownReporter:
 
 
 def _render(report: Report, view: View) -> str:
-    report = for_people(report)
+    report = for_people(present.printable(report))
     if view.depth is None and not view.sort:
         report = fold(report, fitting_depth(report, SCREEN))
     columns = layout.visible(report, view)
-    head = [_cell(column.title or " ") for column in columns]
+    head = [_escaped(column.title or " ") for column in columns]
     rule = [":---" if layout.reads_left(report, column.name) else "---:" for column in columns]
-    body = [[_cell(present.cell(row, column.name)) for column in columns] for row in report.rows]
+    body = [[_escaped(present.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
     notes = [footer.totals_line(report), footer.run_line(report), *footer.remarks(report)]
     notes += layout.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
-    return "\n".join([f"### {report.probe}: {report.model}", "", *table, "", *(f"{n}  " for n in notes if n), ""])
+    below = [f"{_escaped(line)}  " for note in notes for line in note.split("\n") if line]
+    return "\n".join([f"### {_escaped(f'{report.probe}: {report.model}')}", "", *table, "", *below, ""])
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _escaped(text: str) -> str:
+    """The text as text, where a name would make code, a link, an image or a tag of it."""
+    text = _BEFORE_PUNCTUATION.sub(r"\\\\", text)
+    for mark in ("|", "`", "]("):
+        text = text.replace(mark, f"\\{mark}")
+    return _ENTITY.sub("&amp;", text).replace("<", "&lt;").replace(">", "&gt;")

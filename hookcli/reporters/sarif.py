@@ -14,6 +14,7 @@ from urllib.parse import quote
 from hookcli.fold import View
 from hookcli.report import Finding, Report, strict
 from hookcli.reporters.rules import NEEDS, rule, sentence
+from hookcli.visible import visible_json
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -40,7 +41,7 @@ class SarifReporter:
             "results": list(_results(reports, ids)),
         }
         document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-        return json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return visible_json(json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _rule(name: str) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def _results(reports: Sequence[Report], ids: Sequence[str]) -> Iterator[dict[str
             identity = (report.model, finding.check, finding.fqn)
             text = "\n".join((*identity, str(seen[identity])))
             seen[identity] += 1
-            fingerprint = hashlib.sha256(text.encode()).hexdigest()
+            fingerprint = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
             yield _result(report, finding, ids) | {"partialFingerprints": {"hookcli/v1": fingerprint}}
 
 
@@ -91,7 +92,7 @@ def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, A
 def _location(report: Report, finding: Finding) -> dict[str, Any]:
     name = finding.fqn.rpartition(".")[2] or report.model
     place = ".".join(filter(None, (report.model, finding.fqn)))
-    at = {"uri": quote(PurePath(finding.file or _file(report.model)).as_posix())}
+    at = {"uri": quote(PurePath(finding.file or _file(report.model)).as_posix(), errors="backslashreplace")}
     return {
         "physicalLocation": {"artifactLocation": at, "region": {"startLine": finding.line or 1}},
         "logicalLocations": [{"name": name, "fullyQualifiedName": place, "kind": "module"}],

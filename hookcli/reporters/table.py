@@ -28,6 +28,7 @@ class TableReporter:
     suffixes = (".txt",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        reports = [present.printable(report) for report in reports]
         text = io.StringIO()
         console = Console(
             file=text,
@@ -66,7 +67,7 @@ def _print(console: Console, report: Report, view: View, *, headed: bool) -> Non
         _print_plain(console, cells, columns, widths, shown)
     below = _footer(report, shown, columns, [c for c in columns if c not in kept])
     for note in below if not headed else [line for line in below if line != footer.run_line(report)]:
-        console.print(note, style="dim", soft_wrap=view.width is None)
+        console.print(Text(note), style="dim", soft_wrap=view.width is None)
 
 
 def _print_plain(

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
+from hookcli.files import exists, is_file, is_folder
 from hookcli.runs.record import LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
 
 Key = tuple[str, str]
@@ -47,6 +48,8 @@ class Record:
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
     lines: int = 0
+    source: Path | None = None
+    """Where its lines are, if not in the file at `path`: the copy of a pipe."""
 
     def add(self, offset: int, text: bytes) -> None:
         """Take in a line of the file. Raises UsageError for a header of a newer hookcli."""
@@ -89,7 +92,7 @@ class Record:
 
         `keep` tells by a row as JSON has it whether it is wanted: making rows is most of the work.
         """
-        with self.path.open("rb") as file:
+        with (self.source or self.path).open("rb") as file:
             for place in places:
                 file.seek(place.offset)
                 try:
@@ -130,14 +133,17 @@ def _parsed(data: Mapping[str, Any], path: Path) -> Line:
     return LINES[data["line"]].from_dict(data)
 
 
-def read_record(path: str | Path) -> Record:
-    """The record in a file. Raises UsageError where there is none; what is damaged of one is left out and counted."""
+def read_record(path: str | Path, source: Path | None = None) -> Record:
+    """The record in a file. Raises UsageError where there is none; what is damaged of one is left out and counted.
+
+    `source` is where its lines are, if not in the file that messages name.
+    """
     path = Path(path)
-    record = Record(path)
+    record = Record(path, source=source)
     try:
-        if not path.is_file():
-            raise UsageError(f"{path}: {_no_file(path)}")
-        with path.open("rb") as file:
+        if not is_file(source or path):
+            raise UsageError(f"{shortened(str(path))}: {_no_file(path)}")
+        with (source or path).open("rb") as file:
             for offset, text in whole_lines(file, last=True):
                 record.add(offset, text)
     except OSError as error:
@@ -160,9 +166,9 @@ def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes
 
 
 def _no_file(path: Path) -> str:
-    if path.is_dir():
+    if is_folder(path):
         return "is a folder; give a record in it"
-    return "is not a file" if path.exists() else "no such file (hookcli run writes records, named SCRIPT.run.jsonl)"
+    return "is not a file" if exists(path) else "no such file (hookcli run writes records, named SCRIPT.run.jsonl)"
 
 
 def _not_a_record(path: Path) -> str:

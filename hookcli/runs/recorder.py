@@ -67,7 +67,7 @@ class Recorder:
         if self._debug:
             import traceback
 
-            self._say("".join(traceback.format_exception(error)))
+            self._say("".join(traceback.format_exception(error)).rstrip().replace("\n", "\n  "))
 
     def note(self, text: str) -> None:
         """Say something of the whole run, at its end; nothing where there is nothing to say."""

@@ -16,6 +16,7 @@ from hookcli.registry import load
 from hookcli.report import Column, Report, Row
 from hookcli.runs.overview import findings, overview
 from hookcli.runs.record import Bad, End, Header, Window
+from hookcli.visible import visible
 
 _MODELS = 10  # in the table of models
 _SHOWN = 3  # of which the modules are shown
@@ -50,9 +51,9 @@ def summary(
     """
     view = View(depth=math.inf, width=width, color=color)
     models = sorted(end.models, key=lambda model: -model["windows"])  # the sort is stable: else as they came
-    parts = [ran_line(header, end, path)]
+    parts = [visible(ran_line(header, end, path))]
     if not models or path is None:
-        return "\n".join([*parts, *(end.notes or [_nothing(end)]), ""])
+        return "\n".join([*parts, *map(visible, end.notes or [_nothing(end)]), ""])
     shown = [window for model in models[:_SHOWN] for window in _last(model["model"], latest)]
     parts += ["", _rendered([_table(models, latest, first_losses)], view)]
     parts += [_rendered([condensed(overview(window)) for window in shown], view)] if shown else []
@@ -60,8 +61,8 @@ def summary(
     parts += [_rendered(found, view)] if found else []
     parts += [f"… and {len(models) - _MODELS} more models"] if models[_MODELS:] else []
     unseen = [window for window in latest.values() if window not in shown]
-    parts += [*(bad_line(one) for one in bad[:1]), *_notes(end, unseen), *_further(shown, path), ""]
-    return "\n".join(parts)
+    said = [*(bad_line(one) for one in bad[:1]), *_notes(end, unseen), *_further(shown, path)]
+    return "\n".join([*parts, *map(visible, said), ""])
 
 
 def _last(name: str, latest: Mapping[tuple[str, str], Window]) -> list[Window]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from hookcli.runs.record import Line
+from hookcli.streams import above_standard
 
 
 class RecordWriter:
@@ -25,7 +26,8 @@ class RecordWriter:
     def __init__(self, path: str | Path, *, new: bool = False) -> None:
         self.path = Path(path).absolute()
         how = os.O_EXCL if new else os.O_TRUNC
-        self._file: int | None = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | how, 0o666)
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | how, 0o666)
+        self._file: int | None = above_standard(file)
         self._opened = _identity(self._file)
         self._cut = False
         self._process = os.getpid()

@@ -13,7 +13,8 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from pkgutil import get_importer, iter_modules
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
+from hookcli.files import exists, is_folder
 from hookcli.script.running import Archive, File, Module, Script, put_first
 
 
@@ -22,8 +23,8 @@ def find(target: str, module: bool) -> Script:
     if module:
         return _module(target)
     path = Path(target)
-    if not path.exists():
-        raise UsageError(f"no script {target!r}{_meant(path)}")
+    if not exists(path):
+        raise UsageError(f"no script {shortened(target)!r}{_meant(path)}")
     importer = get_importer(target)  # of folders and zip files
     if importer is None:
         return _file(target)
@@ -44,18 +45,18 @@ def _file(target: str) -> Script:
 
 def _meant(path: Path) -> str:
     """What else may have been meant: a file of nearly that name, or a module."""
-    if path.parent.is_dir():
+    if is_folder(path.parent):
         scripts = [found.name for found in path.parent.iterdir() if found.suffix == ".py"]
         near = get_close_matches(path.name, scripts, n=3) or [name for name in scripts if name == f"{path.name}.py"]
         if near:
             return f": did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
     if _is_name(path.name) and path.parent == Path() and _exists(path.name):
         return f": did you mean the module, -m {path}?"
-    return "" if path.parent.is_dir() else f" (there is no folder {str(path.parent)!r})"
+    return "" if is_folder(path.parent) else f" (there is no folder {str(path.parent)!r})"
 
 
 def _in_folder(path: Path) -> str:
-    scripts = sorted(found.name for found in path.glob("*.py")) if path.is_dir() else []
+    scripts = sorted(found.name for found in path.glob("*.py")) if is_folder(path) else []
     return f"; in the folder there is {', '.join(scripts[:5])}" if scripts else ""
 
 
@@ -65,7 +66,7 @@ def _module(name: str) -> Script:
         raise UsageError(f"{name!r} is not the name of a module: -m takes package.module")
     if _exists(name):
         return Module(name)
-    if stem != name and (_exists(stem) or Path(name).exists()):
+    if stem != name and (_exists(stem) or exists(name)):
         raise UsageError(f"no module {name!r}: give {stem!r}, or the file without -m")
     if _exists(name, runs=False):
         modules = ", ".join(f"{name}.{found}" for found in list(_beside(name))[:5])

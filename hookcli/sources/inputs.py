@@ -9,10 +9,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import UsageError, shortened, unknown
 from hookcli.sources.base import InputSpec, Recipe
 
 FILLS = ("ones", "zeros", "randn", "rand")
+_SHAPE = re.compile(r"(\d{1,30}(?:[x,]\d{1,30})*)(?::([\w.]+))?")  # Python converts no thousands of digits
 _COMMON = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
@@ -26,9 +27,11 @@ def parse_dtype(name: str) -> torch.dtype:
 
 def parse_input(text: str) -> InputSpec:
     """`10x3x224x224`, or with a dtype: `2x128:int64`. Raises UsageError for anything else."""
-    match = re.fullmatch(r"(\d+(?:[x,]\d+)*)(?::([\w.]+))?", text.replace(" ", ""))
+    match = _SHAPE.fullmatch(text.replace(" ", ""))
     if not match:
-        raise UsageError(f"--input {text!r}: give sizes as in 1x3x224x224, with a dtype where needed: 2x128:int64")
+        raise UsageError(
+            f"--input {shortened(text)!r}: give sizes as in 1x3x224x224, with a dtype where needed: 2x128:int64"
+        )
     sizes = tuple(int(size) for size in re.split("[x,]", match[1]))
     return InputSpec(sizes, parse_dtype(match[2]) if match[2] else None)
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from hookcli.errors import UsageError
+from hookcli import files
+from hookcli.errors import UsageError, shortened
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 
@@ -24,8 +25,8 @@ def is_file(weights: str) -> bool:
 
 def read_state(file: str) -> dict[str, Any]:
     """The state dict in a file; of a checkpoint, the state dict inside it. Raises UsageError where there is none."""
-    if not Path(file).is_file():
-        raise UsageError(f"--weights: no file {file!r}")
+    if not files.is_file(file):
+        raise UsageError(f"--weights: no file {shortened(file)!r}")
     state = _read_safetensors(file) if file.endswith(".safetensors") else _read_pickle(file)
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):

@@ -202,7 +202,6 @@ def test_more_files_from_one_run(cli: Cli) -> None:
 
 def test_the_table_fits_80_columns_and_says_why_below(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("hookcli.commands.output.sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     out = cli("check", "parts.py:Unused", *IN).out
     assert max(map(len, re.sub("\x1b.*?m", "", out).splitlines())) <= 80

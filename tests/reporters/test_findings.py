@@ -67,7 +67,7 @@ def test_junit_is_read_by_others() -> None:
     [skipped] = cases["HK020 batch-dependence"].result
     assert isinstance(skipped, Skipped) and skipped.message == "not judged: no batch"
     [failure] = cases["HK008 no-gradient"].result
-    assert isinstance(failure, Failure) and failure.message.startswith('a < b & "c"? — 100 %')
+    assert isinstance(failure, Failure) and failure.message.startswith('a < b & "c"\\x00 — 100 %')
     assert "resnet18: block.0: " in failure.text and "resnet18: also here (figure 1)" in failure.text
     assert cases["HK010 dead-units"].result == []
     assert "act: 7 of 8 channels (figure 0.8750, threshold 0.7500)\ndead; less" in cases["HK010 dead-units"].system_out
@@ -152,7 +152,7 @@ def test_github_annotations_are_escaped() -> None:
     lines = render("github", ailing(), healthy()).splitlines()
     assert lines[0] == (
         "::error file=net.py,line=12,title=HK008 no-gradient::"
-        'resnet18: block.0: a < b & "c"\x00 — 100 %25,%0Asecond: line%0Ait means; try'
+        'resnet18: block.0: a < b & "c"\\x00 — 100 %25,%0Asecond: line%0Ait means; try'
     )
     assert lines[1].startswith("::warning title=HK010 dead-units::resnet18: act: ")
     assert lines[4] == "::notice title=hookcli check resnet18::2 errors, 2 warnings: 4 checks on 3 modules"
