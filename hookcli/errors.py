@@ -37,11 +37,12 @@ class RefusedError(UsageError):
 class OneTensorError(RefusedError):
     """Full backward hooks on these modules would give the model different tensors in place of one.
 
-    Not for a person: the run is made again without these hooks.
+    Not for a person: the run is made again, without such hooks to find `all` of these modules, then without theirs.
     """
 
-    def __init__(self, fqns: Iterable[str]) -> None:
+    def __init__(self, fqns: Iterable[str], *, all: bool) -> None:  # noqa: A002
         self.fqns = frozenset(fqns)
+        self.all = all
         super().__init__(f"full backward hooks change what {', '.join(sorted(self.fqns))} computes")
 
 

@@ -3,7 +3,8 @@
 They pass every input and output of a module through a function whose results are views, so a model that changes such a
 tensor in place is refused, in its forward. They see tensors and tuples of tensors alone. Where a module receives or
 returns one tensor at several places, or returns one that it received, the model would go on with several tensors:
-PyTorch's attention then takes another path. Such modules are found in a first run and left out of the next.
+PyTorch's attention then takes another path. The run ends there; one without such hooks finds all of these modules, and
+a third leaves them out.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class FullBackwardHooks(Family):
         self._made: dict[str, list[tuple[int, int]]] = {}  # autograd's number of a call's last node, and the call
         self._noting = False
         self.left_out: frozenset[str] = frozenset()
+        self.searching = False
         self._one_tensor: set[str] = set()
 
     def want(self, kind: HookKind) -> None:
@@ -58,7 +60,8 @@ class FullBackwardHooks(Family):
             for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
                 warnings.filterwarnings("ignore", said_in_the_report)
                 self.session.stack.callback(_remove_filter, warnings.filters[0])
-        sites = [s for s in self.session.modules.sites.values() if s.watched and s.fqn not in self.left_out]
+        watched = [] if self.searching else [s for s in self.session.modules.sites.values() if s.watched]
+        sites = [site for site in watched if site.fqn not in self.left_out]
         for site in sites:
             _check_not_legacy(site)
         if self.session.globally:
@@ -118,13 +121,16 @@ class FullBackwardHooks(Family):
             self._made.setdefault(event.fqn, []).append((max(numbers), event.call))
 
     def _compare(self, event: HookEvent) -> None:
-        if event.fqn not in self.left_out and _one_at_several_places(event):
-            self._one_tensor.add(event.fqn)
+        """Not in the caller's own run, which can't be made again."""
+        if self.session.follow or event.fqn in self.left_out or not _one_at_several_places(event):
+            return
+        self._one_tensor.add(event.fqn)
+        if not self.searching:
+            raise OneTensorError(self._one_tensor, all=False)
 
     def _check_one_tensor(self) -> None:
-        """Not in the caller's own run, which can't be made again."""
-        if self._one_tensor and not self.session.follow:
-            raise OneTensorError(self._one_tensor)
+        if self._one_tensor or self.searching:
+            raise OneTensorError(self._one_tensor, all=self.searching)
 
     def _call(self, site: Site, at_input: bool) -> int | None:
         """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
-from hookcli.errors import HookcliError
+from hookcli.errors import HookcliError, OneTensorError
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
@@ -71,8 +71,8 @@ class Probe(ABC):
         found = (self.rows(), meta, self.totals(), skipped)
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 
-    without_full_backward: frozenset[str] = frozenset()
-    """Modules that get no full backward hooks, because these would change what the model computes."""
+    one_tensor: OneTensorError | None = None
+    """Which modules get no full backward hooks, because these would change what the model computes."""
 
     def instead(self, error: Exception) -> Probe | None:
         """Another probe to try, where the model failed because of this one's hooks."""
@@ -86,6 +86,18 @@ class Probe(ABC):
 def offers_another(probe: Probe) -> bool:
     """Whether the probe may offer another in its place."""
     return type(probe).instead is not Probe.instead
+
+
+def leave_out(session: HookSession, found: OneTensorError | None) -> None:
+    """Have the session leave full backward hooks out where they change what the model computes."""
+    if found is not None:
+        session.full_backward.searching = not found.all
+        session.full_backward.left_out |= found.fqns if found.all else frozenset()
+
+
+def left_out(found: OneTensorError | None, path: str = "", otherwise: str = "") -> list[Skipped]:
+    """The modules that were left out so."""
+    return [Skipped(fqn, ONE_TENSOR + otherwise, path) for fqn in sorted(found.fqns)] if found else []
 
 
 ONE_TENSOR = (

@@ -12,7 +12,7 @@ from hookcli import tree
 from hookcli.errors import OneTensorError, UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import leads_to_another, paths_of_inputs, paths_of_outputs
-from hookcli.probes.base import ONE_TENSOR, Probe, StatsProbe, edited
+from hookcli.probes.base import Probe, StatsProbe, edited, leave_out, left_out
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
@@ -62,7 +62,7 @@ class GradsProbe(StatsProbe):
     def attach(self, session: HookSession) -> None:
         self.session = session
         if self.via == "module":
-            session.full_backward.left_out |= self.without_full_backward
+            leave_out(session, self.one_tensor)
             self._check_edits(session)
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
@@ -79,9 +79,7 @@ class GradsProbe(StatsProbe):
         if not isinstance(error, OneTensorError) or self.via == "tensor":
             return None
         other = GradsProbe(self.of, self.via)
-        other.without_full_backward = self.without_full_backward | error.fqns
-        for fqn in sorted(other.without_full_backward):
-            other.skip(fqn, f"{ONE_TENSOR}; without --via module it is seen")
+        other.one_tensor = error
         return other
 
     def _check_edits(self, session: HookSession) -> None:
@@ -190,10 +188,12 @@ class GradsProbe(StatsProbe):
     def skipped(self) -> list[Skipped]:
         if self.of == "parameters":
             return self._parameters_without()
+        left = left_out(self.one_tensor, otherwise="; without --via module it is seen")
+        without = {item.fqn for item in left}
         for key, reason in self._expected.items():
-            if key not in self._arrived:
+            if key not in self._arrived and key[0] not in without:
                 self.skip(key[0], reason, key[2])
-        return super().skipped()
+        return [*left, *super().skipped()]
 
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """The report, with notes on rows that can be misread."""

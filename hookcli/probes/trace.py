@@ -19,7 +19,7 @@ from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
-from hookcli.probes.base import ONE_TENSOR, Probe, edited, never_called
+from hookcli.probes.base import Probe, edited, leave_out, left_out, never_called
 from hookcli.probes.memory import Memory, recomputed
 from hookcli.report import Column, Row, Skipped
 
@@ -72,8 +72,7 @@ class TraceProbe(Probe):
     def instead(self, error: Exception) -> Probe | None:
         if isinstance(error, OneTensorError):
             other = self._without((), "")
-            other.without_full_backward |= error.fqns
-            other._refused |= {Skipped(fqn, ONE_TENSOR, "full_backward"): None for fqn in sorted(error.fqns)}
+            other.one_tensor = error
             return other
         dropped = [] if self.insist else _obstructed(error)
         if not set(dropped) & set(self.kinds):
@@ -88,7 +87,7 @@ class TraceProbe(Probe):
     def _without(self, dropped: Sequence[HookKind], reason: str) -> TraceProbe:
         other = TraceProbe([kind for kind in self.kinds if kind not in dropped], summary=self.summary)
         other._refused = self._refused | dict.fromkeys(Skipped("", reason, k) for k in dropped if k in self.kinds)
-        other.insist, other.without_full_backward = self.insist, self.without_full_backward
+        other.insist, other.one_tensor = self.insist, self.one_tensor
         other._built, other._building = self._built, self._building
         return other
 
@@ -122,7 +121,7 @@ class TraceProbe(Probe):
         if self._built:  # a run that is made again follows the building as the first one did
             self._building = self._building or self._now()
             self._started = time.perf_counter_ns() - self._building
-        session.full_backward.left_out |= self.without_full_backward
+        leave_out(session, self.one_tensor)
         self._name_built(session.model)
         self._memory = Memory([*session.model.parameters(), *session.model.buffers()])
         for kind in self.kinds:
@@ -196,7 +195,7 @@ class TraceProbe(Probe):
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
         aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in self.kinds and self.session.saved.paused]
-        return [*self._refused, *silent, *aside, *never_called(self.session)]
+        return [*self._refused, *left_out(self.one_tensor, "full_backward"), *silent, *aside, *never_called(self.session)]
 
 
 _ASIDE = "not seen inside torch.func, which takes no such hooks"
