@@ -84,6 +84,7 @@ def capture(
             if any(p.needs_input_grad for p in chosen):
                 args, kwargs = tree.replace((args, kwargs), _requiring_grad)
                 described["input_requires_grad"] = True
+            session.note_made()
             step.run(session, args, kwargs, passes, described)
             _synchronize(model)
         except UsageError as error:

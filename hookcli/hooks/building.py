@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
@@ -33,6 +35,26 @@ def registrations(tell: Registered) -> Iterator[None]:
         for kind, register in _REGISTER.items():
             # The hooks return nothing: what they return would be registered instead.
             stack.enter_context(register(lambda owner, name, item, kind=kind: tell(kind, owner, name, item)))
+        yield
+
+
+@contextmanager
+def made_meanwhile(model: nn.Module, tell: Callable[[nn.Module, nn.Parameter], None]) -> Iterator[None]:
+    """While it lasts, tell in this thread of the parameters that modules register which are no parts of the model.
+
+    Not of those that the model has, too: what copies or compiles a module registers its parameters anew.
+    """
+    parts = {id(module) for module in model.modules()}
+    known = {id(parameter) for parameter in model.parameters()}
+    thread = threading.get_ident()
+
+    def registered(owner: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is None or id(owner) in parts or id(parameter) in known or threading.get_ident() != thread:
+            return
+        if not torch.compiler.is_compiling() and not type(owner).__module__.startswith(("torch.fx", "torch._")):
+            tell(owner, parameter)
+
+    with _REGISTER[HookKind.PARAMETER_REGISTRATION](registered):
         yield
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookcli.edits import Edit
 from hookcli.errors import HookcliError, PluginError
 from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
+from hookcli.hooks.building import made_meanwhile
 from hookcli.hooks.modules import ModuleHooks, refuse_torchscript
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
@@ -77,6 +79,8 @@ class HookSession:
         self.stack = ExitStack()
         self.passes = 0
         self.arrived = 0
+        self.made: dict[str, list[tuple[str, int]]] = {}
+        self.unregistered: list[Any] | None = None  # probes/unregistered.py
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._before_backward: list[Callable[[Roots], object]] = []
         self._after_backward: list[Callable[[], object]] = []
@@ -116,6 +120,16 @@ class HookSession:
     def enter_context(self, context: AbstractContextManager[T]) -> T:
         """Enter a context, such as a dispatch mode, that ends with the session."""
         return self.stack.enter_context(context)
+
+    def note_made(self) -> None:
+        """Note in `made` which modules with parameters the model makes while it runs: their types, and elements."""
+
+        def note(owner: nn.Module, parameter: nn.Parameter) -> None:
+            call = self.running()
+            elements = 0 if is_lazy(parameter) else parameter.numel()
+            self.made.setdefault(call.site.fqn if call else "", []).append((type(owner).__name__, elements))
+
+        self.enter_context(made_meanwhile(self.model, note))
 
     # What a probe asks for. A callback gets one HookEvent and returns nothing.
 
@@ -167,6 +181,10 @@ class HookSession:
     def never_called(self) -> dict[str, nn.Module]:
         """The watched modules whose forward no hook has seen."""
         return {site.fqn: site.module for site in self.modules.sites.values() if site.watched and not site.calls}
+
+    def ended_by_exceptions(self) -> dict[str, dict[int, str]]:
+        """The calls of watched modules that an exception ended, and its type; "" for one that is no Exception."""
+        return {site.fqn: site.raised for site in self.modules.sites.values() if site.watched and site.raised}
 
     # What the run tells, and what the families need.
 

@@ -13,6 +13,7 @@ from hookcli.errors import UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import paths_of_inputs, paths_of_outputs
 from hookcli.probes.base import StatsProbe, edited
+from hookcli.probes.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
@@ -135,7 +136,7 @@ class GradsProbe(StatsProbe):
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
         received = {id(tree.base(x)) for _, x in tree.arguments(event.args, event.kwargs)}
-        for path, tensor in _differentiable(tree.leaves(event.output)):
+        for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             if why == _NONE_REACHED and id(tree.base(tensor)) in received:
                 why += ", or what it hands on is changed in place, which drops the hook"
@@ -143,13 +144,17 @@ class GradsProbe(StatsProbe):
 
     def _expect_inputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_inputs(event.args, dict(event.kwargs))
-        found = list(_differentiable(tree.arguments(event.args, event.kwargs)))
+        found = list(_differentiable(self.unseen.arguments(event.fqn, event.args, event.kwargs)))
         if self.via == "module" and not found:
             self.skip(
                 event.fqn, "received no tensor that a full backward hook can see; --of outputs sees what it returns"
             )
+        lent: dict[str, Tensor] = {}
+        tree.replace_arguments(event.args, dict(event.kwargs), lent.setdefault, tree.Undo())
         for path, tensor in found:
             why = self._why_not(tensor, path in paths, "argument by keyword or in a container")
+            if self.via == "tensor" and tensor.requires_grad and path not in lent:
+                why = "it is in an object that can't be lent another tensor for the time of the call"
             self._expected[event.fqn, event.call, path] = f"input: {why}"
             self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else tensor._version
 
@@ -181,7 +186,7 @@ class GradsProbe(StatsProbe):
             Skipped(fqn, self._why_without(fqn, parameter.requires_grad))
             for fqn, parameter in self.session.parameters.items()
             if fqn not in measured
-        ]
+        ] + [item.skipped() for item in unregistered(self.session)]
 
     def _why_without(self, fqn: str, requires_grad: bool) -> str:
         assert self.session is not None

@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
-from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
-from hookcli.probes.base import Probe, never_called
-from hookcli.probes.sizes import count_parameters
+from hookcli.probes.base import Probe, unmeasured
+from hookcli.probes.sizes import count_parameters, packed_parameters
+from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
 from hookcli.tree import dtype_text, lone, shape_of
 
@@ -85,6 +85,7 @@ class ShapesProbe(Probe):
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, int], _Call] = {}
+        self._unseen = UnseenTensors()
 
     def attach(self, session: HookSession) -> None:
         self.session = session
@@ -93,7 +94,7 @@ class ShapesProbe(Probe):
         session.forward(self._leave)
 
     def _enter(self, event: HookEvent) -> None:
-        inputs = [shape_of(tensor) for _, tensor in tree.arguments(event.args, event.kwargs)]
+        inputs = [shape_of(x) for _, x in self._unseen.arguments(event.fqn, event.args, event.kwargs)]
         assert event.module is not None
         call = _Call(event.fqn, event.module, event.call, event.index, inputs, self._counter.macs, edited=event.edited)
         self._calls[event.fqn, event.call] = call
@@ -102,7 +103,8 @@ class ShapesProbe(Probe):
         call = self._calls[event.fqn, event.call]
         call.macs = self._counter.macs - call.started
         call.edited = ", ".join(filter(None, [call.edited, event.edited]))
-        call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in tree.leaves(event.output)]
+        returned = self._unseen.leaves(event.fqn, event.output)
+        call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in returned]
 
     def rows(self) -> list[Row]:
         return [row for call in self._calls.values() for row in self._rows_of(call)]
@@ -133,7 +135,8 @@ class ShapesProbe(Probe):
     def totals(self) -> Mapping[str, Any]:
         model = self.session.model
         params, trainable = count_parameters(model)
-        size = sum(p.numel() * p.element_size() for p in model.parameters() if not is_lazy(p))
+        tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
+        size = sum(x.numel() * x.element_size() for x in tensors)
         return {"params": params, "trainable": trainable, "param_bytes": size, "macs": self._forward_macs()}
 
     def _forward_macs(self) -> int:
@@ -149,4 +152,4 @@ class ShapesProbe(Probe):
             for n, p in self.session.model.named_parameters()
             if is_lazy(p)
         ]
-        return [*costs, *lazy, *never_called(self.session)]
+        return [*costs, *lazy, *self._unseen.skipped(), *unmeasured(self.session)]

@@ -19,8 +19,9 @@ from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
-from hookcli.probes.base import Probe, edited, never_called
+from hookcli.probes.base import Probe, edited, unmeasured
 from hookcli.probes.memory import Memory
+from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
 
 _KEPT = Column("kept", "Kept", "bytes")
@@ -65,6 +66,7 @@ class TraceProbe(Probe):
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
         self._memory = Memory([])
+        self._unseen = UnseenTensors()
         self._started = 0
 
     def instead(self, error: Exception) -> Probe | None:
@@ -118,6 +120,10 @@ class TraceProbe(Probe):
 
     def _see(self, event: HookEvent) -> None:
         module = type(event.module).__name__ if event.module is not None else None
+        if event.kind in FORWARD:
+            self._unseen.leaves(
+                event.fqn, event.output if event.kind is HookKind.FORWARD else (*event.args, event.kwargs)
+            )
         row = _row(self._now(), event.kind, event.fqn, module, list(event.tensors()))
         row |= {
             "pass": self.session.passes,
@@ -176,7 +182,7 @@ class TraceProbe(Probe):
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
-        return [*self._refused, *silent, *never_called(self.session)]
+        return [*self._refused, *silent, *self._unseen.skipped(), *unmeasured(self.session)]
 
 
 def _obstructed(error: Exception) -> Sequence[HookKind]:
