@@ -214,6 +214,10 @@ class HookSession:
         """The innermost call that is under way."""
         return self.modules.running[-1] if self.modules.running else None
 
+    def caller(self) -> Call | None:
+        """The call around it: its own code runs the innermost one."""
+        return self.modules.running[-2] if self.modules.running[1:] else None
+
     def arrive(self) -> int:
         """The next number in the order in which gradients arrive."""
         self.arrived += 1
