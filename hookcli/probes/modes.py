@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Iterator
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -35,22 +36,30 @@ def used_without_call(fqn: str, model: nn.Module) -> bool:
     the layer, except those that build.
     """
     *path, name = fqn.split(".")
-    owners = [model.get_submodule(".".join(path[:depth])) for depth in range(len(path) + 1)]
+    owners: list[Any] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
     drops = "Drop" in type(model.get_submodule(fqn)).__name__
-    return any(_spares(code, name, drops) for owner in owners for code in _methods(type(owner)))
+    return any(_spares(*method, name, drops) for owner in owners for method in _words(owner))
 
 
-def _spares(method: CodeType, name: str, drops: bool) -> bool:
-    codes = list(_nested(method))
-    names = {word for code in codes for word in _read(code)}
+def _spares(names: frozenset[str], keywords: frozenset[str], name: str, drops: bool) -> bool:
     if name not in names:
         return False
-    keywords = {word for code in codes for given in code.co_consts if isinstance(given, tuple) for word in given}
     return (drops and "p" in names) or (_FUSED in names and (not drops or "dropout_p" in keywords))
 
 
+@lru_cache(maxsize=64)
+def _words(kind: type) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Of each method the names of attributes and globals that it reads, and the keywords that it passes."""
+    found = []
+    for method in _methods(kind):
+        codes = list(_nested(method))
+        names = frozenset(word for code in codes for word in _read(code))
+        constants = [constant for code in codes for constant in code.co_consts if isinstance(constant, tuple)]
+        found.append((names, frozenset(word for constant in constants for word in constant if isinstance(word, str))))
+    return found
+
+
 def _read(code: CodeType) -> Iterator[str]:
-    """The names of attributes and globals that the code reads, not those that it sets."""
     for instruction in dis.get_instructions(code):
         if instruction.opname.startswith("LOAD_") and isinstance(instruction.argval, str):
             yield instruction.argval

@@ -254,6 +254,20 @@ def test_a_dead_relu_is_named_before_what_follows_from_it(batch: int, functional
     assert (found[0].fqn, found[0].value) == ("second" if functional else "relu", 1.0)
 
 
+def test_a_view_of_what_a_part_returned_is_the_parts() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bn = nn.BatchNorm1d(8)
+            nn.init.zeros_(self.bn.weight)  # a residual branch that begins as nothing, on purpose
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.bn(x.flatten(0, 1)).reshape_as(x)
+
+    model = nn.Sequential(nn.Linear(8, 8), Norm(), nn.Linear(8, 8))
+    assert check(model, torch.randn(4, 10, 8), select="HK010").findings == []
+
+
 def test_findings_follow_those_of_their_causes_whatever_the_order() -> None:
     class Says(Check):
         means = advice = ""
