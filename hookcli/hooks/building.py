@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch.nn.modules.module import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.events import HookKind
@@ -38,8 +41,17 @@ def registrations(tell: Registered) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class MadeModule:
+    """A module that was made while the model ran: its type, and the elements of one of its parameters."""
+
+    module: weakref.ref[nn.Module]
+    type: str
+    elements: int
+
+
 @contextmanager
-def made_meanwhile(model: nn.Module, tell: Callable[[nn.Module, nn.Parameter], None]) -> Iterator[None]:
+def made_meanwhile(model: nn.Module, tell: Callable[[MadeModule], None]) -> Iterator[None]:
     """While it lasts, tell in this thread of the parameters that modules register which are no parts of the model.
 
     Not of those that the model has, too: what copies or compiles a module registers its parameters anew.
@@ -52,7 +64,8 @@ def made_meanwhile(model: nn.Module, tell: Callable[[nn.Module, nn.Parameter], N
         if parameter is None or id(owner) in parts or id(parameter) in known or threading.get_ident() != thread:
             return
         if not torch.compiler.is_compiling() and not type(owner).__module__.startswith(("torch.fx", "torch._")):
-            tell(owner, parameter)
+            elements = 0 if is_lazy(parameter) else parameter.numel()
+            tell(MadeModule(weakref.ref(owner), type(owner).__name__, elements))
 
     with _REGISTER[HookKind.PARAMETER_REGISTRATION](registered):
         yield

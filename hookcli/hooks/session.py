@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from hookcli.edits import Edit
 from hookcli.errors import HookcliError, PluginError
 from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
-from hookcli.hooks.building import made_meanwhile
+from hookcli.hooks.building import MadeModule, made_meanwhile
 from hookcli.hooks.modules import ModuleHooks, refuse_torchscript
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
@@ -79,7 +78,7 @@ class HookSession:
         self.stack = ExitStack()
         self.passes = 0
         self.arrived = 0
-        self.made: dict[str, list[tuple[str, int]]] = {}
+        self.made: dict[str, list[MadeModule]] = {}
         self.unregistered: list[Any] | None = None  # probes/unregistered.py
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._before_backward: list[Callable[[Roots], object]] = []
@@ -122,12 +121,11 @@ class HookSession:
         return self.stack.enter_context(context)
 
     def note_made(self) -> None:
-        """Note in `made` which modules with parameters the model makes while it runs: their types, and elements."""
+        """Note in `made` which modules with parameters the model makes while it runs, by the module that makes them."""
 
-        def note(owner: nn.Module, parameter: nn.Parameter) -> None:
+        def note(made: MadeModule) -> None:
             call = self.running()
-            elements = 0 if is_lazy(parameter) else parameter.numel()
-            self.made.setdefault(call.site.fqn if call else "", []).append((type(owner).__name__, elements))
+            self.made.setdefault(call.site.fqn if call else "", []).append(made)
 
         self.enter_context(made_meanwhile(self.model, note))
 

@@ -103,7 +103,14 @@ def _described(fqn: str, name: str, value: Any, found: list[Any]) -> Unregistere
 
 
 def _made(session: HookSession) -> Iterator[Unregistered]:
+    parts = {id(module) for module in session.model.modules()} if session.made else set()
     for fqn, made in session.made.items():
-        types = ", ".join(dict.fromkeys(kind for kind, _ in made))
-        said = f"makes {types} in forward, with new parameters each time, which are never trained: make it in __init__"
-        yield Unregistered(fqn, said, sum(elements for _, elements in made))
+        for stays in (True, False):
+            found = [item for item in made if (id(item.module()) in parts) == stays]
+            types = ", ".join(dict.fromkeys(item.type for item in found))
+            lost = (
+                "which an optimizer that was made before does not get" if stays else "anew each time and never trained"
+            )
+            said = f"makes {types} in forward, {lost}: make it in __init__"
+            if found:
+                yield Unregistered(fqn, said, sum(item.elements for item in found))

@@ -289,8 +289,22 @@ def test_what_is_not_registered_is_said(probe: str) -> None:
         "scales is a plain list of 1 parameter, which PyTorch doesn't register: use nn.ParameterList",
         "shift is a tensor that requires grad and not registered, so no optimizer gets it: make it an nn.Parameter",
         "teacher is a Linear that is not registered: hooks do not see it",
-        "makes Linear in forward, with new parameters each time, which are never trained: make it in __init__",
+        "makes Linear in forward, anew each time and never trained: make it in __init__",
     ]
+
+
+def test_a_layer_that_is_made_in_the_first_call_and_kept() -> None:
+    class Late(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if not hasattr(self, "layer"):
+                self.layer = nn.Linear(4, 2)
+            return self.layer(x)
+
+    model = Late()
+    [report] = capture(model, torch.randn(3, 4), ["activations"])
+    said = "makes Linear in forward, which an optimizer that was made before does not get: make it in __init__"
+    assert reasons(report, "") == [said]
+    assert [row.fqn for row in run(model, torch.randn(3, 4), "activations").rows] == ["", "layer"]
 
 
 def test_a_part_that_refers_to_the_whole_holds_nothing_unknown() -> None:
