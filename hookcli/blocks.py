@@ -31,6 +31,22 @@ def blocks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]
             yield from blocks(pieces, size)
 
 
+def unnested(tensor: Tensor) -> Tensor:
+    """The elements of a nested tensor, without the holes that a jagged one may have between its parts."""
+    values = tensor.values()
+    if values.numel() == tensor.numel():
+        return values
+    return torch.cat([part.reshape(-1) for part in tensor.unbind()])
+
+
+def unit_of(values: Tensor) -> Tensor:
+    """The power of two next to the largest magnitude, on the device: in units of it squares neither overflow nor
+    vanish, and the division changes no bit. 1 where all are 0."""
+    peak = values.abs().amax()
+    unit = (peak / (2 * torch.frexp(peak).mantissa)).clamp(min=torch.finfo(values.dtype).tiny)
+    return torch.where(peak > 0, unit, 1.0)
+
+
 class Scratch(threading.local):
     """Float32 blocks on the CPU to write into, kept by each thread: fresh memory for every block would cost more than
     what is computed there."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.diff.discrepancy import Discrepancy
+from hookcli.norms import norm as l2_norm
 from hookcli.ranks import alike
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, TensorStats
 
@@ -76,7 +77,7 @@ def _whole(rows: Sequence[Row]) -> dict[str, Any]:
     handed = [row["bytes_after"] for row in rows]
     before = sum(row["bytes_before"] for row in rows)
     after = sum(handed) if None not in handed else None
-    norm, exact, error = (math.hypot(*(row[key] for row in rows)) for key in ("after_l2", "exact_l2", "error_l2"))
+    norm, exact, error = (l2_norm(row[key] for row in rows) for key in ("after_l2", "exact_l2", "error_l2"))
     return {
         "step": rows[0]["step"],
         "buckets": len(rows),

@@ -28,7 +28,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.health import HealthProbe
 from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
-from hookcli.reruns import copied, evaluate, in_eval
+from hookcli.reruns import evaluate, in_eval
 from hookcli.step import Loss
 
 _RUNS = ("health", "settings", "activations", "grads", "again")
@@ -189,7 +189,7 @@ class _Run:
         try:
             return capture(
                 self.model,
-                copied(self.inputs),
+                self.inputs,
                 probes,
                 loss=self.loss,
                 backward_vector=vector,
@@ -222,7 +222,7 @@ class _Run:
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():
-            return capture(self.model, copied(self.inputs), ["shapes"], name=self.name)[0]
+            return capture(self.model, self.inputs, ["shapes"], name=self.name)[0]
 
 
 def _located(finding: Finding, model: nn.Module) -> Finding:

@@ -89,7 +89,7 @@ def communicate(
         try:
             for hook in hooks:
                 stage(f"running {name} under {hook.name}")
-                with preserved(model, inputs, backward=True):
+                with preserved(model, inputs):
                     _Run(model, inputs, hook, plan, step, probe, reference, described).go()
         except HookcliError as error:
             error.reports = (report(complete=False),)
@@ -154,7 +154,7 @@ class _Run:
         for number in range(self.plan.steps):
             observer.begin(number)
             # Each step from the same state; what a hook does to the random state is undone, too.
-            with preserved(self.model, self.inputs, backward=True), observer.payload.counting():
+            with preserved(self.model, self.inputs), observer.payload.counting():
                 self._one(ddp, observer)
         self.meta["ddp"][self.hook.name] = ddp._get_ddp_logging_data()
 

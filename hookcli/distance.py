@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from hookcli.blocks import Scratch, blocks, fetched
+from hookcli.blocks import Scratch, blocks, fetched, unit_of, unnested
 from hookcli.diff.discrepancy import Discrepancy
+from hookcli.report import raised
 from hookcli.stats import DEVICE_BLOCK
 
 BLOCK = 1 << 18
@@ -22,8 +23,8 @@ _TINY, _HUGE = 1e-15, 1e15
 _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
-Figures = tuple[float, float, float, float, float, float, float]
-"""numel, max |e|, sum |e|, sum e^2, sum a^2, sum b^2, non-finite."""
+Figures = tuple[float, float, float, float, float, float, float, float]
+"""numel, max |e|, mean |e|, |e|, |a|, |b| (l2 norms), non-finite, finite in both."""
 Pending = list[Figures] | Tensor
 
 
@@ -33,7 +34,7 @@ def compare(a: Tensor, b: Tensor) -> Pending | None:
     Complex values count as pairs of real ones, sparse and quantized tensors as what they stand for. A tensor on
     another device than `a` is fetched to the CPU, and `a` with it. None where there are no values (the meta device).
     """
-    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    with torch.no_grad(), torch._C.DisableTorchFunction():
         a, b = _plain(a.detach()), _plain(b.detach())
         if a.device.type == "meta" or b.device.type == "meta":
             return None
@@ -56,16 +57,14 @@ def _finish(parts: Iterable[Sequence[float]]) -> Discrepancy:
 
 
 def _from_figures(figures: Sequence[float]) -> Discrepancy:
-    n, peak, total, error, a, b, nonfinite = figures
-    return Discrepancy(
-        int(n), peak, total / n if n else 0.0, math.sqrt(error), math.sqrt(a), math.sqrt(b), int(nonfinite)
-    )
+    n, peak, mean, error, a, b, nonfinite, finite = figures
+    return Discrepancy(int(n), peak, mean, error, a, b, int(nonfinite), int(finite))
 
 
 def _plain(x: Tensor) -> Tensor:
     """Strided real numbers, or integers."""
     if x.is_nested:
-        x = x.contiguous().values().reshape(-1)  # transposed ones keep their values in the old order
+        x = unnested(x.contiguous()).reshape(-1)  # transposed ones keep their values in the old order
     if x.layout is not torch.strided:
         x = x.to_dense()
     if x.is_quantized:
@@ -90,10 +89,11 @@ def _cpu_block(a: Tensor, b: Tensor) -> Figures:
     trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN
     if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
         return _exact_block(a, b)
+    of_a, of_b = math.sqrt(of_a), math.sqrt(of_b)
     if peak == 0.0:
-        return (n, 0.0, 0.0, 0.0, of_a, of_b, 0)
+        return (n, 0.0, 0.0, 0.0, of_a, of_b, 0, n)
     squares = torch.mul(error, error, out=product).sum().item()
-    return (n, peak, torch.abs(error, out=product).sum().item(), squares, of_a, of_b, 0)
+    return (n, peak, torch.abs(error, out=product).sum().item() / n, math.sqrt(squares), of_a, of_b, 0, n)
 
 
 def _trusted(squares: float, x: Tensor) -> bool:
@@ -120,19 +120,35 @@ def _exact_block(a: Tensor, b: Tensor) -> Figures:
         nonfinite = int((~both & ~same).sum())
         a, b, error = a[both], b[both], error[both]
     if not error.numel():
-        return (n, 0.0, 0.0, 0.0, 0.0, 0.0, nonfinite)
+        return (n, 0.0, 0.0, 0.0, 0.0, 0.0, nonfinite, 0)
     size = error.abs()
-    squares, of_a, of_b = ((x * x).sum().item() for x in (error, a, b))
-    return (n, size.max().item(), size.sum().item(), squares, of_a, of_b, nonfinite)
+    mean = (size / n).sum().item()
+    return (n, size.max().item(), mean, _norm(error), _norm(a), _norm(b), nonfinite, error.numel())
+
+
+def _norm(x: Tensor) -> float:
+    """The l2 norm; in units of the largest magnitude where squares leave float64's range."""
+    squares = float((x * x).sum())
+    if 1e-260 < squares < 1e300 or not bool(x.any()):
+        return math.sqrt(squares)
+    exponent = math.frexp(float(x.abs().max()))[1]
+    return float(raised(math.sqrt(float((raised(x, -exponent) ** 2).sum())), exponent))
+
+
+def _device_norm(x: Tensor, scaled: bool) -> Tensor:
+    unit = unit_of(x) if scaled else 1.0
+    return (x / unit).square().sum().sqrt() * unit
 
 
 def _device_block(a: Tensor, b: Tensor) -> Tensor:
     """The same as a float64 tensor on the device, without reading anything back."""
     wide = torch.float32 if a.device.type == "mps" else torch.float64
+    scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
     error = _difference(a, b, wide).abs()
     a, b = a.to(wide), b.to(wide)
     both = torch.isfinite(a) & torch.isfinite(b)
     same = (a == b) | (a.isnan() & b.isnan())
     a, b, error = (torch.where(both, x, 0.0) for x in (a, b, error))
-    figures = [error.amax(), error.sum(), *((x * x).sum() for x in (error, a, b)), (~both & ~same).sum()]
-    return torch.stack([torch.tensor(a.numel(), device=a.device), *figures]).to(wide)
+    norms = (_device_norm(x, scaled) for x in (error, a, b))
+    n = torch.tensor(a.numel(), device=a.device)
+    return torch.stack([n, error.amax(), (error / n).sum(), *norms, (~both & ~same).sum(), both.sum()]).to(wide)

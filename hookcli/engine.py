@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hookcli import failure, registry, tree
+from hookcli import failure, registry
 from hookcli.described import describe_run
 from hookcli.edits import Edit, check_applied, check_edits, parse_edit
 from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
-from hookcli.hooks import HookSession, Select
+from hookcli.hooks import HookSession, Select, compiled_parts
 from hookcli.preserve import preserved
-from hookcli.probes.base import Probe
+from hookcli.probes.base import Probe, offers_another, with_fallbacks
+from hookcli.probes.unregistered import Strangers
 from hookcli.report import Report
 from hookcli.step import Loss, Share, Step
 
@@ -42,6 +43,7 @@ def capture(
     select: Select | None = None,
     fastpath: bool = True,
     globally: bool = False,
+    restore: bool = True,
     share: Share | None = None,
     name: str | None = None,
     meta: Mapping[str, Any] | None = None,
@@ -53,55 +55,97 @@ def capture(
     gradients there is a backward pass too: from `loss` (a function of the output, "sum", "mean" or "cross-entropy"; the
     sum by default), or with a `backward_vector` ("ones" or "randn") on every output; `call` "grad" makes it by
     `torch.autograd.grad`. `optimizer` ("sgd" or "adamw") takes a step, `state_dict` makes a round trip. `edits` change
-    what flows, as `--edit` does. `share`: this process is one of several. Parameters, gradients, buffers and random
-    number generators are afterwards as they were before.
+    what flows, as `--edit` does. `share`: this process is one of several.
+
+    The model (parameters, gradients, buffers, modes), the inputs and the random number generators are afterwards as
+    they were before, also where the model changes them itself; `preserved` (hookcli/preserve) says what that covers. It
+    takes a copy of the parameters. `restore=False` does without, for a model that is not used again: the parameters
+    then hold what the run made of them. Where PyTorch refuses to run the model under a probe's hooks and the probe can
+    do with fewer, the model is run again with these.
 
     Raises ModelError where the model fails; its `reports` hold what was seen until then. A KeyboardInterrupt passes
     through, with the same in its attribute `reports`.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"capture needs an nn.Module, not {type(model).__name__}")
-    chosen = _probes(probes)
-    share = share or Share()
+    attempt = partial(
+        _captured,
+        model,
+        inputs,
+        Step(False, loss, backward_vector, call, optimizer, state_dict, share or Share()),
+        partial(HookSession, model, select=select, globally=globally),
+        edits=edits,
+        passes=passes,
+        fastpath=fastpath,
+        restore=restore,
+        name=name or type(model).__name__,
+        meta=meta or {},
+        watch_session=watch_session,
+    )
+    return with_fallbacks(_probes(probes), attempt)
+
+
+def _captured(
+    model: nn.Module,
+    inputs: Any,
+    step: Step,
+    make_session: Callable[..., HookSession],
+    probes: Sequence[Probe],
+    *,
+    edits: str | Edit | Sequence[str | Edit],
+    passes: int,
+    fastpath: bool,
+    restore: bool,
+    name: str,
+    meta: Mapping[str, Any],
+    watch_session: Callable[[HookSession], object] | None,
+) -> list[Report]:
+    """One attempt of `capture`."""
+    step = replace(step, backward=any(p.needs_backward for p in probes))
     args, kwargs = arguments(inputs)
-    step = Step(any(p.needs_backward for p in chosen), loss, backward_vector, call, optimizer, state_dict, share)
     changes = parse_edits(edits, model, step.backward)
-    described = {**describe_run(model, inputs), **(meta or {})}
-    fastpath = fastpath and all(p.fastpath for p in chosen)
-    described["fastpath"] = fastpath
-    described |= _edits_of(changes)
-    finish = partial(_reports, chosen, name or type(model).__name__, described)
+    # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
+    fastpath = fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
+    described = {**describe_run(model, inputs), **meta, "fastpath": fastpath} | _edits_of(changes)
+    averaged = step.share.of if step.backward and step.share.averaged else 1
+    restore = restore or any(map(offers_another, probes))
     started = time.perf_counter()
-    if step.backward:  # from here on, not through the caller's own graph
-        args, kwargs = tree.replace((args, kwargs), _detached)
-    averaged = share.of if step.backward and share.averaged else 1
-    session = HookSession(model, select=select, fastpath=fastpath, globally=globally, edits=changes, averaged=averaged)
-    with preserved(model, inputs, backward=step.backward, step=optimizer is not None), session:
-        if watch_session:
-            watch_session(session)
-        try:
-            _attach(chosen, session)
-            if any(p.needs_input_grad for p in chosen):
-                args, kwargs = tree.replace((args, kwargs), _requiring_grad)
-                described["input_requires_grad"] = True
-            session.note_made()
-            step.run(session, args, kwargs, passes, described)
-            _synchronize(model)
-        except UsageError as error:
-            error.reports = tuple(finish(started, complete=False))
-            raise
-        except HookcliError:
-            raise
-        except KeyboardInterrupt as error:
-            error.reports = finish(started, complete=False)  # type: ignore[attr-defined]
-            raise
-        except (Exception, SystemExit) as error:
-            said = failure.explain(error, model)
-            described["error"] = said.partition("\n")[0]
-            raise ModelError(said, finish(started, complete=False)) from error
-        reports = finish(started, complete=True)
-        check_applied(changes, reports)
-        return reports
+    preserving = preserved(model, inputs, parameters=restore)
+    with step.mode(), _uncompiled(model, described), preserving, _strangers_preserved(model, restore):
+        session = make_session(fastpath=fastpath, edits=changes, averaged=averaged)
+        finish = partial(_reports, probes, session, name, described, started)
+        with session:
+            if watch_session:
+                watch_session(session)
+            try:
+                _attach(probes, session)
+                if any(p.needs_input_grad for p in probes):
+                    step = replace(step, input_grad=True)
+                    described["input_requires_grad"] = True
+                session.note_made()
+                step.run(session, args, kwargs, passes, described)
+                _synchronize(model)
+            except UsageError as error:
+                error.reports = tuple(finish(complete=False))
+                raise
+            except HookcliError:
+                raise
+            except KeyboardInterrupt as error:
+                error.reports = finish(complete=False)  # type: ignore[attr-defined]
+                raise
+            except (Exception, SystemExit) as error:
+                said = failure.explain(error, model)
+                described["error"] = said.partition("\n")[0]
+                raise ModelError(said, finish(complete=False)) from error
+            reports = finish(complete=True)
+            check_applied(changes, reports)
+            return reports
+
+
+def _strangers_preserved(model: nn.Module, parameters: bool) -> AbstractContextManager[None]:
+    """`preserved` for what the model computes with and has not registered, such as modules in a plain list."""
+    strangers = Strangers(model)
+    return preserved(strangers, (), parameters=parameters) if strangers else nullcontext()
 
 
 class Watch:
@@ -109,7 +153,7 @@ class Watch:
 
     def __init__(self, session: HookSession, probes: Sequence[Probe], name: str, meta: Mapping[str, Any]) -> None:
         self.session = session
-        self._reports = partial(_reports, probes, name, dict(meta), time.perf_counter())
+        self._reports = partial(_reports, probes, session, name, dict(meta), time.perf_counter())
 
     def reports(self) -> list[Report]:
         """A report per probe. On an accelerator this waits for what was measured."""
@@ -170,13 +214,21 @@ def _watched(
     fastpath: bool = True,
     name: str | None = None,
 ) -> Iterator[Watch]:
-    chosen = _probes(probes)
-    fastpath = fastpath and all(p.fastpath for p in chosen)
+    chosen = [probe.in_callers_run() for probe in _probes(probes)]
+    fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
     changes = parse_edits(edits, model, backward=True)
     with HookSession(model, select=select, fastpath=fastpath, edits=changes, follow=True) as session:
         _attach(chosen, session)
         described = describe_run(model, ()) | {"fastpath": fastpath} | _edits_of(changes)
         yield Watch(session, chosen, name or type(model).__name__, described)
+
+
+def _uncompiled(model: nn.Module, described: dict[str, Any]) -> AbstractContextManager[Any]:
+    """Run parts that are compiled as they were before, in which hooks fire: they would be compiled with the hooks."""
+    if not compiled_parts(model):
+        return nullcontext()
+    described["compiled"] = "run without torch.compile"
+    return torch.compiler.set_stance("force_eager")
 
 
 def parse_edits(edits: str | Edit | Sequence[str | Edit], model: nn.Module, backward: bool) -> list[Edit]:
@@ -225,17 +277,6 @@ def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
 
 
-def _detached(path: str, x: Tensor) -> Tensor:
-    return x.detach().requires_grad_(x.requires_grad)
-
-
-def _requiring_grad(path: str, x: Tensor) -> Tensor:
-    """A copy that requires grad and is not a leaf, so that the model may still write into it."""
-    if not (x.is_floating_point() or x.is_complex()):
-        return x
-    return x.detach().requires_grad_().clone()
-
-
 def _synchronize(model: nn.Module) -> None:
     """Wait for the accelerator once, after the run, so that the time is the run's."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -244,7 +285,13 @@ def _synchronize(model: nn.Module) -> None:
 
 
 def _reports(
-    probes: Sequence[Probe], name: str, meta: dict[str, Any], started: float, *, complete: bool
+    probes: Sequence[Probe],
+    session: HookSession,
+    name: str,
+    meta: dict[str, Any],
+    started: float,
+    *,
+    complete: bool,
 ) -> list[Report]:
     meta = {**meta, "seconds": time.perf_counter() - started, "complete": complete}
     reports = []

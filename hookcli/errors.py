@@ -34,6 +34,17 @@ class RefusedError(UsageError):
     """PyTorch takes no hooks of a kind where they were asked for."""
 
 
+class OneTensorError(RefusedError):
+    """Full backward hooks on these modules would give the model different tensors in place of one.
+
+    Not for a person: the run is made again without these hooks.
+    """
+
+    def __init__(self, fqns: Iterable[str]) -> None:
+        self.fqns = frozenset(fqns)
+        super().__init__(f"full backward hooks change what {', '.join(sorted(self.fqns))} computes")
+
+
 class NoGradientsError(UsageError):
     """Nothing that the model returned leads back to a parameter, so there is nothing to differentiate."""
 

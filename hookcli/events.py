@@ -24,7 +24,8 @@ class HookEvent:
     what it has: `args`, `kwargs`, `output`; `grad` of a tensor at `path`; `grad_outputs` and `grad_inputs` of a node or
     of a module's full backward; `tensor` that is kept for backward; `name` of a node, an attribute or an optimizer.
     `edited` tells which edits changed what the event shows, `watched` whether it is of what was asked for (kept tensors
-    are told of all modules).
+    are told of all modules). `handed_on`: the gradient is that of a tensor which the module received and returned.
+    `inner`: it is of a differentiation inside the model's forward or the loss function, not of the loss.
     """
 
     kind: HookKind
@@ -44,6 +45,8 @@ class HookEvent:
     node: Made | None = None
     edited: str = ""
     watched: bool = True
+    handed_on: bool = False
+    inner: bool = False
 
     def tensors(self) -> Iterator[Tensor | None]:
         """What the event shows, as far as it is tensors."""

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hookcli import failure, tree
+from hookcli.described import model_dtype
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.hooks import parameters_on_meta
 from hookcli.sources.base import InputSpec, Recipe
@@ -34,7 +35,8 @@ class Setting:
     train: bool = False
     targets: bool = False
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is immutable
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype | None = None
+    """What the model and its input are cast to; None: they stay as they are."""
     needs_input: bool = True
     """Whether it is an error that nobody knows what the model takes."""
     part: int = 0
@@ -77,7 +79,7 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     model, remark = build(recipe, setting)
     try:
         model.train(setting.train)
-        if setting.dtype != torch.float32:
+        if setting.dtype is not None:
             model.to(dtype=setting.dtype)
         if setting.shard:
             setting.shard(model)
@@ -136,8 +138,13 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
         raise ModelError(f"building {name} failed: {failure.describe(error)}") from error
 
 
-def inputs_for(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
-    """What the model is called with, and that in words; nothing where nobody knows and the setting does not need it."""
+def inputs_for(
+    recipe: Recipe, model: nn.Module, setting: Setting, dtype: torch.dtype | None = None
+) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
+    """What the model is called with, and that in words; nothing where nobody knows and the setting does not need it.
+
+    Generated tensors have `dtype`, else the setting's, else the model's own.
+    """
     specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch * setting.parts)
     if specs is None:
         example = recipe.example(model) if recipe.example else None
@@ -149,9 +156,10 @@ def inputs_for(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[tupl
         if setting.batch:
             raise UsageError(f"--batch-size: {recipe.name} brings its own example input; give --input instead")
         example = cast_to(example, setting.device, setting.dtype)
-        return tree.replace(example, lambda path, x: _part(x, setting)), f"{', '.join(shapes)} (its example)"
+        return tree.replace(example, tree.once(lambda path, x: _part(x, setting))), f"{', '.join(shapes)} (its example)"
+    dtype = dtype or setting.dtype or model_dtype(model)
     tensors = [
-        make_tensor(spec, setting.fill, setting.dtype, setting.device, setting.seed + number)
+        make_tensor(spec, setting.fill, dtype, setting.device, setting.seed + number)
         for number, spec in enumerate(specs)
     ]
     if recipe.batched:
@@ -182,9 +190,9 @@ def _share(batch: int, setting: Setting) -> int:
     return batch // setting.parts
 
 
-def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """The inputs on a device, those of a floating-point dtype cast."""
-    return tree.replace(inputs, lambda path, x: x.to(device, dtype if x.is_floating_point() else None))
+def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
+    """The inputs on a device; those of a floating-point dtype cast, where one is given."""
+    return tree.replace(inputs, tree.once(lambda path, x: x.to(device, dtype if x.is_floating_point() else None)))
 
 
 def _guess(model: nn.Module) -> str:

@@ -24,7 +24,7 @@ class TensorStats:
 
     `zeros`, `nan` and `inf` are counts among the `numel` elements. `mean`, `std`, `min`, `max` and `l2` are over
     the finite elements, `std` with Bessel's correction as `torch.Tensor.std` has it; each is NaN where it is not
-    defined (no finite element; for `std`, fewer than two). `l2` of nothing is 0.
+    defined (no finite element; for `std`, fewer than two). `l2` of a tensor without elements is 0.
     """
 
     numel: int = 0
@@ -41,11 +41,6 @@ class TensorStats:
     def finite(self) -> int:
         return self.numel - self.nan - self.inf
 
-    @property
-    def m2(self) -> float:
-        """The sum of squared deviations from the mean over the finite elements."""
-        return self.std * self.std * (self.finite - 1) if self.finite > 1 else 0.0
-
     def scaled(self, factor: float) -> TensorStats:
         """The statistics of the tensor times a positive factor."""
         mean, std, low, high, l2 = (factor * x for x in (self.mean, self.std, self.min, self.max, self.l2))
@@ -60,21 +55,42 @@ class TensorStats:
         parts = list(parts)
         solid = [part for part in parts if part.finite]
         n = sum(part.finite for part in solid)
-        # The mean is summed about the first part's, so that nothing cancels where it is far above the spread.
-        origin = solid[0].mean if solid else math.nan
-        mean = origin + math.fsum((p.mean - origin) * p.finite for p in solid) / n if n else math.nan
-        m2 = math.fsum(p.m2 + p.finite * (p.mean - mean) ** 2 for p in solid)
+        mean, std = _spread(solid, n)
         return cls(
             numel=sum(p.numel for p in parts),
             mean=mean,
-            std=math.sqrt(m2 / (n - 1)) if n > 1 else math.nan,
+            std=std,
             min=min((p.min for p in solid), default=math.nan),
             max=max((p.max for p in solid), default=math.nan),
-            l2=math.hypot(*(p.l2 for p in solid)),
+            l2=math.hypot(*(p.l2 for p in solid)) if solid or not any(p.numel for p in parts) else math.nan,
             zeros=sum(p.zeros for p in parts),
             nan=sum(p.nan for p in parts),
             inf=sum(p.inf for p in parts),
         )
+
+
+def _spread(parts: Sequence[TensorStats], n: int) -> tuple[float, float]:
+    """Mean and standard deviation of the parts' `n` finite elements together.
+
+    Computed in units of the power of two next to the largest magnitude, which is exact, and so that squares neither
+    overflow nor vanish (as BLAS `nrm2` does).
+    """
+    if not n:
+        return math.nan, math.nan
+    exponent = math.frexp(max(max(abs(p.min), abs(p.max)) for p in parts))[1]
+    means = [math.ldexp(p.mean, -exponent) for p in parts]
+    # The mean is summed about the first part's, so that nothing cancels where it is far above the spread.
+    mean = means[0] + math.fsum((m - means[0]) * p.finite for m, p in zip(means, parts, strict=True)) / n
+    within = (math.ldexp(p.std, -exponent) ** 2 * (p.finite - 1) for p in parts if p.finite > 1)
+    between = (p.finite * (m - mean) ** 2 for m, p in zip(means, parts, strict=True))
+    std = math.sqrt(math.fsum((*within, *between)) / (n - 1)) if n > 1 else math.nan
+    return raised(mean, exponent), raised(std, exponent)
+
+
+def raised(x: Any, exponent: int) -> Any:
+    """A number (or tensor) times two to the power of an integer; infinite where `math.ldexp` raises OverflowError."""
+    half = exponent // 2
+    return x * 2.0**half * 2.0 ** (exponent - half)
 
 
 STATS_KEYS = tuple(f.name for f in fields(TensorStats))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,13 @@ from hookcli import failure, tree
 from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import capture
 from hookcli.errors import ModelError
-from hookcli.preserve import accelerators, preserved, random_states, set_random_states
+from hookcli.preserve import Kept, accelerators, copied, preserved, random_states, set_random_states
 from hookcli.probes.base import Probe
 from hookcli.probes.draws import DrawsProbe
 from hookcli.probes.first import FirstItemProbe
 from hookcli.report import Row
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-T = TypeVar("T")
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"
 _STATE = "the same batch gives another result when it is run again (HK029)"
 _LARGER = 100  # what others in the batch change must be, beside what running again changes, to be their doing
@@ -39,7 +38,7 @@ def in_eval(model: nn.Module) -> Iterator[None]:
     """
     modes = [(module, module.training) for module in model.modules()]
     own = [module for module, _ in modes if type(module).train is not nn.Module.train]
-    held = [(p, p.detach().clone()) for module in own for p in module.parameters()]
+    held = Kept(p for module in own for p in module.parameters())
     mode = model.training
     model.eval()
     try:
@@ -48,8 +47,7 @@ def in_eval(model: nn.Module) -> Iterator[None]:
         model.train(mode)
         for module, training in modes:
             module.training = training
-        for parameter, value in held:
-            parameter.data.copy_(value)
+        held.put_back()
 
 
 def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> dict[str, Evaluation | Comparison | str]:
@@ -80,12 +78,6 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     return found
 
 
-def copied(inputs: T) -> T:
-    """The inputs anew: a model may write into what it gets, and runs are compared on the same."""
-    copies: T = tree.replace(inputs, lambda _, x: x.detach().clone().requires_grad_(x.requires_grad))
-    return copies
-
-
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 that all tensors among the arguments share; None where there is none above 1."""
     values = [*inputs[0], *inputs[1].values()]
@@ -107,14 +99,14 @@ class _Pass(NamedTuple):
 def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
     """Run it in eval mode, from the state that it is in, each time with the same random numbers.
 
-    It is in the same state afterwards, as far as that is in its buffers. Raises what the first time raises.
+    It and its inputs are in the same state afterwards. Raises what the first time raises.
     """
     devices = accelerators(model, inputs)
-    with preserved(model, inputs, backward=False), in_eval(model), torch.no_grad():
+    with preserved(model, inputs), in_eval(model), torch.no_grad():
         before = random_states(devices)
         held = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
-        drew = not all(map(torch.equal, before, random_states(devices)))
+        drew = not random_states(devices).same(before)
         moved = [n for n, x in model.named_buffers() if n in held and not _same(held[n], x)]
         failed = ""
         for _ in range(times - 1):
@@ -127,6 +119,7 @@ def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
 
 
 def _called(model: nn.Module, inputs: Arguments) -> Any:
+    """Its output on inputs of its own, which the output may share memory with."""
     args, kwargs = copied(inputs)
     return model(*args, **kwargs)
 
@@ -206,7 +199,7 @@ def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Argument
 
 
 def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
-    args, kwargs = copied(inputs)
+    args, kwargs = inputs
     return capture(model, kwargs if kwargs and not args else args, [probe])[0].rows
 
 

@@ -9,17 +9,18 @@ fetches those of all tensors in one copy.
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Sequence
 from typing import Any, cast
+from weakref import ref
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
-from hookcli.blocks import blocks, fetched
-from hookcli.report import TensorStats
+from hookcli.blocks import blocks, fetched, is_dense, unit_of, unnested
+from hookcli.report import TensorStats, raised
 from hookcli.sums import BLOCK, sums
 
 DEVICE_BLOCK = 1 << 24
@@ -27,9 +28,14 @@ DEVICE_BLOCK = 1 << 24
 _FAR = 16.0
 # Squares of values outside of this range leave float32's normal range.
 _TINY, _HUGE = 1e-15, 1e15
+# Squares of float64 numbers whose exponents are farther from 0, summed over a block, leave its normal range.
+_FARTHEST = 450
+# How many tensors a Reducer knows again, up to which size it sums one to see whether it changed, and how many elements
+# of a larger one it looks at.
+_REMEMBERED, _SMALL, _GLIMPSED = 64, 1 << 16, 251
 
 Moments = tuple[float, float, float, float, float, float, float, float, float]
-"""finite count, mean, m2, min, max, sum of squares, zeros, nan, inf."""
+"""finite count, mean, std, min, max, l2, zeros, nan, inf."""
 
 
 class Pending:
@@ -49,7 +55,7 @@ def measure(tensor: Tensor) -> Pending:
     quantized ones by the values that they stand for, sparse ones as the dense tensors that they stand for, bool ones as
     0 and 1.
     """
-    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    with torch.no_grad(), torch._C.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
             return Pending([], TensorStats(numel=values.numel(), l2=math.nan))
@@ -63,28 +69,50 @@ def measure(tensor: Tensor) -> Pending:
 class Reducer:
     """`measure` for a run in which the same tensor comes by several times: unchanged, it is not reduced again.
 
-    Unchanged by its version counter, which every in-place operation moves, but writing through `.data` does not.
+    In-place operations move a tensor's version. Writing through `.data` or a NumPy view does not, so that a glimpse of
+    the values is compared as well. The last few tensors are remembered, by weak references without callbacks: Python
+    drops an exception that is raised in a callback, also a KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
-        self._seen: Any = WeakTensorKeyDictionary()  # tensor -> (version, Pending)
+        self._seen: dict[int, tuple[ref[Tensor], int, object, Pending]] = {}
 
     def __call__(self, tensor: Tensor) -> Pending:
-        # Nothing tells of a change to a tensor that keeps no version, or to the part of a sharded one that is here.
-        if tensor.is_inference() or tree.is_sharded(tensor):
+        glimpsed = glimpse(tensor)
+        if glimpsed is None:
             return measure(tensor)
-        version, pending = self._seen.get(tensor, (None, None))
-        if version != tensor._version:
+        seen, version, before, pending = self._seen.pop(id(tensor), (None, None, None, None))
+        if pending is None or seen is None or seen() is not tensor or (version, before) != (tensor._version, glimpsed):
             pending = measure(tensor)
-            self._seen[tensor] = (tensor._version, pending)
-        return cast(Pending, pending)
+        self._seen[id(tensor)] = ref(tensor), tensor._version, glimpsed, pending
+        if len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return pending
+
+
+def glimpse(tensor: Tensor) -> object:
+    """What tells of a change in the values, for much less than reducing them: the sum of a small tensor, some elements
+    of a large one. None where it would take long, or nothing tells: on an accelerator, and of a tensor without version.
+    """
+    plain = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference())
+    if not plain or tensor.device.type != "cpu" or tree.is_sharded(tensor):
+        return None
+    with torch._C.DisableTorchFunction():
+        values = tensor.detach()
+        if values.numel() <= _SMALL:
+            total = values.sum().item()
+            return total if cmath.isfinite(total) else None
+        if not is_dense(values):
+            return None
+        step = values.numel() // _GLIMPSED
+        return values.as_strided((_GLIMPSED,), (step,), values.storage_offset()).tolist()
 
 
 def resolve(pending: Sequence[Pending]) -> list[TensorStats]:
     """The finished statistics, fetched from each device in one copy."""
     waiting = [(item, item.moments) for item in pending if isinstance(item.moments, Tensor)]
     for (item, _), rows in zip(waiting, fetched([moments for _, moments in waiting]), strict=True):
-        item.moments = [tuple(row) for row in rows]
+        item.moments = [cast(Moments, tuple(row)) for row in rows]
     return [_finish(item) for item in pending]
 
 
@@ -104,20 +132,12 @@ def _finish(pending: Pending) -> TensorStats:
     return TensorStats.merge(parts) if len(parts) != 1 else parts[0]
 
 
-def _from_moments(moments: Moments | Tensor) -> TensorStats:
-    n, mean, m2, low, high, squares, zeros, nan, inf = (float(value) for value in moments)
-    some = n > 0
-    return TensorStats(
-        numel=int(n + nan + inf),
-        mean=mean if some else math.nan,
-        std=math.sqrt(max(m2, 0.0) / (n - 1)) if n > 1 else math.nan,
-        min=low if some else math.nan,
-        max=high if some else math.nan,
-        l2=math.sqrt(squares),
-        zeros=int(zeros),
-        nan=int(nan),
-        inf=int(inf),
-    )
+def _from_moments(moments: Moments) -> TensorStats:
+    n, mean, std, low, high, l2, zeros, nan, inf = moments
+    counts = {"numel": int(n + nan + inf), "zeros": int(zeros), "nan": int(nan), "inf": int(inf)}
+    if not n:
+        return TensorStats(l2=math.nan, **counts)
+    return TensorStats(mean=mean, std=std if n > 1 else math.nan, min=low, max=high, l2=l2, **counts)
 
 
 def _zeros_stats(count: int) -> TensorStats:
@@ -129,16 +149,27 @@ def _plain(tensor: Tensor) -> tuple[Tensor, int]:
     if tree.is_sharded(tensor):
         return _plain(cast(Any, tensor).to_local())
     if tensor.is_nested:
-        return _plain(tensor.values())
+        return _plain(unnested(tensor))
     if tensor.layout is not torch.strided:
         sparse = tensor if tensor.layout is torch.sparse_coo else tensor.to_sparse_coo()
         stored = sparse.coalesce().values()
         return _plain(stored)[0], tensor.numel() - stored.numel()
     if tensor.is_quantized:
         tensor = tensor.dequantize()
-    if tensor.is_complex():
-        tensor = tensor.abs()
-    return tensor, 0
+    return _magnitudes(tensor) if tensor.is_complex() else tensor, 0
+
+
+def _magnitudes(values: Tensor) -> Tensor:
+    """The magnitudes of complex values, also of those that their own precision is too narrow for."""
+    if values.dtype is torch.complex32:
+        values = values.to(torch.complex64)
+    sizes = values.abs()
+    if values.device.type == "mps" or (_on_cpu(values) and math.isfinite(sizes.sum().item())):
+        return sizes
+    wide = values.to(torch.complex128)
+    sizes = wide.abs()
+    finite = torch.isfinite(wide.real) & torch.isfinite(wide.imag)
+    return torch.where(finite, sizes.clamp(max=torch.finfo(torch.float64).max), sizes)
 
 
 def _cpu_block(block: Tensor) -> Moments:
@@ -156,7 +187,7 @@ def _cpu_block(block: Tensor) -> Moments:
     m2 = squares - total * mean
     if total * mean > _FAR * m2:
         return _exact_block(block.double())
-    return (n, mean, m2, low, high, squares, zeros, 0, 0)
+    return (n, mean, math.sqrt(max(m2, 0.0) / max(n - 1, 1)), low, high, math.sqrt(squares), zeros, 0, 0)
 
 
 def _exact_block(block: Tensor) -> Moments:
@@ -169,12 +200,21 @@ def _exact_block(block: Tensor) -> Moments:
         block = block[torch.isfinite(block)]
     n = numel - nan - inf
     if n == 0:
-        return (0, math.nan, 0.0, math.nan, math.nan, 0.0, 0, nan, inf)
+        return (0, math.nan, math.nan, math.nan, math.nan, math.nan, 0, nan, inf)
     low, high = (value.item() for value in torch.aminmax(block))
     zeros = n - int(torch.count_nonzero(block).item())
-    mean = low + (block - low).mean().item()
+    # In units of the largest magnitude where squares would leave float64's range. A power of two changes no bit.
+    exponent = math.frexp(max(-low, high))[1]
+    if abs(exponent) > _FARTHEST:
+        block = raised(block, -exponent)
+    else:
+        exponent = 0
+    least = raised(low, -exponent)
+    mean = least + (block - least).mean().item()
     centred = block - mean
-    return (n, mean, torch.dot(centred, centred).item(), low, high, torch.dot(block, block).item(), zeros, nan, inf)
+    std = math.sqrt(torch.dot(centred, centred).item() / max(n - 1, 1))
+    l2 = math.sqrt(torch.dot(block, block).item())
+    return (n, raised(mean, exponent), raised(std, exponent), low, high, raised(l2, exponent), zeros, nan, inf)
 
 
 def _device_block(block: Tensor) -> Tensor:
@@ -183,16 +223,18 @@ def _device_block(block: Tensor) -> Tensor:
     finite = torch.isfinite(wide)
     n = finite.sum()
     some = torch.where(finite, wide, 0.0)
-    mean = some.sum() / n
-    centred = torch.where(finite, wide - mean, 0.0)
+    unit = unit_of(some) if block.dtype is torch.float64 else 1.0  # of no other dtype squares leave float64's range
+    units = some / unit
+    mean = units.sum() / n
+    centred = torch.where(finite, units - mean, 0.0)
     return torch.stack(
         [
             n,
-            mean,
-            (centred * centred).sum(),
+            mean * unit,
+            ((centred * centred).sum() / (n - 1).clamp(min=1)).sqrt() * unit,
             torch.where(finite, wide, math.inf).amin(),
             torch.where(finite, wide, -math.inf).amax(),
-            (some * some).sum(),
+            (units * units).sum().sqrt() * unit,
             (wide == 0).sum(),
             torch.isnan(wide).sum(),
             torch.isinf(wide).sum(),

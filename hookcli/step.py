@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
 
-from hookcli import losses
+from hookcli import losses, tree
 from hookcli.choices import CALLS, OPTIMIZERS, VECTORS
 from hookcli.errors import NoGradientsError, StateDictError, UsageError, unknown
 from hookcli.hooks import HookKind, HookSession
 from hookcli.kinds import STATE_DICTS
+from hookcli.preserve.values import Kept, same_layout
 
 Loss = Callable[[Any], Tensor]
 
@@ -44,6 +44,7 @@ class Step:
     """What a pass does besides the forward.
 
     `call` "grad" differentiates by `torch.autograd.grad` with respect to all parameters, which leaves `.grad` alone.
+    `input_grad`: the model's inputs require grad, too.
     Raises UsageError for a name that there isn't.
     """
 
@@ -54,6 +55,7 @@ class Step:
     optimizer: str | None = None
     state_dict: bool = False
     share: Share = Share()
+    input_grad: bool = False
 
     def __post_init__(self) -> None:
         for what, given, known in (
@@ -68,27 +70,53 @@ class Step:
     def run(
         self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
     ) -> None:
-        """Run it; what was differentiated is noted in `meta`."""
+        """Run it; what was differentiated is noted in `meta`. Each pass gets the inputs as they were at the first."""
+        if self.backward:
+            _refuse_inference_tensors(session.model)
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
+        with self.mode():
+            self._run(session, args, kwargs, passes, meta)
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """Gradients on or off for the run, whatever the caller has them."""
+        return torch.inference_mode(False) if self.backward else torch.no_grad()
+
+    def _run(
+        self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
+    ) -> None:
         optimizer = self._optimizer(session, meta)
         called = self._called(session.model)
         random = torch.get_rng_state() if self.share.of > 1 else None
+        inputs = Kept(x for _, x in tree.leaves((args, kwargs))) if passes > 1 else None
         for number in range(passes):
             session.passes = number
-            with torch.set_grad_enabled(self.backward):
-                output = called(*args, **kwargs)
+            if inputs and number:
+                inputs.put_back()
+            given = self._own((args, kwargs))
+            output = called(*given[0], **given[1])
             if self.backward:
                 self._differentiate(session, output, meta)
-            del output
+            del output, given
         if random is not None and not torch.equal(random, torch.get_rng_state()):
             meta["random"] = "each process draws random numbers of its own"
-        trips = self.state_dict and session.wants(*STATE_DICTS)
-        with _unchanged_versions(session.model) if optimizer or trips else nullcontext():
-            if optimizer:
-                optimizer.step()
-            if trips:
-                _round_trip(session.model, optimizer)
+        if optimizer:
+            optimizer.step()
+        if self.state_dict and session.wants(*STATE_DICTS):
+            _round_trip(session.model, optimizer)
+
+    def _own(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs outside of the caller's graph: one tensor for one, with the caller's memory where that will do."""
+        found: tuple[tuple[Any, ...], dict[str, Any]] = tree.replace(inputs, tree.once(self._own_tensor))
+        return found
+
+    def _own_tensor(self, path: str, x: Tensor) -> Tensor:
+        if self.input_grad and (x.is_floating_point() or x.is_complex()):
+            # A copy, which is not a leaf, so that the model may write into it.
+            return same_layout((same_layout(x) if x.is_inference() else x.detach()).requires_grad_())
+        if x.is_inference():
+            return same_layout(x) if self.backward else x  # autograd saves none
+        return x.detach().requires_grad_(x.requires_grad)
 
     def _called(self, model: nn.Module) -> nn.Module:
         """What to call: DistributedDataParallel takes no part in `torch.autograd.grad`."""
@@ -96,7 +124,7 @@ class Step:
         return self.share.wrap(model) if self.share.wrap and reduces else model
 
     def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
-        roots, vectors = self._vectors(output, meta) if self.vector else self._loss(output, meta)
+        roots, vectors = self._vectors(output, meta) if self.vector else self._loss(session, output, meta)
         del output
         session.tell_backward(roots)
         if self.call == "backward":
@@ -113,10 +141,14 @@ class Step:
         meta["backward_vector"] = self.vector
         return roots, [_vector(str(self.vector), root, self.share) for root in roots]
 
-    def _loss(self, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
+    def _loss(self, session: HookSession, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
         name = self.loss or "sum"
         function: Loss = losses.NAMED[name] if isinstance(name, str) else name
-        value = function(output)
+        session.aside = True  # a loss function may take gradients itself: a penalty on them
+        try:
+            value = function(output)
+        finally:
+            session.aside = False
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)
@@ -137,13 +169,13 @@ class Step:
         return optimizer
 
 
-def _unchanged_versions(model: nn.Module) -> AbstractContextManager[Any]:
-    """What is written into parameters and buffers meanwhile is no change to a graph of the caller's that holds them.
-
-    It is taken back after the run.
-    """
-    tensors = (*model.parameters(), *model.buffers())
-    return _unsafe_preserve_version_counter(tuple(t for t in tensors if not (is_lazy(t) or t.is_inference())))
+def _refuse_inference_tensors(model: nn.Module) -> None:
+    for fqn, x in (*model.named_parameters(), *model.named_buffers()):
+        if not is_lazy(x) and x.is_inference():
+            raise UsageError(
+                f"no gradients: {fqn} was made under torch.inference_mode(), where autograd sees nothing; build the "
+                "model outside of it"
+            )
 
 
 def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:

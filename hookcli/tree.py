@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from torch import Tensor, nn
 from torch.utils import _pytree
 
+T = TypeVar("T")
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
 _SHALLOW = 12  # levels above which one container may be found by several ways; below, the first way counts
 _PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed beside tensors, and holds none
@@ -72,10 +74,48 @@ def arguments(
 Change = Callable[[str, Tensor], Tensor]
 
 
+def once(change: Change) -> Change:
+    """`change`, made once of each tensor: what is one tensor in several places stays one."""
+    made: dict[int, tuple[Tensor, Tensor]] = {}  # with the tensor, whose id nothing else may get meanwhile
+
+    def changed(path: str, tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor, change(path, tensor)
+        return made[id(tensor)][1]
+
+    return changed
+
+
 def base(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of; itself where it is none."""
     found = tensor._base if tensor._is_view() else None
     return tensor if found is None else found
+
+
+class ByTensor(Generic[T]):
+    """A value for each tensor, until the tensor is gone.
+
+    Tensors are known by identity, through weak references without callbacks: Python drops an exception that is raised
+    in a callback, also a KeyboardInterrupt, and `WeakTensorKeyDictionary` runs one as each tensor dies.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[ref[Tensor], T]] = {}
+        self._full = _MANY
+
+    def get(self, tensor: Tensor) -> T | None:
+        """The tensor's value; None where it has none."""
+        reference, value = self._values.get(id(tensor), (None, None))
+        return value if reference is not None and reference() is tensor else None
+
+    def __setitem__(self, tensor: Tensor, value: T) -> None:
+        if len(self._values) >= self._full:
+            self._values = {key: held for key, held in self._values.items() if held[0]() is not None}
+            self._full = max(_MANY, 2 * len(self._values))
+        self._values[id(tensor)] = ref(tensor), value
+
+
+_MANY = 64  # entries that are not searched for dead ones
 
 
 def shape_of(tensor: Tensor) -> list[int]:

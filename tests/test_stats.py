@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from hookcli import stats as module
 from hookcli import sums
+from hookcli.report import TensorStats
 from hookcli.stats import Pending, Reducer, measure, resolve, stats
 
 
@@ -144,11 +147,136 @@ def test_an_unchanged_tensor_is_reduced_once(monkeypatch: pytest.MonkeyPatch) ->
     assert len(calls) == 3
 
 
+WRITES: dict[str, Callable[[Tensor], object]] = {
+    "scaled": lambda x: x.data.mul_(3),
+    "one element": lambda x: x.data.view(-1)[7:8].fill_(5),
+    "through NumPy": lambda x: x.numpy().fill(2),
+    "in place": lambda x: x.clamp_(min=0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.complex64])
+def test_what_is_written_past_the_version_counter_is_seen(write: str, dtype: torch.dtype) -> None:
+    if write == "in place" and dtype.is_complex:
+        return
+    reduce, x = Reducer(), (torch.randn(40, 30) * 100).to(dtype)
+    reduce(x)
+    WRITES[write](x)
+    assert_stats(resolve([reduce(x)])[0], float64_stats(x))
+
+
+def test_a_large_tensor_that_is_written_through_data_is_reduced_again() -> None:
+    reduce, x = Reducer(), torch.randn(300, 400)
+    reduce(x)
+    x.data.mul_(3)
+    assert_stats(resolve([reduce(x)])[0], float64_stats(x))
+
+
 def test_the_memory_of_what_was_seen_holds_no_tensor() -> None:
     reduce = Reducer()
-    for _ in range(10):
-        reduce(torch.ones(3))
-    assert len(reduce._seen) <= 1
+    held = []
+    for _ in range(200):
+        reduce(x := torch.ones(3))
+        held.append(weakref.ref(x))
+    del x
+    assert len(reduce._seen) <= 64 and not any(reference() is not None for reference in held)
+
+
+def test_an_interrupt_as_a_tensor_dies_is_not_lost() -> None:
+    """Python drops an exception that is raised in the callback of a weak reference; there is none."""
+    reduce, x = Reducer(), torch.ones(3)
+    reduce(x)
+    assert all(reference.__callback__ is None for reference in weakref.getweakrefs(x))
+
+
+# At the ends of the ranges.
+
+ENDS = [1e200, 1e-200, 1e307, 1e-307, 5e-324, 1.7e308]
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+@pytest.mark.parametrize("scale", ENDS)
+def test_float64_whose_squares_leave_its_range(
+    scale: float, accelerator: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against fractions, which have no range."""
+    monkeypatch.setattr(module, "_on_cpu", lambda values: not accelerator)
+    values = [1.0 * scale, -0.5 * scale, 0.0, 0.25 * scale]
+    found = stats(torch.tensor(values, dtype=torch.float64))
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact) / 4
+    spread = sum((value - mean) ** 2 for value in exact) / 3
+    slack = max(1e-12 * scale, 5e-324)
+    assert found.mean == pytest.approx(float(mean), abs=slack)
+    assert found.std == pytest.approx(_root(spread), abs=slack)
+    assert found.l2 == pytest.approx(_root(sum(value**2 for value in exact)), abs=slack)
+    assert (found.min, found.max, found.zeros) == (-0.5 * scale, scale, values.count(0.0))
+
+
+def _root(square: Fraction | int) -> float:
+    """The square root of a fraction, also where that of its float would overflow or vanish."""
+    root = Fraction(math.isqrt(int(Fraction(square) * 2**4400)), 2**2200)
+    return float(root) if root < 2**1024 else math.inf
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+@given(
+    values=st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=30),
+    exponent=st.integers(-1000, 1000),
+    cut=st.integers(0, 30),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_power_of_two_scales_all_figures(accelerator: bool, values: list[float], exponent: int, cut: int) -> None:
+    """Measured whole and merged of two parts, at every scale as at that of 1."""
+    plain = torch.tensor(values, dtype=torch.float64)
+    plain = torch.where(plain.abs() < 1e-6, 0.0, plain)
+    expected = float64_stats(plain).scaled(2.0**exponent)
+    tensor = plain * 2.0**exponent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_on_cpu", lambda values: not accelerator)
+        found = [stats(tensor), TensorStats.merge([stats(tensor[:cut]), stats(tensor[cut:])])]
+    for each in found:
+        assert each.mean == pytest.approx(expected.mean, rel=1e-9, abs=1e-12 * 2.0**exponent)
+        assert (each.std, each.l2) == pytest.approx((expected.std, expected.l2), rel=1e-9, abs=1e-12 * 2.0**exponent)
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_magnitudes_that_overflow_their_own_precision(accelerator: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_on_cpu", lambda values: not accelerator)
+    found = stats(torch.full((4,), complex(3e38, 3e38), dtype=torch.complex64))
+    assert found.inf == 0 and found.max == pytest.approx(math.sqrt(2) * 3e38, rel=1e-6)
+    found = stats(torch.full((4,), complex(1.7e308, 1.7e308), dtype=torch.complex128))
+    assert found.inf == 0 and found.max == pytest.approx(1.7976931348623157e308)
+    found = stats(torch.tensor([complex(math.inf, 0), complex(math.nan, 1), 1j], dtype=torch.complex64))
+    assert (found.inf, found.nan, found.l2) == (1, 1, 1)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_half_precision_complex_numbers() -> None:
+    x = torch.randn(1000, 2, dtype=torch.float64).half()
+    exact = torch.view_as_complex(x.double()).abs()
+    assert stats(torch.view_as_complex(x)).std == pytest.approx(exact.std().item(), rel=1e-6)
+
+
+def test_jagged_tensors_with_holes() -> None:
+    values = torch.arange(36.0).view(9, 4)
+    offsets, lengths = torch.tensor([0, 3, 6, 9]), torch.tensor([1, 2, 0])
+    nested = torch.nested.nested_tensor_from_jagged(values, offsets, lengths)
+    rows = torch.cat([values[:1], values[3:5]])
+    assert_stats(stats(nested), float64_stats(rows))
+    assert_stats(stats(nested * 2), float64_stats(rows * 2))
+
+
+# Without a finite element.
+
+
+def test_without_a_finite_element_there_is_no_norm() -> None:
+    nothing, some = stats(torch.full((3,), math.inf)), stats(torch.tensor([3.0, 4.0]))
+    assert math.isnan(nothing.l2) and math.isnan(TensorStats.merge([nothing, nothing]).l2)
+    assert TensorStats.merge([nothing, some]).l2 == 5
+    assert stats(torch.empty(0)).l2 == 0 and TensorStats.merge([]).l2 == 0
+    assert math.isnan(TensorStats.merge([nothing, stats(torch.empty(0))]).l2)
 
 
 def test_results_come_back_in_order() -> None:

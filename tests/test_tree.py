@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -100,3 +101,13 @@ def test_shapes_of_nested_tensors() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
     assert tree.shape_of(nested) == [2, -1, -1] and tree.shape_text(nested) == "2x*x*"
     assert tree.shape_text(torch.tensor(1.0)) == "scalar"
+
+
+def test_values_by_tensor_hold_no_tensor_and_have_no_callback() -> None:
+    known: tree.ByTensor[int] = tree.ByTensor()
+    kept = torch.ones(2)
+    known[kept] = -1
+    for number in range(1000):
+        known[torch.ones(2)] = number
+    assert known.get(kept) == -1 and known.get(torch.ones(2)) is None
+    assert len(known._values) <= 128 and [r.__callback__ for r in weakref.getweakrefs(kept)] == [None]

@@ -37,7 +37,7 @@ def _slope(facts: Facts) -> _Slope | None:
     relative = {
         r.fqn: r.stats.l2 / norms[r.fqn]
         for r in facts.grads.rows
-        if r.stats and r.stats.l2 > 0 and len(r["shape"]) >= 2 and norms.get(r.fqn)
+        if r.stats and r.stats.l2 > 0 and len(r["shape"]) >= 2 and norms.get(r.fqn, 0) > 0
     }
     if len(relative) < _LEAST_LAYERS:
         return None

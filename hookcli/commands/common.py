@@ -99,21 +99,10 @@ class _Inspection:
     processes: Processes
 
     def reports(self, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
-        """Prepare and run; again with another probe as long as one has another to offer."""
-        probe = make_probe()
-        while True:
-            try:
-                return self._where_it_can(probe, make_probe, train)
-            except HookcliError as error:
-                another = probe.instead(error)
-                if another is None:
-                    raise
-                probe = another
-
-    def _where_it_can(self, probe: Probe, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
-        """On the meta device where the numbers don't matter and the model can run there."""
+        """Prepare and run; on the meta device where the numbers don't matter and the model can run there."""
         from hookcli.prepare import META, runs_only_for_real
 
+        probe = make_probe()
         setting = self.processes.setting(setting_of(self.options, train, targets=probe.needs_backward))
         if probe.values and setting.device == META:
             raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
@@ -153,6 +142,7 @@ class _Inspection:
             **self.run | {"loss": loss},
             select=_select(probe, prepared.model, self.options),
             fastpath=self.options.fastpath,
+            restore=False,
             share=self.processes.share(probe.needs_backward) if setting.parts > 1 else Share(),
             name=self.recipe.name,
             meta=meta | dict(self.recipe.meta) | versions() | self.processes.meta(probe.needs_backward),
@@ -179,8 +169,8 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
     from hookcli.prepare import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
 
-    dtype = parse_dtype(options.dtype)
-    if not (dtype.is_floating_point or dtype.is_complex):
+    dtype = parse_dtype(options.dtype) if options.dtype else None
+    if dtype and not (dtype.is_floating_point or dtype.is_complex):
         raise UsageError(f"--dtype {options.dtype}: a model's dtype is a floating-point one, such as bfloat16")
     if options.fill not in FILLS:
         raise UsageError(unknown("--fill", options.fill, FILLS))

@@ -114,12 +114,14 @@ def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared
     prepared = prepare(recipe, setting)
     if prepared.remark:
         remark(prepared.remark, options)
-    meta = {"torch": torch.__version__, "input": prepared.described, **_described(setting)}
+    meta = {"torch": torch.__version__, "input": prepared.described, **_described(setting, prepared)}
     return prepared, recipe.name, meta | dict(recipe.meta) | versions()
 
 
-def _described(setting: Setting) -> dict[str, Any]:
-    dtype = str(setting.dtype).removeprefix("torch.")
+def _described(setting: Setting, prepared: Prepared) -> dict[str, Any]:
+    from hookcli.described import model_dtype
+
+    dtype = str(model_dtype(prepared.model)).removeprefix("torch.")
     mode = "train" if setting.train else "eval"
     return {"device": str(setting.device), "dtype": dtype, "mode": mode, "seed": setting.seed}
 

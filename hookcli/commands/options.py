@@ -112,9 +112,10 @@ class Options:
     device: Annotated[str, _option(_RUN, metavar="DEVICE", help="cpu, cuda, cuda:1, mps ...; shapes needs none.")] = (
         "cpu"
     )
-    dtype: Annotated[str, _option(_RUN, metavar="DTYPE", help="Of the model and its input: float32, bfloat16 ...")] = (
-        "float32"
-    )
+    dtype: Annotated[
+        str | None,
+        _option(_RUN, metavar="DTYPE", help="For the model and its input: float32, bfloat16 ... [the model's own]."),
+    ] = None
     threads: Annotated[int | None, _option(_RUN, metavar="N", min=1, help="CPU threads [PyTorch's choice].")] = None
     fastpath: Annotated[
         bool, _option(_RUN, "--fastpath/--no-fastpath", help="Let attention take its fused path in eval mode.")

@@ -137,19 +137,23 @@ def _source(spec: Spec) -> tuple[SourceTree | None, str]:
 def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[list[Any], str]:
     """One input for both, made once in the wider dtype of the two, then cast and moved for each; and that in words.
 
-    As A's source knows it, else as B's. Raises UsageError where neither does.
+    As A's source knows it, else as B's. An example that a model brings is cast for a side that has another dtype. Raises UsageError where neither does.
     """
     import torch
 
     from hookcli.commands.common import setting_of
+    from hookcli.described import model_dtype
     from hookcli.prepare import cast_to, inputs_for
 
-    wide = torch.promote_types(a.setting.dtype, b.setting.dtype)
     setting = setting_of(options, train, targets=a.setting.targets)
-    setting = replace(setting, dtype=wide, device=torch.device("cpu"), needs_input=False)
-    for built in (a, b):
-        made, said = inputs_for(built.recipe, built.prepared.model, setting)
+    setting = replace(setting, dtype=None, device=torch.device("cpu"), needs_input=False)
+    dtypes = [model_dtype(side.prepared.model) for side in (a, b)]
+    for built, own in zip((a, b), dtypes, strict=True):
+        made, said = inputs_for(built.recipe, built.prepared.model, setting, torch.promote_types(*dtypes))
         if said:
-            return [cast_to(made, side.setting.device, side.setting.dtype) for side in (a, b)], said
+            generated = bool(setting.inputs or built.recipe.inputs)
+            sides = zip((a, b), dtypes, strict=True)
+            casts = [(side, generated or side.setting.dtype or dtype != own, dtype) for side, dtype in sides]
+            return [cast_to(made, side.setting.device, dtype if cast else None) for side, cast, dtype in casts], said
     inputs_for(a.recipe, a.prepared.model, replace(setting, needs_input=True))  # says what is missing
     raise AssertionError

@@ -9,7 +9,6 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
 from hookcli.compare.rendezvous import A, B
@@ -22,6 +21,7 @@ from hookcli.distance import Pending, compare, resolve
 from hookcli.hooks import HookEvent
 from hookcli.present import shape
 from hookcli.report import Row, Skipped
+from hookcli.stats import glimpse
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 _PHASES = (OUTPUT, GRAD_OUTPUT, GRAD)
@@ -51,13 +51,27 @@ class _Pair:
     received: list[_Pair] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Met:
+    """A pair of tensors as they were when they were compared."""
+
+    state: tuple[Any, Any]
+    other: ref[Tensor]
+    other_state: tuple[Any, Any]
+    pair: _Pair
+
+
+def _state(x: Tensor) -> tuple[Any, Any]:
+    return (None, None) if x.is_inference() else (x._version, glimpse(x))
+
+
 class Meeting:
     """Takes what both sides come by with."""
 
     def __init__(self, alignment: Alignment) -> None:
         self._alignment = alignment
         self._pairs: list[_Pair] = []
-        self._of: Any = WeakTensorKeyDictionary()  # A's tensor -> its version, B's, that one's version, the pair
+        self._of: tree.ByTensor[_Met] = tree.ByTensor()  # by A's tensor
         self._received: dict[tuple[str, int], list[_Pair]] = {}
         self._lone: tuple[dict[Hashable, Seen], dict[Hashable, Seen]] = ({}, {})
         self._latest = 0
@@ -164,17 +178,19 @@ class Meeting:
             self._skipped.append(Skipped(a.fqn, reason, path))
             return
         if not x.is_inference():
-            self._of[x] = (x._version, ref(y), None if y.is_inference() else y._version, pair)
+            self._of[x] = _Met(_state(x), ref(y), _state(y), pair)
 
     def _known(self, x: Tensor, y: Tensor | None = None) -> _Pair | None:
         """The pair that a tensor of A was part of, unchanged since; with `y`: with that tensor of B, unchanged too."""
-        pair: _Pair | None
-        version, other, other_version, pair = self._of.get(x, (None, None, None, None))
-        if pair is None or version != x._version:
+        met = self._of.get(x)
+        if met is None or met.state != _state(x):
             return None
-        if y is not None and (other() is not y or y.is_inference() or other_version != y._version):
+        # Of a tensor without a glimpse nothing tells whether it was written to past its version.
+        if y is not None and (
+            met.other() is not y or None in met.state + met.other_state or met.other_state != _state(y)
+        ):
             return None
-        return pair
+        return met.pair
 
     def _order(self, seen: Seen) -> tuple[int, float]:
         return _PHASES.index(seen.kind), seen.index

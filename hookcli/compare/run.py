@@ -27,8 +27,8 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.edits import Edit, check_applied
 from hookcli.engine import arguments, parse_edits
 from hookcli.errors import HookcliError, ModelError
-from hookcli.hooks import HookEvent, HookSession, Select
-from hookcli.preserve import preserved
+from hookcli.hooks import HookEvent, HookSession, Select, compiled_parts
+from hookcli.preserve import copied, preserved
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.step import Loss, Step
@@ -84,6 +84,7 @@ def compare(
     started = time.perf_counter()
     if _shared(a.model, b.model):
         b = replace(b, model=copy.deepcopy(b.model))
+    b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Run(a, b, Step(backward, loss, backward_vector), select)
     error = _told(run.execute(seed), run.sides)
     shown = {**(meta or {}), "seconds": time.perf_counter() - started, "complete": error is None}
@@ -154,7 +155,7 @@ class _Run:
             stack.callback(ModelWorld(_devices(self.sides)).enter)
             worlds = []
             for side in self.sides:
-                stack.enter_context(preserved(side.model, side.inputs, backward=self.step.backward))
+                stack.enter_context(preserved(side.model, side.inputs))
                 if side.compile:
                     stack.enter_context(compiled(side.model, side.compile, side.backend))
                 torch.manual_seed(seed)
@@ -198,7 +199,11 @@ class _Run:
 
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side that no hook sees, because they or their counterparts are parts of compiled ones."""
-        parts = [{fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())} for side in self.sides]
+        parts = [
+            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())}
+            | {*compiled_parts(side.model)}
+            for side in self.sides
+        ]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}

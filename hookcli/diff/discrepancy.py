@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Discrepancy:
     a_l2: float = 0.0
     b_l2: float = 0.0
     nonfinite: int = 0
+    finite: int = field(default=0, compare=False)
+    """How many are finite in both, as far as known: without any the norms are 0 and say nothing."""
 
     @property
     def rel_l2(self) -> float:
@@ -32,15 +34,15 @@ class Discrepancy:
 
     @property
     def cosine(self) -> float:
-        """The cosine of the angle between the two; NaN where one of them is zero.
+        """The cosine of the angle between the two; NaN where one of them is zero or unknown.
 
         From the norms, ``1 - (e^2 - (|a| - |b|)^2) / (2 |a| |b|)``, which keeps all digits of a small angle.
         """
-        if not (self.a_l2 and self.b_l2):
+        if not (self.a_l2 and self.b_l2) or math.isnan(self.a_l2 + self.b_l2 + self.error_l2):
             return math.nan
         # divided before it is squared, so that large norms do not overflow
         error, apart = self.error_l2 / self.a_l2, (self.a_l2 - self.b_l2) / self.a_l2
-        cosine = 1 - (error**2 - apart**2) * self.a_l2 / (2 * self.b_l2)
+        cosine = 1 - (error**2 - apart**2) * (self.a_l2 / self.b_l2) / 2
         return min(1.0, max(-1.0, cosine))  # the norms are rounded
 
     @classmethod
@@ -51,11 +53,12 @@ class Discrepancy:
         return cls(
             numel=numel,
             max_abs=max((part.max_abs for part in parts), default=0.0),
-            mean_abs=math.fsum(part.mean_abs * part.numel for part in parts) / numel if numel else 0.0,
+            mean_abs=math.fsum(part.mean_abs * (part.numel / numel) for part in parts) if numel else 0.0,
             error_l2=math.hypot(*(part.error_l2 for part in parts)),
             a_l2=math.hypot(*(part.a_l2 for part in parts)),
             b_l2=math.hypot(*(part.b_l2 for part in parts)),
             nonfinite=sum(part.nonfinite for part in parts),
+            finite=sum(part.finite for part in parts),
         )
 
     def figures(self) -> dict[str, float]:
@@ -73,4 +76,4 @@ class Discrepancy:
 
 
 _ERRORS = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
-_FIELDS = tuple(f.name for f in fields(Discrepancy))
+_FIELDS = tuple(f.name for f in fields(Discrepancy) if f.name != "finite")

@@ -19,7 +19,7 @@ from hookcli.report import STATS_KEYS, Column, Report, Row
 Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")
 # What tells where a row stands, and not what was measured there.
-_PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", *_KEY}
+_PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", "handed_on", *_KEY}
 
 _NAMED = 2  # figures that a row tells of in words
 

@@ -1,13 +1,16 @@
 """PyTorch's own backward hooks of modules: `register_full_backward_hook` and its pre form.
 
 They pass every input and output of a module through a function whose results are views, so a model that changes such a
-tensor in place is refused, in its forward. They see tensors and tuples of tensors alone.
+tensor in place is refused, in its forward. They see tensors and tuples of tensors alone. Where a module receives or
+returns one tensor at several places, or returns one that it received, the model would go on with several tensors:
+PyTorch's attention then takes another path. Such modules are found in a first run and left out of the next.
 """
 
 from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,9 +20,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook, register_module_full_backward_pre_hook
 
 from hookcli import tree
-from hookcli.errors import RefusedError
+from hookcli.errors import OneTensorError, RefusedError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.nodes import walk
 from hookcli.hooks.sites import Site
 from hookcli.kinds import FULL_BACKWARD
 
@@ -39,6 +43,8 @@ class FullBackwardHooks(Family):
         self._fired: dict[tuple[HookKind, str], tuple[int, int]] = {}  # of how many calls, and how often since
         self._made: dict[str, list[tuple[int, int]]] = {}  # autograd's number of a call's last node, and the call
         self._noting = False
+        self.left_out: frozenset[str] = frozenset()
+        self._one_tensor: set[str] = set()
 
     def want(self, kind: HookKind) -> None:
         if self.session.wants(kind):
@@ -46,11 +52,13 @@ class FullBackwardHooks(Family):
         self.session.modules.start()
         if not self._noting:
             self._noting = True
+            self.session.forward_pre(self._compare)  # where the hook has not replaced anything yet
             self.session.forward(self._note)
+            self.session.before_backward(lambda roots: self._check_one_tensor())
             for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
                 warnings.filterwarnings("ignore", said_in_the_report)
                 self.session.stack.callback(_remove_filter, warnings.filters[0])
-        sites = [site for site in self.session.modules.sites.values() if site.watched]
+        sites = [s for s in self.session.modules.sites.values() if s.watched and s.fqn not in self.left_out]
         for site in sites:
             _check_not_legacy(site)
         if self.session.globally:
@@ -104,9 +112,19 @@ class FullBackwardHooks(Family):
 
     def _note(self, event: HookEvent) -> None:
         """PyTorch doesn't say of which call a gradient is, but numbers the nodes of its graph as they are made."""
+        self._compare(event)
         numbers = [x.grad_fn._sequence_nr() for _, x in tree.leaves(event.output) if x.grad_fn is not None]
         if numbers:
             self._made.setdefault(event.fqn, []).append((max(numbers), event.call))
+
+    def _compare(self, event: HookEvent) -> None:
+        if event.fqn not in self.left_out and _one_at_several_places(event):
+            self._one_tensor.add(event.fqn)
+
+    def _check_one_tensor(self) -> None:
+        """Not in the caller's own run, which can't be made again."""
+        if self._one_tensor and not self.session.follow:
+            raise OneTensorError(self._one_tensor)
 
     def _call(self, site: Site, at_input: bool) -> int | None:
         """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""
@@ -115,6 +133,14 @@ class FullBackwardHooks(Family):
             return None
         place = bisect_left(made, (node._sequence_nr(), -1)) - (not at_input)
         return made[place][1] if 0 <= place < len(made) else None
+
+
+def _one_at_several_places(event: HookEvent) -> bool:
+    """Whether a tensor that such a hook would replace stands at two places of what went in and came out."""
+    output = event.output if isinstance(event.output, tuple) else (event.output,)
+    tensors = [x for x in (*event.args, *output) if isinstance(x, Tensor)]
+    shared = len({id(x) for x in tensors}) < len(tensors)
+    return shared and torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
@@ -149,6 +175,19 @@ def paths_of_outputs(output: Any) -> list[str] | None:
     if isinstance(output, tuple) and any(isinstance(item, Tensor) for item in output):
         return [f".{name}" for name in output._fields] if hasattr(output, "_fields") else _indices(len(output))
     return None
+
+
+def leads_to_another(outputs: Sequence[Tensor]) -> bool:
+    """Whether one of a module's outputs is made from another, so that a gradient reaches the other through it.
+
+    A full backward hook sees only what reaches an output from outside of the module.
+    """
+    nodes = {y.grad_fn: None for y in outputs if y.grad_fn is not None}
+    if len(nodes) < 2:
+        return False
+    oldest = min(node._sequence_nr() for node in nodes)
+    made = walk(nodes, lambda node: node._sequence_nr() >= oldest)
+    return any(after in nodes for node in made for after, _ in node.next_functions)
 
 
 def paths_of_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

@@ -42,12 +42,12 @@ class GlobalHooks:
         mine = on(torch_module.register_module_forward_pre_hook(self._calls.entering()))
         on(register_optimizer_step_pre_hook(self._step_begins))
         on(register_optimizer_step_post_hook(self._step_over))
-        on(_replaced(torch.autograd, "backward", self._backward))
-        on(_replaced(Optimizer, "add_param_group", self._made))
-        on(_replaced(nn.Module, "compile", self._compiled))
-        on(_replaced(torch.amp.GradScaler, "scale", self._scaled))
-        on(_replaced(torch.amp.GradScaler, "step", self._scaler_step))
-        on(_replaced(torch_module, "_has_any_global_hook", lambda original: lambda: _others_than(mine.id)))
+        on(replaced(torch.autograd, "backward", self._backward))
+        on(replaced(Optimizer, "add_param_group", self._made))
+        on(replaced(nn.Module, "compile", self._compiled))
+        on(replaced(torch.amp.GradScaler, "scale", self._scaled))
+        on(replaced(torch.amp.GradScaler, "step", self._scaler_step))
+        on(replaced(torch_module, "_has_any_global_hook", lambda original: lambda: _others_than(mine.id)))
         _on_now.add(self)
         return self
 
@@ -134,7 +134,8 @@ def _extended(optimizer: Optimizer, step: FrameType) -> bool:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+def replaced(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Exchange a function for what `wrapper` makes of it, while the block runs."""
     original = getattr(owner, name)
     ours = wraps(original)(wrapper(original))
     setattr(owner, name, ours)

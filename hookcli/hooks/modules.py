@@ -53,6 +53,8 @@ class ModuleHooks(Family):
 
     def want(self, kind: HookKind) -> None:
         self.start()
+        if kind is HookKind.TENSOR_GRAD_INPUT:
+            self.gradients.uses.start()
 
     def start(self, *, everything: bool = False) -> None:
         """Hook the watched modules and those that edits name; or all, where it matters which one is running."""
@@ -67,7 +69,7 @@ class ModuleHooks(Family):
         for fqn, module in session.model.named_modules():
             edits = by_what(session.edits, fqn)
             watched = session.select is None or session.select(fqn, module)
-            if id(module) in self.sites or not (watched or edits or everything):
+            if id(module) in self.sites or fqn in session.unhooked or not (watched or edits or everything):
                 continue
             new[id(module)] = Site(fqn, module, watched, edits=edits)
         self.sites |= new
@@ -147,14 +149,20 @@ class ModuleHooks(Family):
                 args, kwargs = tree.replace_arguments(args, kwargs, edit.at(site.fqn, call.number), call.undo)
         if not call.again:
             self._emit(HookKind.FORWARD_PRE, call, args=args, kwargs=kwargs, edited=str(applied))
-        if torch.is_grad_enabled() and self.gradients.watches_inputs(site):
-            return tree.replace_arguments(args, kwargs, partial(self.gradients.watch_input, call), call.undo)
-        return (args, kwargs) if edits else None
+        changed = self.gradients.receive(call, args, kwargs) if torch.is_grad_enabled() else None
+        return changed or ((args, kwargs) if edits else None)
 
     def _after(self, site: Site, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         call = self._end(site)
         if call is None:  # the session began while the module was running
             return None
+        try:
+            return self._returned(call, module, args, kwargs, output)
+        finally:
+            self.gradients.uses.leave(call)
+
+    def _returned(self, call: Call, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        site = call.site
         if output is None and sys.exc_info()[1] is not call.error:  # it raised, and PyTorch calls the hook all the same
             site.raised[call.number] = type(sys.exc_info()[1]).__name__
             return None
@@ -167,8 +175,8 @@ class ModuleHooks(Family):
         self.running.pop()
         if not call.again:
             self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
-        if torch.is_grad_enabled() and self.gradients.watches_outputs(site):
-            output = self.gradients.watch_outputs(call, args, kwargs, output)
+        if torch.is_grad_enabled():
+            output = self.gradients.returned(call, args, kwargs, output)
         if self.session.follow and module is self.session.model:
             self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
@@ -202,10 +210,11 @@ class ModuleHooks(Family):
         """The innermost call of this module, which is over."""
         for depth in range(len(self.running) - 1, -1, -1):
             if self.running[depth].site is site:
-                call = self.running[depth]
                 for lost in self.running[depth + 1 :]:  # PyTorch tells of an Exception alone
                     lost.site.raised.setdefault(lost.number, "")
-                self._leave(depth)
+                self._leave(depth + 1)
+                call = self.running.pop()
+                call.undo()
                 return call
         return None
 
@@ -213,14 +222,37 @@ class ModuleHooks(Family):
         """Of calls that are over: put back what lists and mappings held. Some may have ended by an interrupt."""
         for call in reversed(self.running[depth:]):
             call.undo()
+            self.gradients.uses.leave(call)
         del self.running[depth:]
 
 
-def refuse_torchscript(model: nn.Module) -> None:
-    """Raises UsageError where a part of the model is TorchScript."""
-    for fqn, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
+def unhooked_parts(model: nn.Module) -> dict[str, str]:
+    """The modules that take no hooks, with the reason. Raises UsageError where the model itself is TorchScript."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UsageError("the model is TorchScript, which takes no hooks: pass the nn.Module")
+    return {fqn: _SCRIPTED for fqn, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)}
+
+
+_SCRIPTED = "TorchScript takes no hooks: the nn.Module that it was made from does"
+
+
+def compiled_parts(model: nn.Module) -> dict[str, str]:
+    """The modules that no hook sees, with the reason: `torch.compile` runs them as one graph."""
+    if "torch._dynamo" not in sys.modules:  # slow to import, and what is compiled has imported it
+        return {}
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    modules = list(model.named_modules())
+    graphs = [f"{fqn}._orig_mod".lstrip(".") for fqn, m in modules if isinstance(m, OptimizedModule)]
+    graphs += [fqn for fqn, m in modules if m._compiled_call_impl is not None]
+    return {
+        fqn: _COMPILED
+        for fqn, _ in modules
+        if any(fqn == graph or fqn.startswith(f"{graph}.") or not graph for graph in graphs)
+    }
+
+
+_COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (TORCH_COMPILE_DISABLE=1 shows it)"
 
 
 def _fused(model: nn.Module) -> set[int]:

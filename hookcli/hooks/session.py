@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -19,7 +20,7 @@ from hookcli.errors import HookcliError, PluginError
 from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
 from hookcli.hooks.building import MadeModule, made_meanwhile
-from hookcli.hooks.modules import ModuleHooks, refuse_torchscript
+from hookcli.hooks.modules import ModuleHooks, compiled_parts, unhooked_parts
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
 from hookcli.hooks.saved import SavedTensorHooks
@@ -47,8 +48,11 @@ class HookSession:
     flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is
     taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
     averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
-    that is only looked at must not fail by it; `faithful`: nor may its gradients differ (see tensors.py). `thread`:
-    where not None, the one whose calls count. Raises UsageError for TorchScript modules, which take no hooks.
+    that is only looked at must not fail by it. `callers_run` (implied by `follow`): the gradients are the caller's, and
+    may not differ in the order of their sums, either. `thread`: where not None, the one whose calls count. `aside`:
+    gradients that arrive now are none of the loss's. `unhooked`: the parts that take no hooks, with the reason:
+    TorchScript, and with `follow` what is compiled, which would be compiled again with the hooks in it. Raises
+    UsageError where the model itself is TorchScript.
     """
 
     def __init__(
@@ -62,14 +66,15 @@ class HookSession:
         follow: bool = False,
         averaged: int = 1,
         safe: Safe = _as_it_is,
-        faithful: bool = False,
+        callers_run: bool = False,
     ) -> None:
-        refuse_torchscript(model)
+        self.unhooked = unhooked_parts(model) | (compiled_parts(model) if follow else {})
         self.model = model
         self.follow = follow
         self.averaged = averaged
         self.safe = safe
-        self.faithful = faithful
+        self.callers_run = callers_run or follow
+        self.aside = False
         self.thread: int | None = None
         self.select = select
         self.fastpath = fastpath
@@ -87,13 +92,15 @@ class HookSession:
         self.parameter_hooks = ParameterHooks(self)
         self.nodes = NodeHooks(self)
         self._optimizers = OptimizerHooks(self)
+        self.saved = SavedTensorHooks(self)
+        self.full_backward = FullBackwardHooks(self)
         families = (
             self.modules,
             self.parameter_hooks,
             self.nodes,
             self._optimizers,
-            FullBackwardHooks(self),
-            SavedTensorHooks(self),
+            self.full_backward,
+            self.saved,
             StateDictHooks(self),
         )
         self._family = {kind: family for family in families for kind in family.kinds}
@@ -206,7 +213,14 @@ class HookSession:
 
     def selected(self) -> Iterable[tuple[str, nn.Module]]:
         """The modules that are watched."""
+        return ((n, m) for n, m in self._asked() if n not in self.unhooked)
+
+    def _asked(self) -> Iterable[tuple[str, nn.Module]]:
         return ((n, m) for n, m in self.model.named_modules() if self.select is None or self.select(n, m))
+
+    def not_hooked(self) -> dict[str, str]:
+        """The modules that were asked for and take no hooks, with the reason."""
+        return {fqn: self.unhooked[fqn] for fqn, _ in self._asked() if fqn in self.unhooked} if self.unhooked else {}
 
     def running(self) -> Call | None:
         """The innermost call that is under way."""
@@ -220,6 +234,11 @@ class HookSession:
         """The next number in the order in which gradients arrive."""
         self.arrived += 1
         return self.arrived - 1
+
+    def emit_gradient(self, event: HookEvent, grad: Tensor) -> None:
+        """Hand on a gradient that has arrived. While a module's forward runs it is of what the model differentiates."""
+        inner = self.aside or bool(self.modules.running)
+        self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.arrive()))
 
     def emit(self, event: HookEvent) -> None:
         """Hand an event to those who asked for its kind; their errors are theirs, not the model's."""

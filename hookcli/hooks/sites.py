@@ -12,12 +12,16 @@ import sys
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from hookcli.edits import Edit
 from hookcli.tree import Undo
+
+if TYPE_CHECKING:
+    from hookcli.hooks.uses import Use
 
 
 @dataclass(slots=True)
@@ -92,6 +96,12 @@ class Call:
     undo: Undo = field(default_factory=Undo)
     error: BaseException | None = field(default_factory=lambda: sys.exc_info()[1])
     """What was being handled when it began: another one at its end is its own."""
+    uses: dict[int, Use] = field(default_factory=dict)
+    """The tensors that it received, by their ids, where their gradients are looked at."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """Versions of the memory that it received, when it began, by the ids of the tensors that own the memory."""
+    began: int = 0
+    """Autograd's number of the next node when it began, where that matters."""
 
 
 def in_backward() -> bool:

@@ -1,32 +1,35 @@
-"""Gradients of module outputs and inputs, from plain tensor hooks that change nothing (design, rule 3).
+"""Gradients of module outputs, from plain tensor hooks that change nothing (design, rule 3).
 
-An output is hooked as it is, unless a hook on it would be lost or would see too much: where it is a view (an in-place
-operation on a view drops its hooks), is the module's input (Identity), or was hooked already as another module's output
-(a container that returns its child's tensor would see the gradient of every consumer inside it), `Alias` gives autograd
-another tensor over the same memory. Autograd then no longer knows that changing it in place changes what the module
-received, which matters where a caller goes on with that. In a `faithful` session, of a program that must not differ
-by a bit, such an output stays a view of the input, and its gradient is lost where it is changed in place.
+The hook is on the very tensor that the module returned. It fires once, with the sum over all uses, and stays with that
+value through later in-place changes. A module that returns a tensor which it received (Identity) returned that very
+tensor: its row is the tensor's whole gradient. A view that is changed in place later loses its hook; the gradient is
+then not told.
 
-An input is hooked through `view_as`, so that each consumer is told apart; a module with `inplace` gets the tensor
-itself.
+PyTorch makes the node of a view anew when it is first asked for after an in-place change. A hook asks, and the number
+of that node decides in which order gradients are summed. In a run of the caller's a view is therefore hooked only where
+its memory is known not to have changed since the view was made.
+
+Edits of gradients alone put other tensors into the graph, since what they change must be this module's use only:
+`view_as` for an input, and `Alias` for an output that another module returned, too, or that is a view.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle, unserializable_hook
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
 from hookcli.edits import Edit
+from hookcli.errors import UsageError
 from hookcli.events import Alias, HookEvent, HookKind
 from hookcli.hooks.reach import let_go
 from hookcli.hooks.sites import Call, Site
+from hookcli.hooks.uses import InputUses, Version
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession
@@ -41,96 +44,147 @@ class TensorGradHooks:
     def __init__(self, session: HookSession) -> None:
         self._session = session
         self.handles: list[RemovableHandle] = []
-        self._hooked_at: Any = WeakTensorKeyDictionary()  # output -> its version when it was hooked
+        self._on_leaves: list[RemovableHandle] = []
+        self._edited = any(edit.what in _EDITS.values() for edit in session.edits)
+        self.uses = InputUses(session, self.keep, self.hookable)
         session.stack.callback(self._remove)
 
     def gone(self) -> bool:
-        """Whether none of the hooked tensors' hooks can fire any more."""
+        """Whether none of the hooked tensors' hooks can fire any more, but for leaves, which outlive their graphs."""
         return let_go(self.handles)
 
-    def watches_inputs(self, site: Site) -> bool:
-        """Whether what the module received is hooked."""
-        return (site.watched and self._session.wants(_IN)) or "grad_input" in site.edits
+    def keep(self, handle: RemovableHandle, *, leaf: bool = False) -> None:
+        """Remove this handle when the session ends."""
+        (self._on_leaves if leaf else self.handles).append(handle)
+        if len(self.handles) % 4096 == 0:  # a long session must not keep the handles of graphs that are gone
+            self.handles = [h for h in self.handles if h.hooks_dict_ref() is not None]
 
-    def watches_outputs(self, site: Site) -> bool:
-        """Whether what it returned is; hooks on inputs alone need outputs that are no views of them."""
-        return (site.watched and self._session.wants(_IN, _OUT)) or not site.edits.keys().isdisjoint(_EDITS.values())
+    # What a module received.
 
-    def watch_input(self, call: Call, path: str, x: Tensor) -> Tensor:
-        """The tensor to hand to the module in place of `x`."""
+    def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Watch the tensors that a module receives. Returns what to call it with instead, where edits need that."""
+        if self._edited:
+            if self._watched(call.site, _IN) or "grad_input" in call.site.edits:
+                return tree.replace_arguments(args, kwargs, partial(self._alias_input, call, {}), call.undo)
+            return None
+        if self._watched(call.site, _IN):
+            self.uses.receive(call, args, kwargs)
+        if self._session.callers_run and self._watched(call.site, _OUT):
+            bases = [tree.base(x) for _, x in tree.arguments(args, kwargs) if x.requires_grad and not x.is_inference()]
+            call.versions = {id(base): base._version for base in bases}
+        return None
+
+    def _watched(self, site: Site, kind: HookKind) -> bool:
+        return site.watched and self._session.wants(kind)
+
+    def _alias_input(self, call: Call, made: dict[int, Tensor], path: str, x: Tensor) -> Tensor:
+        """The tensor to hand to the module in place of `x`: the same one wherever `x` is among its arguments."""
         if not x.requires_grad:
             return x
-        with self._session.nodes.ours():
-            if not getattr(call.site.module, "inplace", False):
+        if id(x) not in made:
+            made[id(x)] = self._aliased_input(call, path, x)
+        return made[id(x)]
+
+    def _aliased_input(self, call: Call, path: str, x: Tensor) -> Tensor:
+        edits = call.site.edits.get("grad_input", [])
+        if not getattr(call.site.module, "inplace", False):
+            with self._session.nodes.ours():
                 x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
-            elif x._is_view():
-                x = x.clone()
-            else:
-                return self._hook(_IN, call, path, x, first=True)
+        elif not x._is_view():
+            return self._hook(_IN, call, path, x)
+        elif edits:
+            raise UsageError(
+                f"--edit {edits[0].text!r}: {call.site.fqn or 'the model'} changes a view in place, whose gradient "
+                "can't be edited; the module that makes the tensor has a grad_output that can"
+            )
+        else:  # a hook would be lost, and a copy would not be what the model computes with
+            return x
         return self._hook(_IN, call, path, x)
 
-    def watch_outputs(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """What to hand to the module's caller in place of `output`."""
-        inplace = getattr(call.site.module, "inplace", False)
-        received = [] if inplace else [x for _, x in tree.arguments(args, kwargs)]
-        if self._session.faithful:
-            return tree.replace(output, partial(self._watch_faithfully, call, {id(tree.base(x)) for x in received}))
-        return tree.replace(output, partial(self._watch_output, call, {id(x) for x in received}))
+    # What it returned.
 
-    def _watch_faithfully(self, call: Call, bases: set[int], path: str, y: Tensor) -> Tensor:
-        """What the caller has, too, and may change through either, stays one and the same to autograd."""
-        if not (y.is_leaf or id(tree.base(y)) in bases) or y.layout is not torch.strided:
-            return self._watch_output(call, set(), path, y)
-        if not (y.requires_grad and self._watched(call.site)):
-            return y
-        with self._session.nodes.ours():
-            y = y.view_as(y)
-        return self._hook(_OUT, call, path, y)
+    def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Watch the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
+        if self._edited:
+            if self._watched(call.site, _OUT) or self._watched(call.site, _IN) or self._edits(call.site):
+                received = {id(x) for _, x in self._received(call, args, kwargs)}
+                return tree.replace(output, partial(self._alias_output, call, received))
+            return output
+        self.uses.returned(call, args, kwargs, output)
+        if self._watched(call.site, _OUT):
+            received = {id(x) for _, x in tree.arguments(args, kwargs)}
+            for path, y in tree.leaves(output):
+                handed_on = id(y) in received
+                if y.requires_grad and self.hookable(y, None if handed_on else call.versions.get(id(tree.base(y)))):
+                    self._hook(_OUT, call, path, y, handed_on=handed_on)
+        return output
 
-    def _watched(self, site: Site) -> bool:
-        return (site.watched and self._session.wants(_OUT)) or "grad_output" in site.edits
+    def hookable(self, x: Tensor, before: int | None = None) -> bool:
+        """Whether a hook on this tensor can't change the order of sums. `before`: its memory's version, before it was
+        made."""
+        if not (self._session.callers_run and x._is_view()) or x.is_inference():
+            return True
+        if x._version in (0, before):
+            return True
+        ours = [hook for hook in (x._backward_hooks or {}).values() if getattr(hook, "of", None) is self]
+        return any(hook.version and not hook.version.changed() for hook in ours)
 
-    def _watch_output(self, call: Call, passed: set[int], path: str, y: Tensor) -> Tensor:
+    def _edits(self, site: Site) -> bool:
+        return not site.edits.keys().isdisjoint(_EDITS.values())
+
+    def _received(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        return () if getattr(call.site.module, "inplace", False) else tree.arguments(args, kwargs)
+
+    def _alias_output(self, call: Call, received: set[int], path: str, y: Tensor) -> Tensor:
+        """What the caller gets in place of `y`; hooks on inputs alone need outputs that are no views of them."""
         if not y.requires_grad:
             return y
-        watched = self._watched(call.site)
-        shared = watched and (id(y) in passed or y.is_leaf or self._hooked_at.get(y) == y._version)
+        hooked = self._watched(call.site, _OUT) or "grad_output" in call.site.edits
+        shared = hooked and (id(y) in received or y.is_leaf or y._backward_hooks)
         if shared or y._is_view():
             with self._session.nodes.ours():
                 y = Alias.apply(y)
-        if not watched:
-            return y
-        self._hooked_at[y] = y._version
-        return self._hook(_OUT, call, path, y)
+        return self._hook(_OUT, call, path, y) if hooked else y
 
-    def _hook(self, kind: HookKind, call: Call, path: str, x: Tensor, *, first: bool = False) -> Tensor:
-        """Hook the tensor: edits in their order, then the watching probe.
+    # Hooks on tensors.
 
-        `first`: before the hooks that are on it as another module's output, which its gradient reaches later.
-        """
+    def _hook(self, kind: HookKind, call: Call, path: str, x: Tensor, *, handed_on: bool = False) -> Tensor:
+        """Hook the tensor: edits in their order, then the watching probe. Ahead of other modules' hooks on it."""
+        if not x.requires_grad:  # a view taken inside torch.func, of a tensor from outside
+            return x
         edits = call.site.edits.get(_EDITS[kind], [])
-        handles = [x.register_hook(partial(_edit, edit, call.site.fqn, call.number, path)) for edit in edits]
-        if call.site.watched and self._session.wants(kind):
-            edited = ", ".join(edit.op for edit in edits)
-            arrive = partial(self._arrive, kind, call.site, call.number, path, edited)
-            quiet = unserializable_hook(self._session.safe(arrive))  # a program that saves the tensor is not warned
-            handles.append(x.register_hook(quiet))
-        if first and edits:
-            table = cast("OrderedDict[int, Any]", x._backward_hooks)
-            for handle in reversed(handles):
-                table.move_to_end(handle.id, last=False)
-        self.handles += handles
-        if len(self.handles) % 4096 == 0:  # a long session must not keep the handles of graphs that are gone
-            self.handles = [h for h in self.handles if h.hooks_dict_ref() is not None]
+        hooks: list[Any] = [partial(_edit, edit, call.site.fqn, call.number, path) for edit in edits]
+        if self._watched(call.site, kind):
+            event = HookEvent(
+                kind,
+                call.site.fqn,
+                call.site.module,
+                call.number,
+                path=path,
+                edited=", ".join(edit.op for edit in edits),
+                handed_on=handed_on,
+            )
+            version = Version.of_view(x)
+            hooks.append(self._session.safe(partial(self._arrive, event, version)))
+            hooks[-1].version = version
+        table = cast("dict[int, Any]", x._backward_hooks or {})
+        earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]
+        for hook in hooks:
+            hook.of = self
+            # Marked as one that is not saved, so that a program which saves the tensor is not warned.
+            self.keep(x.register_hook(unserializable_hook(hook)), leaf=x.is_leaf)
+        for key in earlier:  # this gradient comes first: of an outer module, or of one that the tensor was given to
+            table[key] = table.pop(key)  # PyTorch does not look at what `move_to_end` changes
         return x
 
-    def _arrive(self, kind: HookKind, site: Site, call: int, path: str, edited: str, grad: Tensor | None) -> None:
-        if grad is not None:  # an operator that has no gradient for this input, such as roi_align for its boxes
-            index = self._session.arrive()
-            self._session.emit(HookEvent(kind, site.fqn, site.module, call, index, path=path, grad=grad, edited=edited))
+    def _arrive(self, event: HookEvent, version: Version | None, grad: Tensor | None) -> None:
+        if grad is None:  # an operator that has no gradient for this input, such as roi_align for its boxes
+            return
+        if version is None or not version.changed():
+            self._session.emit_gradient(event, grad)
 
     def _remove(self) -> None:
-        for handle in self.handles:
+        for handle in (*self.handles, *self._on_leaves):
             handle.remove()
 
 

@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
 from hookcli.observe.window import OpenWindow
@@ -20,7 +19,9 @@ class Passes:
         self._windows = windows
         self._running: dict[int, tuple[Any, list[tuple[OpenWindow, int]]]] = {}  # by thread
         self._scalers: dict[int, Any] = {}  # by thread: the one that has scaled since the last pass
-        self._scaled: Any = WeakTensorKeyDictionary()  # losses that a GradScaler made -> it, and what of
+        self._scaled: tree.ByTensor[tuple[Any, Tensor]] = (
+            tree.ByTensor()
+        )  # losses that a GradScaler made -> it, and what of
 
     def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """Of these losses a GradScaler made others."""
@@ -41,7 +42,7 @@ class Passes:
         """It is over, or failed."""
         thread = threading.get_ident()
         tensors, windows = self._running.pop(thread, (None, []))
-        made = (self._scaled[x] for _, x in tree.leaves(tensors) if x in self._scaled)
+        made = (found for _, x in tree.leaves(tensors) if (found := self._scaled.get(x)) is not None)
         scaler, loss = next(made, (None, tensors))
         last = self._scalers.pop(thread, None)
         unsure = scaler is None and last is not None

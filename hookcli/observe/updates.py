@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import distance, tree
+from hookcli.diff.discrepancy import Discrepancy
 from hookcli.norms import ratio
 from hookcli.observe.names import Names
 from hookcli.report import Column, Row
@@ -58,13 +60,19 @@ def rows(model: nn.Module, names: Names, changes: Mapping[str, tuple[nn.Paramete
                 "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
                 "shape": tree.shape_of(parameter),
                 "dtype": tree.dtype_text(parameter),
-                "weight": found.a_l2,
-                "update": found.error_l2,
-                "ratio": ratio(found.error_l2, found.a_l2),
+                "weight": weight,
+                "update": update,
+                "ratio": ratio(update, weight),
             }
         )
-        for (fqn, (parameter, _)), found in zip(changes.items(), measured, strict=True)
+        for (fqn, (parameter, _)), (weight, update) in zip(changes.items(), map(_norms, measured), strict=True)
     ]
+
+
+def _norms(found: Discrepancy) -> tuple[float, float]:
+    """The norms of a parameter and of its change; NaN where no element is finite before and after."""
+    known = found.finite or not found.numel
+    return (found.a_l2, found.error_l2) if known else (math.nan, math.nan)
 
 
 def _local(parameter: Tensor) -> Tensor:

@@ -14,14 +14,14 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry, tree
 from hookcli.described import describe_run
-from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks import HookEvent, HookSession, compiled_parts
 from hookcli.hooks.reach import Reach
 from hookcli.hooks.session import Safe
 from hookcli.observe import updates
 from hookcli.observe.judging import judged
 from hookcli.observe.losses import Losses
 from hookcli.observe.models import Watched
-from hookcli.observe.names import Names, compiled_parts
+from hookcli.observe.names import Names
 from hookcli.observe.parameters import ParameterRows
 from hookcli.observe.plan import Plan
 from hookcli.observe.rows import merged
@@ -65,14 +65,12 @@ class OpenWindow:
         self._searched: dict[str, int] = {}
         self._inputs: list[Pending] = []
         self._plan = plan
-        self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
+        self._hidden = compiled_parts(model) if not watched.blind else {}
         self.losses = Losses(model)
         self._reach = Reach()
         self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
-        self.session = HookSession(
-            nn.Identity() if watched.blind else model, select=self._selects, safe=safe, faithful=True
-        )
+        self.session = HookSession(nn.Identity() if watched.blind else model, select=self._selects, safe=safe, callers_run=True)
         if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(model)):
             watched.note(f"--match {plan.match}: no module or parameter of it has such a name")
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
+from hookcli.errors import HookcliError
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.unregistered import unregistered
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
 from hookcli.tree import dtype_text, shape_of, type_text
+
+T = TypeVar("T")
 
 
 class Probe(ABC):
@@ -69,9 +73,61 @@ class Probe(ABC):
         found = (self.rows(), meta, self.totals(), skipped)
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 
+    without_full_backward: frozenset[str] = frozenset()
+    """Modules that get no full backward hooks, because these would change what the model computes."""
+
     def instead(self, error: Exception) -> Probe | None:
         """Another probe to try, where the model failed because of this one's hooks."""
         return None
+
+    def in_callers_run(self) -> Probe:
+        """This probe, or another without hooks that may raise where a program of the caller's own runs the model."""
+        return self
+
+
+def offers_another(probe: Probe) -> bool:
+    """Whether the probe may offer another in its place."""
+    return type(probe).instead is not Probe.instead
+
+
+ONE_TENSOR = (
+    "one tensor stands at several places of its arguments and results, of which full backward hooks make several"
+)
+
+
+def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]], T]) -> T:
+    """`attempt(probes)`; where it fails, again with what the probes offer instead, as long as one has another to offer.
+
+    Those that have none take part again as they were before.
+    """
+    while True:
+        fresh = _states(probes)
+        try:
+            return attempt(probes)
+        except HookcliError as error:
+            others = [probe.instead(error) for probe in probes]
+            if not any(others) or (fresh is None and not all(others)):
+                raise
+        probes = [
+            other or _renewed(probe, fresh, n) for n, (probe, other) in enumerate(zip(probes, others, strict=True))
+        ]
+
+
+def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:
+    """The attributes of probes before a run that may have to be made again; None where they can't be copied."""
+    if len(probes) < 2 or not any(map(offers_another, probes)):
+        return None
+    try:
+        return [copy.deepcopy(vars(probe)) for probe in probes]
+    except Exception:  # a probe of someone's own may hold anything
+        return None
+
+
+def _renewed(probe: Probe, fresh: list[dict[str, Any]] | None, number: int) -> Probe:
+    assert fresh is not None
+    vars(probe).clear()
+    vars(probe).update(fresh[number])
+    return probe
 
 
 class StatsProbe(Probe):
@@ -168,11 +224,11 @@ def _without_return(session: HookSession) -> Iterator[Skipped]:
 
 
 def never_called(session: HookSession) -> list[Skipped]:
-    """Every module that did not run, with the reason as far as it is known.
+    """Every module that did not run or takes no hooks, with the reason as far as it is known.
 
     Containers without a forward of their own, such as ModuleList, can't run and are not listed.
     """
-    return [
+    return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
         Skipped(fqn, _why_never_called(fqn, session.model))
         for fqn, module in session.never_called().items()
         if type(module).forward is not nn.Module.forward

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import torch
-from torch import Tensor
+from collections.abc import Callable
 
 from hookcli.hooks import HookEvent, HookSession
+from hookcli.preserve import RandomStates
 from hookcli.probes.base import Probe
 from hookcli.report import Column, Row
 
@@ -21,7 +19,7 @@ class DrawsProbe(Probe):
     name = "draws"
     columns = (Column("fqn", "Layer"),)
 
-    def __init__(self, states: Callable[[], Sequence[Tensor]]) -> None:
+    def __init__(self, states: Callable[[], RandomStates]) -> None:
         self._states = states
         self._open: list[str] = []
         self._found: dict[str, None] = {}
@@ -41,7 +39,7 @@ class DrawsProbe(Probe):
 
     def _look(self) -> None:
         states = self._states()
-        if self._open and not all(map(torch.equal, states, self._last)):
+        if self._open and not states.same(self._last):
             self._found[self._open[-1]] = None
         self._last = states
 

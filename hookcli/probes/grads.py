@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from hookcli import tree
-from hookcli.errors import UsageError
+from hookcli.errors import OneTensorError, UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
-from hookcli.hooks.backward import paths_of_inputs, paths_of_outputs
-from hookcli.probes.base import StatsProbe, edited
+from hookcli.hooks.backward import leads_to_another, paths_of_inputs, paths_of_outputs
+from hookcli.probes.base import ONE_TENSOR, Probe, StatsProbe, edited
 from hookcli.probes.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Row, Skipped
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
 Via = Literal["tensor", "module"]
@@ -24,9 +24,12 @@ class GradsProbe(StatsProbe):
     """A row per gradient, in the order in which they arrive.
 
     `of="parameters"`: what is in `.grad` once autograd has added to it, so a second pass without zeroing shows the sum.
-    `of="outputs"` and `"inputs"`: the gradient of the loss with respect to each tensor that a module returned or
-    received, by that module's use of it, per call and pass. `via="module"` takes these from PyTorch's own full backward
-    hooks, which it refuses where a hooked tensor is changed in place, and which see fewer kinds of values.
+    `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of that
+    tensor, also by the module itself. `of="inputs"`: with respect to each tensor that it received, by this module's use
+    of it. A tensor that the module received and returned as it is has one gradient, over all of its uses: its rows
+    carry `handed_on`. Rows are per call and pass. `via="module"` takes gradients from PyTorch's full backward hooks:
+    they leave out what a module's other outputs make of an output, are refused where a hooked tensor is changed in
+    place, and see fewer kinds of values.
     """
 
     name = "grads"
@@ -55,10 +58,12 @@ class GradsProbe(StatsProbe):
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
         self._awaited: list[HookEvent] = []
+        self._notes: dict[str, None] = {}  # modules with an output that another of their outputs is made from
 
     def attach(self, session: HookSession) -> None:
         self.session = session
         if self.via == "module":
+            session.full_backward.left_out |= self.without_full_backward
             self._check_edits(session)
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
@@ -70,6 +75,15 @@ class GradsProbe(StatsProbe):
             session.forward_pre(self._expect_inputs)
             session.forward(self._notice_in_place)
             session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
+
+    def instead(self, error: Exception) -> Probe | None:
+        if not isinstance(error, OneTensorError) or self.via == "tensor":
+            return None
+        other = GradsProbe(self.of, self.via)
+        other.without_full_backward = self.without_full_backward | error.fqns
+        for fqn in sorted(other.without_full_backward):
+            other.skip(fqn, f"{ONE_TENSOR}; without --via module it is seen")
+        return other
 
     def _check_edits(self, session: HookSession) -> None:
         """Full backward hooks fire before the tensor hooks that edit: what they see is not what was changed."""
@@ -103,6 +117,8 @@ class GradsProbe(StatsProbe):
         return [replace(row, stats=row.stats.scaled(processes)) for row in rows if row.stats] if processes > 1 else rows
 
     def _arrive(self, event: HookEvent) -> None:
+        if event.inner:
+            return
         self._arrived.add((event.fqn, event.call, event.path))
         self._take(event, event.fqn)
 
@@ -129,17 +145,18 @@ class GradsProbe(StatsProbe):
             "index": event.index,
             "path": event.path,
         } | edited(event)
+        if event.handed_on:
+            values["handed_on"] = True
         if tree.is_sharded(event.grad):
             values["sharded"] = True
         self.take(values, event.grad, *key)
 
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
-        received = {id(tree.base(x)) for _, x in tree.arguments(event.args, event.kwargs)}
+        if self.via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
+            self._notes[event.fqn] = None
         for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
-            if why == _NONE_REACHED and id(tree.base(tensor)) in received:
-                why += ", or what it hands on is changed in place, which drops the hook"
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:
@@ -149,12 +166,8 @@ class GradsProbe(StatsProbe):
             self.skip(
                 event.fqn, "received no tensor that a full backward hook can see; --of outputs sees what it returns"
             )
-        lent: dict[str, Tensor] = {}
-        tree.replace_arguments(event.args, dict(event.kwargs), lent.setdefault, tree.Undo())
         for path, tensor in found:
             why = self._why_not(tensor, path in paths, "argument by keyword or in a container")
-            if self.via == "tensor" and tensor.requires_grad and path not in lent:
-                why = "it is in an object that can't be lent another tensor for the time of the call"
             self._expected[event.fqn, event.call, path] = f"input: {why}"
             self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else tensor._version
 
@@ -163,13 +176,17 @@ class GradsProbe(StatsProbe):
             return _NEEDS_NONE
         if self.via == "module" and not seen:
             return f"full backward hooks see no {what}; without --via module it is seen"
-        return _NONE_REACHED
+        view = self.via == "tensor" and tensor._is_view()
+        return f"{_NONE_REACHED}{_VIEW}" if view else _NONE_REACHED
 
     def _notice_in_place(self, event: HookEvent) -> None:
+        viewed = {id(tree.base(y)) for _, y in tree.leaves(event.output) if y._is_view()}
         for path, tensor in tree.arguments(event.args, event.kwargs):
             key = (event.fqn, event.call, path)
-            if tensor.requires_grad and tensor._version != self._versions.get(key):
-                self._expected[key] = "input: the module overwrites it, which drops its hook"
+            if tensor.requires_grad and not tensor.is_inference() and tensor._version != self._versions.get(key):
+                self._expected[key] = "input: it is a view that the module changes in place, which drops its hooks"
+            elif tensor.requires_grad and self.via == "tensor" and id(tree.base(tensor)) in viewed:
+                self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"
 
     def skipped(self) -> list[Skipped]:
         if self.of == "parameters":
@@ -178,6 +195,15 @@ class GradsProbe(StatsProbe):
             if key not in self._arrived:
                 self.skip(key[0], reason, key[2])
         return super().skipped()
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """The report, with notes on rows that can be misread."""
+        found = super().report(model, meta)
+        handed_on = dict.fromkeys(row.fqn for row in found.rows if row.get("handed_on"))
+        notes = [f"{_first(names)}: {note}" for names, note in ((handed_on, _HANDED_ON), (self._notes, _LEAD)) if names]
+        if not notes:
+            return found
+        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]})
 
     def _parameters_without(self) -> list[Skipped]:
         assert self.session is not None
@@ -197,6 +223,14 @@ class GradsProbe(StatsProbe):
         return _NONE_REACHED
 
 
+def _first(names: Iterable[str]) -> str:
+    first, *more = names
+    return f"{first or '(model)'}{f' and {len(more)} more' if more else ''}"
+
+
+_HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"
+_LEAD = "one of its outputs is made from another, a part of the gradient that --via module leaves out"
+_VIEW = ", or it is a view of what is changed in place, which drops its hooks"
 _NONE_REACHED = "no gradient reached it"
 _NEEDS_NONE = "does not require grad"
 _KINDS = {

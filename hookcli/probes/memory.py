@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
 
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
+from torch.utils.checkpoint import CheckpointFunction
+
+from hookcli.hooks.sites import Call, in_backward
 
 
 class Memory:
@@ -30,6 +35,27 @@ class Memory:
         storage = tensor.untyped_storage()
         self._kept[key] = StorageWeakRef(storage)
         return storage.nbytes()
+
+
+def recomputed(running: Sequence[Call]) -> bool:
+    """Whether a region is being run again in the course of backward, as reentrant checkpointing has it, while the
+    modules of these calls are running. What it keeps is freed again as the pass goes on.
+
+    A model that differentiates in its forward is in a pass, too, but in one that began within a call of the model; and
+    what `create_graph` adds to a graph belongs to no module.
+    """
+    if not in_backward():
+        return False
+    return (bool(running) and bool(running[0].site.fqn)) or _in_checkpoint(sys._getframe())
+
+
+def _in_checkpoint(frame: FrameType | None) -> bool:
+    """Whether the frame, or one that called it, runs a region of `torch.utils.checkpoint` again."""
+    while frame is not None:
+        if frame.f_code is CheckpointFunction.backward.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _storage(tensor: Tensor) -> int | None:

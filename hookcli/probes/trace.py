@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli import tree
-from hookcli.errors import RefusedError, StateDictError
+from hookcli.errors import OneTensorError, RefusedError, StateDictError
 from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
-from hookcli.probes.base import Probe, edited, unmeasured
-from hookcli.probes.memory import Memory
+from hookcli.probes.base import ONE_TENSOR, Probe, edited, unmeasured
+from hookcli.probes.memory import Memory, recomputed
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
 
@@ -46,8 +46,9 @@ class TraceProbe(Probe):
     """A row per firing, with the time in microseconds since the first one.
 
     `kinds` selects. `bytes` is the size of a tensor that is kept for backward, `kept` the memory that it adds to what
-    is kept: 0 for parameters, buffers, and memory that is kept already. With `summary` a row per module, with a count
-    for each kind. Where a model can't be run under a kind of hooks, the trace goes without it, unless `insist`.
+    is kept: 0 for parameters, buffers, memory that is kept already, and in a region that runs again in backward. With
+    `summary` a row per module, with a count for each kind. Where a model can't be run under a kind of hooks, the trace
+    goes without it, unless `insist`.
     """
 
     name = "trace"
@@ -68,14 +69,29 @@ class TraceProbe(Probe):
         self._memory = Memory([])
         self._unseen = UnseenTensors()
         self._started = 0
+        self._building = 0  # nanoseconds, until the run began
 
     def instead(self, error: Exception) -> Probe | None:
+        if isinstance(error, OneTensorError):
+            other = self._without((), "")
+            other.without_full_backward |= error.fqns
+            other._refused |= {Skipped(fqn, ONE_TENSOR, "full_backward"): None for fqn in sorted(error.fqns)}
+            return other
         dropped = [] if self.insist else _obstructed(error)
         if not set(dropped) & set(self.kinds):
             return None
+        return self._without(dropped, str(error).partition("\n")[0].partition(";")[0])
+
+    def in_callers_run(self) -> Probe:
+        if self.insist or not set(FULL_BACKWARD) & set(self.kinds):
+            return self
+        return self._without(FULL_BACKWARD, "PyTorch may stop a model under such a hook, and this run is the caller's")
+
+    def _without(self, dropped: Sequence[HookKind], reason: str) -> TraceProbe:
         other = TraceProbe([kind for kind in self.kinds if kind not in dropped], summary=self.summary)
-        reason = str(error).partition("\n")[0].partition(";")[0]
         other._refused = self._refused | dict.fromkeys(Skipped("", reason, k) for k in dropped if k in self.kinds)
+        other.insist, other.without_full_backward = self.insist, self.without_full_backward
+        other._built, other._building = self._built, self._building
         return other
 
     # The building of the model.
@@ -100,12 +116,15 @@ class TraceProbe(Probe):
             tensors = [item] if isinstance(item, Tensor) and not is_lazy(item) else []
             what = type(item).__name__ if kind is HookKind.MODULE_REGISTRATION else None
             self._rows.append(_row(at, kind, fqn, type(owner).__name__, tensors) | {"name": what})
-        self._built.clear()
 
     # The run.
 
     def attach(self, session: HookSession) -> None:
         self.session = session
+        if self._built:  # a run that is made again follows the building as the first one did
+            self._building = self._building or self._now()
+            self._started = time.perf_counter_ns() - self._building
+        session.full_backward.left_out |= self.without_full_backward
         self._name_built(session.model)
         self._memory = Memory([*session.model.parameters(), *session.model.buffers()])
         for kind in self.kinds:
@@ -135,7 +154,7 @@ class TraceProbe(Probe):
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
-            row["kept"] = self._memory.keep(event.tensor)
+            row["kept"] = 0 if recomputed(self.session.modules.running) else self._memory.keep(event.tensor)
         if event.watched:
             self._rows.append(row)
 
@@ -182,7 +201,11 @@ class TraceProbe(Probe):
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
-        return [*self._refused, *silent, *self._unseen.skipped(), *unmeasured(self.session)]
+        aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in self.kinds and self.session.saved.paused]
+        return [*self._refused, *silent, *aside, *self._unseen.skipped(), *unmeasured(self.session)]
+
+
+_ASIDE = "not seen inside torch.func, which takes no such hooks"
 
 
 def _obstructed(error: Exception) -> Sequence[HookKind]:

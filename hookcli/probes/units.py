@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookcli import tree
 from hookcli.blocks import fetched
@@ -44,7 +43,7 @@ class Units:
     """
 
     def __init__(self) -> None:
-        self._returned: Any = WeakTensorKeyDictionary()  # output -> its version when a module returned it
+        self._returned: tree.ByTensor[int] = tree.ByTensor()  # output -> its version when a module returned it
         self._relus: set[Any] = set()  # nodes whose result was looked at
         self._features_last = False
         self._found: list[tuple[dict[str, Any], list[Tensor]]] = []

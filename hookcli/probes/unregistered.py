@@ -47,7 +47,28 @@ def unregistered(session: HookSession) -> list[Unregistered]:
     return session.unregistered
 
 
+class Strangers(nn.ModuleList):
+    """What a model holds and has not registered, as one module, for what must be put back after a run."""
+
+    def __init__(self, model: nn.Module) -> None:
+        items = [item for *_, found in _found(model) for item in found]
+        super().__init__(item for item in items if isinstance(item, nn.Module))
+        self._tensors = [item for item in items if isinstance(item, Tensor)]
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self._tensors)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        yield from super().parameters(recurse)
+        yield from self._tensors  # type: ignore[misc]  # some are no Parameters
+
+
 def _held(model: nn.Module) -> Iterator[Unregistered]:
+    return (_described(*found) for found in _found(model))
+
+
+def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+    """The module that holds them, the attribute, its value, and what in it is not registered."""
     candidates = list(_candidates(model))
     if not candidates:
         return
@@ -56,7 +77,7 @@ def _held(model: nn.Module) -> Iterator[Unregistered]:
         found = [item for item in items if id(item) not in known and not _around(item, model)]
         known.update(map(id, found))
         if found:
-            yield _described(fqn, name, value, found)
+            yield fqn, name, value, found
 
 
 def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:

@@ -43,6 +43,7 @@ class ByHand:
         self.model = model
         self.events: list[Event] = []
         self.running: list[str] = []
+        self.received: list[tuple[str, Any]] = []
         self.own = False
         self.parameters = {id(p): name for name, p in model.named_parameters()}
         for fqn, module in model.named_modules():
@@ -60,13 +61,7 @@ class ByHand:
         def pre(module: nn.Module, args: tuple[Any, ...]) -> Any:
             note("forward_pre", fqn)
             self.running.append(fqn)
-            self.own = True
-            given = tuple(x.view_as(x) if x.requires_grad else x for x in args)
-            self.own = False
-            for x in given:
-                if x.requires_grad:
-                    x.register_hook(partial(note, "tensor_grad_input", fqn))
-            return given
+            self.received += [(fqn, x.grad_fn or x) for x in args if x.requires_grad]
 
         def post(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
             self.running.pop()
@@ -81,6 +76,11 @@ class ByHand:
             getattr(module, f"register_{kind}_hook")(partial(note, kind, fqn))
 
     def made(self, node: Any) -> None:
+        after = [getattr(other, "variable", other) for other, _ in node.next_functions]
+        for fqn, edge in list(self.received):  # each input has one use here
+            if any(edge is other for other in after):
+                node.register_hook(partial(self.note, "tensor_grad_input", fqn))
+                self.received.remove((fqn, edge))
         where = self.running[-1] if self.running else "(loss)"
         if "AccumulateGrad" in node.name():
             where = self.parameters[id(node.variable)]

@@ -36,10 +36,10 @@ def by_key(report: Report) -> dict[Key, Row]:
     return rows
 
 
-def assert_same(tensor: Report, module: Report, rel: float = 1e-5) -> int:
+def assert_same(tensor: Report, module: Report, rel: float = 1e-5, differing: set[Key] | None = None) -> int:
     """Equal where both have a row; a row that one has alone stands in the other's `skipped`."""
     a, b = by_key(tensor), by_key(module)
-    for key in a.keys() & b.keys():
+    for key in a.keys() & b.keys() - (differing or set()):
         first, second = a[key].stats, b[key].stats
         assert first is not None and second is not None
         assert_stats(second, first, rel)
@@ -164,7 +164,8 @@ def reasons(report: Report) -> dict[tuple[str, str], str]:
 def test_outputs_that_full_backward_hooks_do_not_see_are_said(what: str) -> None:
     tensor, module = both(Nested(what), torch.ones(1, 3), "outputs")
     # The body; of a tuple, also the tensor that stands in it, but not those in the list beside it.
-    assert assert_same(tensor, module) == (2 if what == "tuple" else 1)
+    differing = {("", 0, 0, "[0]")} if what == "tuple" else set()
+    assert assert_same(tensor, module, differing=differing) == (2 if what == "tuple" else 1)
     name = {"dict": "OrderedDict", "tuple": "tuple", "dataclass": "Box"}[what]
     path = {"dict": '["out"]', "tuple": "[1][0]", "dataclass": ".hidden"}[what]
     expected = f"full backward hooks see no {name}; without --via module it is seen"
@@ -173,8 +174,34 @@ def test_outputs_that_full_backward_hooks_do_not_see_are_said(what: str) -> None
 
 def test_a_named_tuple_of_tensors_is_seen_with_its_names() -> None:
     tensor, module = both(Nested("named"), torch.ones(1, 3), "outputs")
-    assert assert_same(tensor, module) == 3
+    assert assert_same(tensor, module, differing={("", 0, 0, ".main")}) == 3
     assert {row["path"] for row in module.rows if row.fqn == ""} == {".main", ".aux"}
+
+
+def test_an_output_that_another_is_made_from_has_its_whole_gradient_and_the_other_way_says_what_it_leaves_out() -> None:
+    class Both(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            h = torch.tanh(x)
+            return h, h * 2
+
+    tensor, module = both(Both(), torch.ones(3, requires_grad=True), "outputs")
+    x = torch.ones(3, requires_grad=True)
+    h = torch.tanh(x)
+    (expected,) = torch.autograd.grad(h.sum() + (h * 2).sum(), h)
+    assert_stats(by_key(tensor)["", 0, 0, "[0]"].stats, float64_stats(expected))
+    assert_stats(by_key(module)["", 0, 0, "[0]"].stats, float64_stats(torch.ones(3)))
+    assert any("--via module leaves out" in note for note in module.meta["notes"])
+    assert "notes" not in tensor.meta
+
+
+def test_outputs_that_do_not_depend_on_each_other_have_no_note() -> None:
+    class Apart(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return torch.tanh(x), x * 2
+
+    tensor, module = both(Apart(), torch.ones(3, requires_grad=True), "outputs")
+    assert assert_same(tensor, module) == 2
+    assert "notes" not in module.meta
 
 
 class Keywords(nn.Module):

@@ -1,0 +1,171 @@
+"""Multiply-accumulates of calls, from their shapes: each is made again on the meta device, where operators are counted.
+
+The formulas are PyTorch's (`torch.utils.flop_counter`), and some more where it has none. By its convention operators
+that multiply no matrices count 0: elementwise ones, reductions, norms, pooling, and those that move data. An operator
+that is not known to be such a one, and has no formula, is named as uncounted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import resolve_name
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.flop_counter import flop_registry
+
+from hookcli.hooks.calls import Items, Opaque, Shape, Signature
+from hookcli.probes.families import multiplies_nothing
+from hookcli.probes.formulas import CALLS, FORMULAS, PRODUCTS
+
+_DERIVATIVES = frozenset({"grad", "backward", "_make_dual", "make_dual"})
+_OF_ROWS = frozenset({"linear", "matmul", "__matmul__", "mm"})
+
+
+class Costs:
+    """What each signature costs."""
+
+    def __init__(self) -> None:
+        self._known: dict[Signature, tuple[int, frozenset[str]]] = {}
+
+    def __call__(self, signature: Signature) -> tuple[int, frozenset[str]]:
+        """Its multiply-accumulates, and why some are not counted."""
+        if signature not in self._known:
+            self._known[signature] = _cost(signature)
+        return self._known[signature]
+
+
+@cache
+def matters(function: Any) -> bool:
+    """Whether a call of this function may cost something."""
+    name = getattr(function, "__name__", "")
+    if isinstance(function, torch._ops.OpOverload):
+        return not free(function)
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        return not all(free(getattr(function, overload)) for overload in function.overloads())
+    return isinstance(function, torch._ops.OperatorBase) or name in _DERIVATIVES or not multiplies_nothing(name)
+
+
+def free(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator counts 0."""
+    if operator._overloadpacket in _registry():
+        return False
+    tags = set(operator.tags)
+    if tags & {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy} or operator.is_view:
+        return True
+    library, _, name = operator._schema.name.partition("::")
+    return library != "aten" if library in _OTHERS else library == "aten" and multiplies_nothing(name)
+
+
+# Libraries of PyTorch's own whose operators move data, or stand for others.
+_OTHERS = ("prim", "prims", "c10d", "_c10d_functional", "_dtensor", "profiler")
+
+
+def _registry() -> dict[Any, Any]:
+    """PyTorch's formulas, and those that were registered since; ours where there is none."""
+    return {**FORMULAS, **flop_registry}
+
+
+def _cost(call: Signature) -> tuple[int, frozenset[str]]:
+    name = getattr(call.function, "__name__", "")
+    if isinstance(call.function, Opaque):
+        return 0, frozenset({call.function.type})
+    if name in _DERIVATIVES:
+        return 0, frozenset({"derivatives that the forward takes"})
+    shapes = _shapes((call.args, call.kwargs))
+    if any(shape.nested for shape in shapes) and name not in _OF_ROWS:
+        return 0, frozenset({f"{_named(call.function)} of nested tensors"})
+    sparse = [shape.density for shape in shapes if shape.density != 1.0]
+    if len(sparse) > 1:
+        return 0, frozenset({f"{_named(call.function)} of two sparse tensors"})
+    macs, unknown = _count(call, name)
+    return round(macs * (sparse[0] if sparse else 1)) * call.times, unknown
+
+
+def _count(call: Signature, name: str) -> tuple[int, frozenset[str]]:
+    args, kwargs = _made(call.args), _made(call.kwargs)
+    counter = _Counter(products=name in PRODUCTS)
+    with ExitStack() as stack:
+        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
+        try:
+            if name in CALLS:
+                return CALLS[name](*args, **kwargs), frozenset()
+            if (formula := _formula(call.function)) is not None:
+                return int(formula(*args, **kwargs, out_val=_made(call.output))) // 2, frozenset()
+            with counter:
+                call.function(*args, **kwargs)
+        except Exception:  # it needs values, or there is no such operator on the meta device
+            if counter.at is None or not free(counter.at):
+                counter.unknown.add(_named(counter.at or call.function))
+    return counter.flops // 2, frozenset(counter.unknown)
+
+
+def _formula(function: Any) -> Any:
+    packet = function._overloadpacket if isinstance(function, torch._ops.OpOverload) else function
+    return (
+        _registry().get(packet) if isinstance(packet, torch._ops.OpOverloadPacket | torch._ops.OperatorBase) else None
+    )
+
+
+def _named(function: Any) -> str:
+    """aten::mm of operators, torch.mm of functions."""
+    if isinstance(function, torch._ops.OpOverload):
+        return str(function._schema.name)
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        return str(function).replace(".", "::", 1)
+    return resolve_name(function) or getattr(function, "__name__", None) or str(function)
+
+
+class _Counter(TorchDispatchMode):
+    """Adds up the FLOPs of operators. `products`: multiplying elements is what the function does by definition."""
+
+    def __init__(self, *, products: bool) -> None:
+        mode: Any = super()  # untyped
+        mode.__init__()
+        self.flops = 0
+        self.unknown: set[str] = set()
+        self.at: torch._ops.OpOverload | None = None
+        self._products = products
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.at = func
+        formula = _formula(func)
+        if formula is None and not free(func):
+            with self:
+                whole = func.decompose(*args, **kwargs)
+            if whole is not NotImplemented:
+                return whole
+            self.unknown.add(_named(func))
+        output = func(*args, **kwargs)
+        if formula is not None:
+            self.flops += int(formula(*args, **kwargs, out_val=output))
+        elif self._products and func._overloadpacket is torch.ops.aten.mul and isinstance(args[1], Tensor):
+            self.flops += 2 * output.numel()
+        return output
+
+
+def _shapes(value: Any) -> list[Shape]:
+    if isinstance(value, Shape):
+        return [value]
+    items = value.items if isinstance(value, Items) else value if isinstance(value, tuple) else ()
+    return [shape for item in items for shape in _shapes(item)]
+
+
+def _made(value: Any) -> Any:
+    """The argument again, of tensors on the meta device."""
+    if isinstance(value, Shape):
+        return torch.empty(value.sizes, dtype=value.dtype, device="meta")
+    if not isinstance(value, Items):
+        return value
+    if value.kind is dict:
+        return {key: _made(item) for key, item in value.items}
+    return value.kind(map(_made, value.items))

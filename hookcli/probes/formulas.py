@@ -1,0 +1,145 @@
+"""The FLOPs of operators, and the multiply-accumulates of functions, that PyTorch's flop counter has no formula for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import shape_wrapper
+
+aten = torch.ops.aten
+Size = Sequence[int]
+
+
+def _mv(matrix: Size, vector: Size, **_: Any) -> int:
+    return 2 * prod(matrix)
+
+
+def _addmv(_input: Size, matrix: Size, vector: Size, **_: Any) -> int:
+    return 2 * prod(matrix)
+
+
+def _dot(a: Size, b: Size, **_: Any) -> int:
+    return 2 * prod(a)
+
+
+def _addr(_input: Size, a: Size, b: Size, **_: Any) -> int:
+    return 2 * prod(a) * prod(b)
+
+
+def _addbmm(_input: Size, a: Size, b: Size, **_: Any) -> int:
+    return 2 * prod(a) * b[-1]
+
+
+def _mm(a: Size, b: Size, *_: Any, **__: Any) -> int:
+    return 2 * prod(a) * b[-1]
+
+
+def _by_transposed(a: Size, b: Size, *_: Any, **__: Any) -> int:
+    return 2 * prod(a) * b[0]
+
+
+def _trilinear(a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sumdim: Size, *_: Any, **__: Any) -> int:
+    """x A y for each output: x A, then its product with y. Sizes are those after the `expand` dimensions are put in."""
+    whole = [_expanded(shape, put) for shape, put in ((a, e1), (weight, e2), (b, e3))]
+    sizes = [max(triple) for triple in zip(*whole, strict=True)]
+    summed_first = [i for i in sumdim if whole[2][i] == 1]
+    first = prod(sizes)
+    return 2 * (first + first // prod(sizes[i] for i in summed_first))
+
+
+def _expanded(shape: Size, put: Size) -> list[int]:
+    sizes = list(shape)
+    for dimension in sorted(put):
+        sizes.insert(dimension, 1)
+    return sizes
+
+
+def _cdist(a: Size, b: Size, p: float = 2.0, *_: Any, **__: Any) -> int:
+    """A square or power for each coordinate of each pair; no product where p is 0, 1 or infinite."""
+    if p in (0.0, 1.0, float("inf")):
+        return 0
+    batch = prod(int(size) for size in torch.broadcast_shapes(a[:-2], b[:-2]))
+    return 2 * batch * a[-2] * b[-2] * a[-1]
+
+
+def _euclidean_dist(a: Size, b: Size, **_: Any) -> int:
+    return _cdist(a, b)
+
+
+def _pdist(a: Size, p: float = 2.0, **_: Any) -> int:
+    return 0 if p in (0.0, 1.0, float("inf")) else a[0] * (a[0] - 1) * a[1]
+
+
+def _conv_tbc(x: Size, weight: Size, *_: Any, out_shape: Size, **__: Any) -> int:
+    return 2 * prod(out_shape) * weight[0] * weight[1]
+
+
+def _conv_of(x: Size, weight: Size, *_: Any, out_shape: Size, **__: Any) -> int:
+    return 2 * prod(out_shape) * prod(weight[1:])
+
+
+_BY_SHAPES: dict[str, Callable[..., int]] = {
+    "mv": _mv,
+    "addmv": _addmv,
+    "dot": _dot,
+    "vdot": _dot,
+    "addr": _addr,
+    "addbmm": _addbmm,
+    "_addmm_activation": lambda c, a, b, **_: _mm(a, b),
+    "_sparse_addmm": lambda c, a, b, **_: _mm(a, b),
+    "_int_mm": _mm,
+    "_weight_int8pack_mm": _by_transposed,
+    "_trilinear": _trilinear,
+    "_cdist_forward": _cdist,
+    "_euclidean_dist": _euclidean_dist,
+    "_pdist_forward": _pdist,
+    "conv_tbc": _conv_tbc,
+    "_conv_depthwise2d": _conv_of,
+    "conv_depthwise3d": _conv_of,
+    "slow_conv3d_forward": _conv_of,
+    "slow_conv_dilated2d": _conv_of,
+    "slow_conv_dilated3d": _conv_of,
+}
+FORMULAS = {getattr(aten, name): shape_wrapper(formula) for name, formula in _BY_SHAPES.items() if hasattr(aten, name)}
+"""Two FLOPs for a multiply-accumulate, by operator, in the form of `torch.utils.flop_counter.flop_registry`."""
+
+
+def _recurrent(tokens: Tensor, *rest: Any, **_: Any) -> int:
+    """Each weight matrix is multiplied with each item of the sequences once, whatever kernel does it."""
+    weights: Sequence[Tensor] = [value for value in rest[:3] if isinstance(value, (list, tuple))][-1]
+    items = tokens.numel() // tokens.shape[-1] if tokens.numel() else 0
+    return items * sum(weight.numel() for weight in weights if weight.dim() == 2)
+
+
+def _fused_attention(q: Tensor, k: Tensor, v: Tensor, width: int, heads: int, qkv: Tensor, *_: Any, **__: Any) -> int:
+    """`torch._native_multi_head_attention`: projections of q, k, v and of the result, scores, and their product."""
+    return _attention(q, k, width)
+
+
+def _fused_layer(x: Tensor, width: int, *rest: Any, **_: Any) -> int:
+    """`torch._transformer_encoder_layer_fwd`: attention, and two linear layers."""
+    first: Tensor = rest[13]
+    return _attention(x, x, width) + 2 * (x.numel() // width) * first.numel()
+
+
+def _attention(q: Tensor, k: Tensor, width: int) -> int:
+    batch, length, other = q.shape[0], q.shape[1], k.shape[1]
+    return 2 * batch * (length + other) * width * width + 2 * batch * length * other * width
+
+
+CALLS: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
+    "_native_multi_head_attention": _fused_attention,
+    "_transformer_encoder_layer_fwd": _fused_layer,
+}
+"""Multiply-accumulates of calls that have many kernels, by the name of the function."""
+
+PRODUCTS = frozenset({"einsum", "kron", "outer", "ger", "linalg_vecdot", "vecdot", "tensordot"})
+"""Functions that multiply every element of one tensor with some of another: their products count, summed or not."""
+
+COUNTED = frozenset(name.strip("_") for name in (*CALLS, *_BY_SHAPES))
+"""The names of all of them, without underscores around."""

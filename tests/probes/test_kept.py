@@ -1,0 +1,78 @@
+"""Memory that is kept for backward, where regions run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from hookcli.engine import capture
+from hookcli.hooks import HookKind
+from hookcli.probes.trace import TraceProbe
+
+SAVED = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
+ROWS, WIDTH = 64, 32
+INPUT = ROWS * WIDTH * 4  # bytes
+
+
+class Blocks(nn.Module):
+    """Blocks of which each keeps its input and the result of a ReLU, twice as wide, or runs again."""
+
+    def __init__(self, reentrant: bool | None, run: Callable[[nn.Module], Callable[[Tensor], Tensor]]) -> None:
+        super().__init__()
+        self.reentrant, self.run = reentrant, run
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH)) for _ in range(4)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            run = self.run(block)
+            x = run(x) if self.reentrant is None else checkpoint(run, x, use_reentrant=self.reentrant)
+        return x
+
+
+def kept(model: nn.Module, x: Tensor) -> int:
+    [report] = capture(model, x, [TraceProbe(SAVED)])
+    assert sum(row["kept"] or 0 for row in report.rows) == report.totals["kept_bytes"]
+    return int(report.totals["kept_bytes"])
+
+
+def as_functions(block: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The block without its modules: no hook tells that it runs again."""
+    first, _, second = block
+
+    def run(x: Tensor) -> Tensor:
+        hidden = functional.linear(x, first.weight, first.bias).relu()
+        return functional.linear(hidden, second.weight, second.bias)
+
+    return run
+
+
+@pytest.mark.parametrize("run", [lambda block: block, as_functions])
+def test_regions_that_run_again_keep_what_they_were_given(
+    run: Callable[[nn.Module], Callable[[Tensor], Tensor]],
+) -> None:
+    x = torch.randn(ROWS, WIDTH, requires_grad=True)
+    assert kept(Blocks(None, run), x) == 4 * (INPUT + 2 * INPUT)
+    assert kept(Blocks(False, run), x) == 4 * INPUT
+    assert kept(Blocks(True, run), x) == 4 * INPUT
+
+
+def test_what_a_gradient_in_the_forward_adds_is_kept() -> None:
+    """Of y = x^3, its gradient 3 x^2 is differentiated again."""
+
+    class Slope(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.autograd.grad((x * x * x).sum(), x, create_graph=True)[0]
+
+    class Cube(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * x * x
+
+    x = torch.randn(ROWS, WIDTH, requires_grad=True)
+    assert kept(Slope(), x) > kept(Cube(), x)
