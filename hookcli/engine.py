@@ -20,6 +20,7 @@ from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
 from hookcli.hooks import HookSession, Select, compiled_parts
 from hookcli.preserve import preserved
 from hookcli.probes.base import Probe, offers_another, with_fallbacks
+from hookcli.probes.unregistered import Strangers
 from hookcli.report import Report
 from hookcli.step import Loss, Share, Step
 
@@ -109,7 +110,8 @@ def _captured(
     averaged = step.share.of if step.backward and step.share.averaged else 1
     restore = restore or any(map(offers_another, probes))
     started = time.perf_counter()
-    with step.mode(), _uncompiled(model, described), preserved(model, inputs, parameters=restore):
+    preserving = preserved(model, inputs, parameters=restore)
+    with step.mode(), _uncompiled(model, described), preserving, _strangers_preserved(model, restore):
         session = make_session(fastpath=fastpath, edits=changes, averaged=averaged)
         finish = partial(_reports, probes, session, name, described, started)
         with session:
@@ -120,6 +122,7 @@ def _captured(
                 if any(p.needs_input_grad for p in probes):
                     step = replace(step, input_grad=True)
                     described["input_requires_grad"] = True
+                session.note_made()
                 step.run(session, args, kwargs, passes, described)
                 _synchronize(model)
             except UsageError as error:
@@ -137,6 +140,12 @@ def _captured(
             reports = finish(complete=True)
             check_applied(changes, reports)
             return reports
+
+
+def _strangers_preserved(model: nn.Module, parameters: bool) -> AbstractContextManager[None]:
+    """`preserved` for what the model computes with and has not registered, such as modules in a plain list."""
+    strangers = Strangers(model)
+    return preserved(strangers, (), parameters=parameters) if strangers else nullcontext()
 
 
 class Watch:

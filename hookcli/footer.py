@@ -67,7 +67,9 @@ def _verdict(totals: Mapping[str, Any]) -> str:
     counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
     found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
     well = "All well" if totals["checks"] else "Nothing judged"
-    return f"{', '.join(found) or well}: {counted(totals['checks'], 'check')} on {counted(totals['modules'], 'module')}"
+    notes = f", {counted(totals['infos'], 'note')}" if totals.get("infos") else ""
+    judged = f"{counted(totals['checks'], 'check')} on {counted(totals['modules'], 'module')}"
+    return f"{', '.join(found) or well}{notes}: {judged}"
 
 
 def run_line(report: Report) -> str:

@@ -78,6 +78,9 @@ _BUILT_IN = {
         "HK027": "hookcli.checks.baseline:Changed",
         "HK028": "hookcli.checks.evaluation:RandomInEval",
         "HK029": "hookcli.checks.evaluation:StateInEval",
+        "HK030": "hookcli.checks.registered:Unregistered",
+        "HK031": "hookcli.checks.modes:EvalInTraining",
+        "HK032": "hookcli.checks.modes:FrozenBetween",
     },
     "edits": {name: f"hookcli.operations:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }

@@ -14,6 +14,7 @@ from typing import Any
 
 SCHEMA = 1
 SEVERITIES = ("error", "warning")  # of findings that can make a check fail, the worst first
+INFO = "info"  # of those that never do
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 

@@ -1,4 +1,5 @@
-"""The tensors inside nested values: lists, tuples, named tuples, mappings and dataclasses, whatever their nesting.
+"""The tensors inside nested values: lists, tuples, named tuples, mappings, dataclasses, and types that are registered
+with `torch.utils._pytree`.
 
 `torch.utils._pytree` knows neither plain dataclasses nor paths in PyTorch's spelling, and rebuilds containers even
 where nothing changed; hooks must hand back the very object they were given unless a tensor in it was replaced.
@@ -8,33 +9,65 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
+from types import NoneType
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
+from torch.utils import _pytree
 
 T = TypeVar("T")
-# Deeper than any real output; a bound, because a dataclass may refer back to its owner.
-_DEEPEST = 12
+DEEPEST = 100  # levels that are walked: Python's stack bears as many
+_SHALLOW = 12  # levels above which one container may be found by several ways; below, the first way counts
+_PLAIN = frozenset((NoneType, bool, int, float, str))  # most of what is passed beside tensors, and holds none
+
+Unseen = list[tuple[str, Any]]  # what a walk met and could not look into, with its path
 
 
-def leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor with its path, such as `["out"]`, `[0].hidden`, or "" where the value is itself a tensor."""
+def leaves(value: Any, path: str = "", unseen: Unseen | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor with its path, such as `["out"]`, `[0].hidden`, or "" where the value is itself a tensor.
+
+    Adds to `unseen` what can't be looked into, tensors or not.
+    """
     if isinstance(value, Tensor):
-        yield path, value
-    elif depth < _DEEPEST:
-        for step, item in _children(value):
-            yield from leaves(item, path + step, depth + 1)
+        return iter(((path, value),))
+    return iter(()) if type(value) in _PLAIN else _inside(value, path, unseen)
 
 
-def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def _inside(
+    value: Any, path: str, unseen: Unseen | None, depth: int = 0, around: set[int] | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors inside a value that is none. `around`: the containers that it is in, and deep ones seen before."""
+    children = _children(value) if depth < DEEPEST else None
+    if children is None:
+        if unseen is not None:
+            unseen.append((path, value))
+        return
+    for step, item in children:
+        if isinstance(item, Tensor):
+            yield path + step, item
+        elif type(item) not in _PLAIN:
+            if around is None:
+                around = {id(value)}
+            own = id(item)
+            if own not in around:
+                around.add(own)
+                yield from _inside(item, path + step, unseen, depth + 1, around)
+                if depth < _SHALLOW:
+                    around.discard(own)
+
+
+def arguments(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], unseen: Unseen | None = None
+) -> Iterator[tuple[str, Tensor]]:
     """The tensors that a call received; a lone positional argument has the path "", as a lone output has."""
     if len(args) == 1 and not kwargs:
-        yield from leaves(args[0])
+        yield from leaves(args[0], "", unseen)
     else:
-        yield from leaves(args)
-        yield from leaves(kwargs)
+        yield from leaves(args, "", unseen)
+        yield from leaves(kwargs, "", unseen)
 
 
 Change = Callable[[str, Tensor], Tensor]
@@ -93,13 +126,12 @@ def lone(shapes: Sequence[Any]) -> Any:
 
 
 class Undo(list[tuple[Any, Any, Any, Any]]):
-    """What was put into lists and mappings: (container, key, was, is). Calling it puts the old items back."""
+    """What was put into lists, mappings and dataclasses: (container, key, was, is). Calling it puts the old back."""
 
     def __call__(self) -> None:
         for container, key, was, now in reversed(self):
-            present = key < len(container) if isinstance(container, list) else key in container
-            if present and container[key] is now:
-                container[key] = was
+            if _item(container, key) is now:
+                _set_item(container, key, was)
 
 
 def replace_arguments(
@@ -107,33 +139,40 @@ def replace_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """`replace` for the arguments of a call, with the paths that `arguments` gives.
 
-    Lists and mappings stay the objects that they are, since the callee may add to them for the caller to find: their
-    items are exchanged for the time of the call, until `undo` is called.
+    Lists, mappings and dataclasses stay the objects that they are, since the callee may change them for the caller to
+    find: their items are exchanged for the time of the call, until `undo` is called. Objects of a type that is
+    registered with pytree stay as they are, and so do their tensors: a copy would not get what the callee writes.
     """
     if len(args) == 1 and not kwargs:
         return (replace(args[0], change, undo=undo),), kwargs
-    return replace(args, change, undo=undo), {k: replace(v, change, f'["{k}"]', 1, undo) for k, v in kwargs.items()}
+    given = {key: _replaced(item, change, f'["{key}"]', undo, [id(kwargs)]) for key, item in kwargs.items()}
+    return replace(args, change, undo=undo), given
 
 
-def replace(value: Any, change: Change, path: str = "", depth: int = 0, undo: Undo | None = None) -> Any:
+def replace(value: Any, change: Change, undo: Undo | None = None) -> Any:
     """The value with `change(path, tensor)` in place of each tensor; the same object where no tensor changed.
 
-    Containers are rebuilt, or with `undo` lists and mappings are changed and the way back noted there.
+    Containers are rebuilt, or with `undo` those that can be are changed and the way back noted there.
     """
+    return _replaced(value, change, "", undo, [])
+
+
+def _replaced(value: Any, change: Change, path: str, undo: Undo | None, above: list[int]) -> Any:
     if isinstance(value, Tensor):
         return change(path, value)
-    if depth >= _DEEPEST:
+    if type(value) in _PLAIN or len(above) >= DEEPEST or id(value) in above:
         return value
-    old = list(_children(value))
-    new = [replace(item, change, path + step, depth + 1, undo) for step, item in old]
+    old = _children(value)
+    if old is None or (undo is not None and _is_registered(value)):
+        return value
+    old = list(old)
+    above.append(id(value))
+    new = [_replaced(item, change, path + step, undo, above) for step, item in old]
+    above.pop()
     if all(a is b for (_, a), b in zip(old, new, strict=True)):
         return value
-    if undo is not None and isinstance(value, (list, MutableMapping)):
-        keys = range(len(value)) if isinstance(value, list) else list(value)
-        for key, (_, was), now in zip(keys, old, new, strict=True):
-            if was is not now:
-                undo.append((value, key, was, now))
-                value[key] = now
+    if undo is not None and not isinstance(value, tuple):
+        _exchange(value, [item for _, item in old], new, undo)
         return value
     try:
         return _rebuilt(value, new)
@@ -141,19 +180,72 @@ def replace(value: Any, change: Change, path: str = "", depth: int = 0, undo: Un
         return value
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def _exchange(value: Any, old: list[Any], new: list[Any], undo: Undo) -> None:
+    try:
+        for key, was, now in zip(_keys(value), old, new, strict=True):
+            if was is not now:
+                _set_item(value, key, now)
+                undo.append((value, key, was, now))
+    except Exception:  # one that takes no items, such as a read-only mapping, stays as it is
+        return
+
+
+def _children(value: Any) -> Iterable[tuple[str, Any]] | None:
+    """The items of a container, each with its step of the path; None where the value is none."""
+    if type(value) in (tuple, list):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", item
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        for name, item in zip(value._fields, value, strict=True):
-            yield f".{name}", item
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield f"[{index}]", item
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield f".{field.name}", getattr(value, field.name, None)
+        return [(f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", item) for key, item in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)]
+    if isinstance(value, (list, tuple, deque)):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(f".{name}", getattr(value, name, None)) for name in _attributes(value)]
+    return _registered(value) if _is_registered(value) else None
+
+
+def _attributes(value: Any) -> list[str]:
+    """The fields of a dataclass, and what else was set on it."""
+    names = [field.name for field in fields(value)]
+    return names + [name for name in getattr(value, "__dict__", ()) if name not in names]
+
+
+def _is_registered(value: Any) -> bool:
+    """Whether pytree alone tells how to take this value apart."""
+    known = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
+    return type(value) in _pytree.SUPPORTED_NODES and not known
+
+
+def _registered(value: Any) -> list[tuple[str, Any]] | None:
+    node = _pytree.SUPPORTED_NODES[type(value)]
+    try:
+        if (named := node.flatten_with_keys_fn) is not None:
+            return [(str(key), item) for key, item in named(value)[0]]
+        return [(f"[{index}]", item) for index, item in enumerate(node.flatten_fn(value)[0])]
+    except Exception:  # a function of the model's, which fails on this value
+        return None
+
+
+def _keys(value: Any) -> Sequence[Any]:
+    """The keys of a container's items, in the order of `_children`."""
+    if isinstance(value, (list, deque)):
+        return range(len(value))
+    return list(value) if isinstance(value, Mapping) else _attributes(value)
+
+
+def _item(container: Any, key: Any) -> Any:
+    """The item that is there now; None where there is none any more."""
+    if isinstance(container, (list, deque)):
+        return container[key] if key < len(container) else None
+    return container.get(key) if isinstance(container, Mapping) else getattr(container, key, None)
+
+
+def _set_item(container: Any, key: Any, item: Any) -> None:
+    if isinstance(container, (list, deque, MutableMapping)):
+        container[key] = item
+    else:
+        object.__setattr__(container, key, item)  # works on frozen dataclasses too
 
 
 def _rebuilt(value: Any, items: list[Any]) -> Any:
@@ -162,13 +254,10 @@ def _rebuilt(value: Any, items: list[Any]) -> Any:
         return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
     if type(value) is list:
         return items
+    if _is_registered(value):
+        node = _pytree.SUPPORTED_NODES[type(value)]
+        return node.unflatten_fn(items, node.flatten_fn(value)[1])
     twin = copy.copy(value)
-    if isinstance(value, list):
-        twin[:] = items
-    elif isinstance(value, Mapping):
-        for key, item in zip(value, items, strict=True):
-            twin[key] = item
-    else:
-        for field, item in zip(fields(value), items, strict=True):
-            object.__setattr__(twin, field.name, item)  # works on frozen dataclasses too
+    for key, item in zip(_keys(value), items, strict=True):
+        _set_item(twin, key, item)
     return twin

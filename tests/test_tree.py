@@ -69,6 +69,22 @@ def test_a_value_that_contains_itself_ends() -> None:
     assert len(list(tree.leaves(loop))) < 20
 
 
+def test_lists_that_hold_each_other_are_walked_once_on_each_way() -> None:
+    """Six lists, each of which holds all others."""
+    graph: list[list[Any]] = [[torch.ones(1)] for _ in range(6)]
+    for node in graph:
+        node.extend(graph)
+    assert any(True for _ in tree.leaves(graph[0]))
+    assert {id(x) for _, x in tree.leaves(graph[0])} == {id(node[0]) for node in graph}
+
+
+def test_what_can_not_be_looked_into_is_told() -> None:
+    met: tree.Unseen = []
+    thing = object()
+    found = list(tree.leaves([X, 3, "a", None, {"b": thing}], "", met))
+    assert [path for path, _ in found] == ["[0]"] and met == [('[4]["b"]', thing)]
+
+
 def test_lists_are_lent_and_given_back() -> None:
     given, undo = [X, Y], tree.Undo()
     (changed,), _ = tree.replace_arguments((given,), {}, lambda path, x: x * 2, undo)

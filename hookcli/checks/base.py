@@ -12,7 +12,9 @@ from typing import ClassVar
 from hookcli.checks.expected import Expected
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
-from hookcli.report import SEVERITIES, Finding, Report, Skipped
+from hookcli.report import INFO, SEVERITIES, Finding, Report, Skipped
+
+__all__ = ["ERROR", "INFO", "WARNING", "Check", "Comparison", "Evaluation", "Facts", "Threshold"]
 
 ERROR, WARNING = SEVERITIES
 
@@ -91,7 +93,8 @@ class Check(ABC):
     `means` tells on one line what a finding usually comes from, `advice` what to try. `needs` names the fields of Facts
     without which it can't judge; with `whole` it does not judge a run that crashed, since what is absent there may be
     absent for that reason; without `values` it judges a run on the meta device too, which has shapes alone. `asked_by`
-    is the option without which it is not run.
+    is the option without which it is not run. `follows` has the ids of checks that find causes of what this one finds:
+    of one severity, their findings come first.
     """
 
     id: ClassVar[str]
@@ -103,6 +106,7 @@ class Check(ABC):
     whole: ClassVar[bool] = False
     values: ClassVar[bool] = True
     asked_by: ClassVar[str | None] = None
+    follows: ClassVar[tuple[str, ...]] = ()
     threshold: ClassVar[Threshold | None] = None
 
     def __init__(self, limit: float | None = None) -> None:

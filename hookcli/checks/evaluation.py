@@ -22,6 +22,7 @@ class RandomInEval(Check):
     name = "random-in-eval"
     means = "a dropout that is always on: F.dropout(x) without training=self.training, or torch.rand in forward"
     advice = "pass training=self.training, or draw only `if self.training`"
+    follows = ("HK030",)
     needs = ("evaluation",)
 
     def judge(self, facts: Facts) -> Iterator[Finding]:

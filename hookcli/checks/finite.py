@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hookcli.checks.base import ERROR, Check, Facts
 from hookcli.report import Finding, Row
@@ -48,19 +49,36 @@ class InputNotFinite(_NotFinite):
 class ActivationNotFinite(_NotFinite):
     """A module returned NaN or infinite values.
 
-    Only the first module (in the order in which modules return) is named, with the number of those after it: what is
-    not finite spreads to everything downstream, but begins in one place.
+    Only the first module is named, with the number of those after it: what is not finite spreads to everything
+    downstream, but begins in one place. Where that module was given such values already, they begin in the code that
+    calls it: the module that this code belongs to is named, and between which of its parts it does so.
     """
 
     id = "HK003"
     name = "activation-not-finite"
     means = "an overflow, a division by zero, or the logarithm or root of a negative number begins in this module"
     advice = "run it in float32 or --dtype float64, and clamp or add an epsilon there"
-    needs = ("activations",)
+    needs = ("activations", "health")
+    follows = ("HK002", "HK005")
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None
-        yield from self.found(_innermost(facts.activations.rows), "values of its output", "module")
+        assert facts.activations is not None and facts.health is not None
+        received = {(r.fqn, r["call"]): r for r in facts.health.rows if r["kind"] == "received"}
+        bad = _innermost(facts.activations.rows)
+        for finding in self.found(bad, "values of its output", "module"):
+            place = received.get((finding.fqn, bad[0]["call"]))
+            yield _blaming_the_code(finding, place, received) if place else finding
+
+
+def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str, int], Row]) -> Finding:
+    """The finding at the module whose own code made the values that the module of the finding only received."""
+    while around := received.get((place["caller"], place.get("caller_call", 0))):  # which had them from outside, too
+        place = around
+    if place["caller"] is None:
+        return replace(finding, message=f"{finding.message}; the model's input has such values already")
+    between = f"between {place['after']} and {place.fqn}" if place["after"] else f"before {place.fqn}"
+    told = finding.message.replace("its output", f"the output of {finding.fqn}")
+    return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {told}")
 
 
 def _innermost(rows: Sequence[Row]) -> list[Row]:
@@ -83,6 +101,7 @@ class GradientNotFinite(_NotFinite):
     means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
     advice = "`hookcli grads --of outputs` shows where it begins; add an epsilon under the root"
     needs = ("grads",)
+    follows = ("HK003", "HK005")
 
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.grads is not None

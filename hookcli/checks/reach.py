@@ -45,7 +45,9 @@ class NotCalled(Check):
     """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
 
     Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and name, as in
-    repeated blocks, are one finding. Layers inside a module that never ran are left to HK006.
+    repeated blocks, are one finding. Layers inside a module that never ran are left to HK006. A dropout is not meant
+    where the code around it reads its `p`, or hands a `dropout_p` to F.scaled_dot_product_attention and calls the
+    dropout in another branch only: then its work is done without it.
     """
 
     id = "HK007"
@@ -71,7 +73,7 @@ def _kind(row: Row) -> tuple[str, str]:
 
 
 def _is_layer(row: Row) -> bool:
-    return not row["params"] and row["builtin"] and any(word in row["type"] for word in _LAYERS)
+    return not row["params"] and row["builtin"] and not row.get("used") and any(word in row["type"] for word in _LAYERS)
 
 
 def _inside(fqn: str, names: Iterable[str]) -> bool:
@@ -123,6 +125,7 @@ class ZeroGradient(Check):
 
     id = "HK009"
     name = "zero-gradient"
+    follows = ("HK010",)
     means = "dead units, a mask, or weights that are zero, after this module or, where it is said so, before it"
     advice = "`hookcli activations --sort -zeros` shows what is zero, `hookcli grads --of outputs` where gradients end"
     needs = ("grads", "activations")

@@ -20,8 +20,9 @@ class DeadUnits(Check):
     with a backward pass, at what a module receives from a ReLU that was called as a function, directly or by way of
     pooling and reshaping. Channels are the second dimension, or the last after a Linear, an Embedding or a LayerNorm. A
     channel must have at least 8 values (batch times positions), since a healthy one may be zero a few times by chance:
-    for fully connected layers give a --batch-size of 8 or more. In torchvision's models, as they are initialised, it is
-    0.5 at most (the squeezing layers of SqueezeNet), and 0 in most.
+    for fully connected layers give a --batch-size of 8 or more. An output that is zero altogether needs no such batch.
+    In torchvision's models, as they are initialised, it is 0.5 at most (the squeezing layers of SqueezeNet), and 0 in
+    most.
     """
 
     id = "HK010"
@@ -62,7 +63,8 @@ def _judged(check: Check, facts: Facts, what: str, said: str) -> Iterator[Findin
     for row in facts.health.rows:
         if row["kind"] != "units" or row[what] is None or not row["channels"]:
             continue
-        if row["positions"] < _LEAST:
+        all_dead = what == "dead" and row["dead"] == row["channels"] and row["channels"] * row["positions"] >= _LEAST
+        if row["positions"] < _LEAST and not all_dead:
             yield Skipped(row.fqn, f"{check.name}: fewer than {_LEAST} values per channel; a larger --batch-size tells")
             continue
         share = row[what] / row["channels"]

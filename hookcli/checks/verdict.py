@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.checks.base import ERROR, WARNING, Check, Facts
+from hookcli.checks.base import ERROR, INFO, WARNING, Check, Facts
 from hookcli.errors import PluginError
 from hookcli.report import SEVERITIES, Column, Finding, Report, Row, Skipped
 
@@ -47,8 +47,25 @@ def judge(
         findings += found
         skipped += [item for item in said if isinstance(item, Skipped)]
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
-    findings.sort(key=lambda finding: rank.get(finding.severity, len(rank)))
+    order = {name: number for number, name in enumerate(_causes_first(checks))}
+    findings.sort(key=lambda finding: (rank.get(finding.severity, len(rank)), order.get(finding.check, len(order))))
     return findings, list(dict.fromkeys(skipped)), judged
+
+
+def _causes_first(checks: Iterable[Check]) -> list[str]:
+    """The ids of the checks, each after those that find its causes."""
+    by_id = {check.id: check for check in checks}
+    found: dict[str, None] = {}
+
+    def add(name: str, waiting: tuple[str, ...] = ()) -> None:
+        if name in by_id and name not in waiting:  # checks of other distributions may follow each other in a circle
+            for cause in by_id[name].follows:
+                add(cause, (*waiting, name))
+            found[name] = None
+
+    for name in by_id:
+        add(name)
+    return list(found)
 
 
 def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
@@ -78,6 +95,8 @@ def verdict(
         "checks": len(judged),
         "modules": modules,
     }
+    infos = sum(finding.severity == INFO for finding in findings)
+    totals |= {"infos": infos} if infos else {}
     meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(judged)}
     rows = [_row(finding) for finding in findings]
     return Report(PROBE, model, COLUMNS, rows, meta, totals, skipped, findings, grouping="list")

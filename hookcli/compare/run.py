@@ -29,7 +29,7 @@ from hookcli.engine import arguments, parse_edits
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks import HookEvent, HookSession, Select, compiled_parts
 from hookcli.preserve import copied, preserved
-from hookcli.probes.base import never_called
+from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.step import Loss, Step
 
@@ -124,7 +124,7 @@ class _Run:
             ]
             errors = meeting.run(*(partial(self._play, n, sessions[n], meeting) for n in (A, B)))
             if not any(errors):
-                self.skipped = [Skipped(fqn, _COMPILED) for fqn in sorted(self.hidden[A])] + never_called(sessions[A])
+                self.skipped = [Skipped(fqn, _COMPILED) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
                 if self.step.backward:
                     self.meeting.parameters(*(side.model for side in self.sides))
         return errors

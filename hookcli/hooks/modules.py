@@ -23,6 +23,7 @@ from hookcli.edits import Applied, by_what
 from hookcli.errors import UsageError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.keywords import keywords
 from hookcli.hooks.passing import Passing
 from hookcli.hooks.sites import Call, Site, in_backward
 from hookcli.hooks.tensors import TensorGradHooks
@@ -91,10 +92,10 @@ class ModuleHooks(Family):
     def enter(self, args: tuple[Any, ...]) -> None:
         """The model itself is being called: told where hooks were put on by a hook of this very call.
 
-        PyTorch had gathered the hooks to call by then. What comes by keyword is not seen.
+        PyTorch had gathered the hooks to call by then.
         """
         if site := self.sites.get(id(self.session.model)):
-            self._before(site, site.module, args, {})
+            self._before(site, site.module, args, keywords(site.module))
 
     def _attach(self, sites: list[Site], through: dict[int, Site]) -> None:
         self._attached = True
@@ -110,7 +111,7 @@ class ModuleHooks(Family):
         self._hooked.enter_context(site.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
 
     def _hook_globally(self, sites: dict[int, Site]) -> None:
-        """Global hooks see every module of the process. They pass no keyword arguments."""
+        """Global hooks see every module of the process."""
         strangers = self.session.globally and self.session.select is None
 
         def site_of(module: nn.Module) -> Site | None:
@@ -121,12 +122,15 @@ class ModuleHooks(Family):
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
             site = site_of(module)
-            changed = self._before(site, module, args, {}) if site else None
+            given = keywords(module) if site else {}
+            changed = self._before(site, module, args, given) if site else None
+            if changed:
+                given.update(changed[1])
             return changed[0] if changed else None
 
         def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
             site = sites.get(id(module))
-            return self._after(site, module, args, {}, output) if site else None
+            return self._after(site, module, args, keywords(module), output) if site else None
 
         before = self.session.safe(self._here(enter, arguments=2))
         after = self.session.safe(self._here(leave, arguments=3))
@@ -160,6 +164,7 @@ class ModuleHooks(Family):
     def _returned(self, call: Call, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         site = call.site
         if output is None and sys.exc_info()[1] is not call.error:  # it raised, and PyTorch calls the hook all the same
+            site.raised[call.number] = type(sys.exc_info()[1]).__name__
             return None
         self.session.nodes.claim(output, call)
         edits, applied = site.edits.get("output", ()), Applied()
@@ -205,6 +210,8 @@ class ModuleHooks(Family):
         """The innermost call of this module, which is over."""
         for depth in range(len(self.running) - 1, -1, -1):
             if self.running[depth].site is site:
+                for lost in self.running[depth + 1 :]:  # PyTorch tells of an Exception alone
+                    lost.site.raised.setdefault(lost.number, "")
                 self._leave(depth + 1)
                 call = self.running.pop()
                 call.undo()

@@ -19,6 +19,7 @@ from hookcli.edits import Edit
 from hookcli.errors import HookcliError, PluginError
 from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
+from hookcli.hooks.building import MadeModule, made_meanwhile
 from hookcli.hooks.modules import ModuleHooks, compiled_parts, unhooked_parts
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
@@ -83,6 +84,8 @@ class HookSession:
         self.stack = ExitStack()
         self.passes = 0
         self.arrived = 0
+        self.made: dict[str, list[MadeModule]] = {}
+        self.unregistered: list[Any] | None = None  # probes/unregistered.py
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._before_backward: list[Callable[[Roots], object]] = []
         self._after_backward: list[Callable[[], object]] = []
@@ -124,6 +127,15 @@ class HookSession:
     def enter_context(self, context: AbstractContextManager[T]) -> T:
         """Enter a context, such as a dispatch mode, that ends with the session."""
         return self.stack.enter_context(context)
+
+    def note_made(self) -> None:
+        """Note in `made` which modules with parameters the model makes while it runs, by the module that makes them."""
+
+        def note(made: MadeModule) -> None:
+            call = self.running()
+            self.made.setdefault(call.site.fqn if call else "", []).append(made)
+
+        self.enter_context(made_meanwhile(self.model, note))
 
     # What a probe asks for. A callback gets one HookEvent and returns nothing.
 
@@ -176,6 +188,10 @@ class HookSession:
         """The watched modules whose forward no hook has seen."""
         return {site.fqn: site.module for site in self.modules.sites.values() if site.watched and not site.calls}
 
+    def ended_by_exceptions(self) -> dict[str, dict[int, str]]:
+        """The calls of watched modules that an exception ended, and its type; "" for one that is no Exception."""
+        return {site.fqn: site.raised for site in self.modules.sites.values() if site.watched and site.raised}
+
     # What the run tells, and what the families need.
 
     def tell_backward(self, roots: Roots) -> None:
@@ -210,6 +226,10 @@ class HookSession:
     def running(self) -> Call | None:
         """The innermost call that is under way."""
         return self.modules.running[-1] if self.modules.running else None
+
+    def caller(self) -> Call | None:
+        """The call around it: its own code runs the innermost one."""
+        return self.modules.running[-2] if self.modules.running[1:] else None
 
     def arrive(self) -> int:
         """The next number in the order in which gradients arrive."""

@@ -44,6 +44,7 @@ class Site:
     edits: Mapping[str, list[Edit]] = field(default_factory=dict)
     calls: int = 0
     recomputed: int = 0
+    raised: dict[int, str] = field(default_factory=dict)  # call -> the exception that ended it, where known
     _regions: list[_Region] = field(default_factory=list)
     _recomputing: Hashable = None
 

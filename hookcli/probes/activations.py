@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.base import StatsProbe, by_index
 from hookcli.report import Row
@@ -19,7 +18,7 @@ class ActivationsProbe(StatsProbe):
 
     def _see(self, event: HookEvent) -> None:
         nothing = f"returned no tensor that can be seen ({type(event.output).__name__})"
-        self.take_all(event, tree.leaves(event.output), nothing)
+        self.take_all(event, self.unseen.leaves(event.fqn, event.output), nothing)
 
     def rows(self) -> list[Row]:
         return by_index(super().rows())

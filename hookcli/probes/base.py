@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from hookcli.errors import HookcliError, OneTensorError
 from hookcli.hooks import HookEvent, HookSession
+from hookcli.probes.unregistered import unregistered
+from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
 from hookcli.tree import dtype_text, shape_of, type_text
@@ -159,6 +161,7 @@ class StatsProbe(Probe):
         self._reduce = Reducer()
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], Pending]] = {}
         self._skipped: dict[Skipped, None] = {}
+        self.unseen = UnseenTensors()
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
         """Reduce the tensor into a row. A later one of the same key takes its place."""
@@ -170,11 +173,11 @@ class StatsProbe(Probe):
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
 
     def take_all(self, event: HookEvent, tensors: Iterable[tuple[str, Tensor]], otherwise: str) -> None:
-        """A row for each tensor of a call; where there is none, the reason."""
+        """A row for each tensor of a call; where there is none, the reason, unless `unseen` has it."""
         found = list(tensors)
         for path, tensor in found:
             self.take(describe(event, path), tensor)
-        if not found:
+        if not found and event.fqn not in self.unseen.places:
             self.skip(event.fqn, otherwise)
 
     def skip(self, fqn: str, reason: str, path: str = "") -> None:
@@ -194,7 +197,7 @@ class StatsProbe(Probe):
         return {"rows": len(self._taken)}
 
     def skipped(self) -> list[Skipped]:
-        return [*self._skipped, *(never_called(self.session) if self.session else [])]
+        return [*self._skipped, *self.unseen.skipped(), *(unmeasured(self.session) if self.session else [])]
 
 
 def describe(event: HookEvent, path: str) -> dict[str, Any]:
@@ -216,6 +219,20 @@ def edited(event: HookEvent) -> dict[str, str]:
 def by_index(rows: Iterable[Row]) -> list[Row]:
     """In the order in which the modules were entered, containers before their parts."""
     return sorted(rows, key=lambda row: row["index"])
+
+
+def unmeasured(session: HookSession) -> list[Skipped]:
+    """Modules of which nothing was measured, whole or in one of their calls, each with its reason."""
+    return [*never_called(session), *_without_return(session), *(item.skipped() for item in unregistered(session))]
+
+
+def _without_return(session: HookSession) -> Iterator[Skipped]:
+    """Calls that ended by an exception: of one that the model caught nobody would hear otherwise."""
+    for fqn, ended in session.ended_by_exceptions().items():
+        number, error = next(iter(ended.items()))
+        call = f"call {number}" if number else "its call"
+        said = f"{call} raised {error} and returned nothing" if error else f"{call} did not return"
+        yield Skipped(fqn, said + (f", nor did {len(ended) - 1} more" if len(ended) > 1 else ""))
 
 
 def never_called(session: HookSession) -> list[Skipped]:

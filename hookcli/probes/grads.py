@@ -13,6 +13,7 @@ from hookcli.errors import OneTensorError, UsageError
 from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import leads_to_another, paths_of_inputs, paths_of_outputs
 from hookcli.probes.base import Probe, StatsProbe, edited, leave_out, left_out
+from hookcli.probes.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 
 Of = Literal["parameters", "outputs", "inputs"]
@@ -152,13 +153,13 @@ class GradsProbe(StatsProbe):
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
         if self.via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
             self._notes[event.fqn] = None
-        for path, tensor in _differentiable(tree.leaves(event.output)):
+        for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
 
     def _expect_inputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_inputs(event.args, dict(event.kwargs))
-        found = list(_differentiable(tree.arguments(event.args, event.kwargs)))
+        found = list(_differentiable(self.unseen.arguments(event.fqn, event.args, event.kwargs)))
         if self.via == "module" and not found:
             self.skip(
                 event.fqn, "received no tensor that a full backward hook can see; --of outputs sees what it returns"
@@ -211,7 +212,7 @@ class GradsProbe(StatsProbe):
             Skipped(fqn, self._why_without(fqn, parameter.requires_grad))
             for fqn, parameter in self.session.parameters.items()
             if fqn not in measured
-        ]
+        ] + [item.skipped() for item in unregistered(self.session)]
 
     def _why_without(self, fqn: str, requires_grad: bool) -> str:
         assert self.session is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +16,11 @@ from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.carried import Carried, carried
 from hookcli.probes.base import Probe, never_called
 from hookcli.probes.memory import Memory
+from hookcli.probes.modes import used_without_call
+from hookcli.probes.passing import Passing
 from hookcli.probes.sizes import count_parameters
 from hookcli.probes.units import Units, numbers_of
+from hookcli.probes.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.stats import Pending, measure, resolve
 
@@ -35,9 +39,9 @@ class HealthProbe(Probe):
 
     `hook`: one that the model carries already. `parameter`, `buffer`: statistics of their values before the run.
     `input`, `output`: of the model. `units`: dead and saturated channels of an activation. `silent`: a module that
-    never ran. `bits`, on request: a checksum of each output and parameter gradient. With `memory`, `totals` has the
-    bytes that autograd keeps for backward. It is attached before other probes, whose hooks it would take for the
-    model's.
+    never ran. `called`, `received`: see passing.py. `unregistered`: what PyTorch does not know. `bits`, on request: a
+    checksum of each output and parameter gradient. With `memory`, `totals` has the bytes that autograd keeps for
+    backward. It is attached before other probes, whose hooks it would take for the model's.
     """
 
     name = "health"
@@ -52,6 +56,7 @@ class HealthProbe(Probe):
         self._taken: list[tuple[dict[str, Any], Pending]] = []
         self._outputs: list[dict[str, Any]] = []
         self._units = Units()
+        self._passing = Passing()
         self._bits: list[tuple[dict[str, Any], Tensor]] = []
         self._kept = 0
 
@@ -72,12 +77,14 @@ class HealthProbe(Probe):
 
     def _enter(self, event: HookEvent) -> None:
         self._units.receive(event)
+        self._passing.enter(event, self.session)
         if event.fqn == "" and event.call == 0:
             for path, x in tree.arguments(event.args, event.kwargs):
                 self._taken.append(({"kind": "input", "fqn": "", "path": path}, measure(x)))
 
     def _leave(self, event: HookEvent) -> None:
         self._units.see(event)
+        self._passing.leave(event)
         if event.fqn == "" and event.call == 0:
             self._outputs = [
                 {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
@@ -108,7 +115,9 @@ class HealthProbe(Probe):
             *(Row(values, stats) for (values, _), stats in zip(self._taken, measured, strict=True)),
             *(Row(values) for values in self._outputs),
             *(Row({"kind": "units", **values}) for values in self._units.rows()),
+            *(Row(values) for values in self._passing.rows()),
             *(Row(values) for values in self._silent()),
+            *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
         ]
 
@@ -120,6 +129,7 @@ class HealthProbe(Probe):
             yield {"kind": "silent", "fqn": item.fqn, "type": type(module).__name__, "params": params} | {
                 "trainable": trainable,
                 "builtin": builtin,
+                "used": builtin and not params and used_without_call(item.fqn, self.session.model),
             }
 
     def totals(self) -> Mapping[str, Any]:

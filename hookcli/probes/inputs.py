@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.base import StatsProbe, by_index
 from hookcli.report import Row
@@ -18,7 +17,8 @@ class InputsProbe(StatsProbe):
         session.forward_pre(self._see)
 
     def _see(self, event: HookEvent) -> None:
-        self.take_all(event, tree.arguments(event.args, event.kwargs), "received no tensor that can be seen")
+        received = self.unseen.arguments(event.fqn, event.args, event.kwargs)
+        self.take_all(event, received, "received no tensor that can be seen")
 
     def rows(self) -> list[Row]:
         return by_index(super().rows())

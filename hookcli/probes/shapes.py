@@ -10,12 +10,12 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hookcli import tree
 from hookcli.hooks import HookEvent, HookSession, compiled_parts
 from hookcli.hooks.calls import Calls
-from hookcli.probes.base import Probe, never_called
+from hookcli.probes.base import Probe, unmeasured
 from hookcli.probes.costs import Costs, matters
-from hookcli.probes.sizes import count_parameters
+from hookcli.probes.sizes import count_parameters, packed_parameters
+from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
 from hookcli.tree import dtype_text, lone, shape_of
 
@@ -64,6 +64,7 @@ class ShapesProbe(Probe):
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, int], _Call] = {}
+        self._unseen = UnseenTensors()
         self._functions = Calls(matters)
         self._cost = Costs()
 
@@ -75,7 +76,7 @@ class ShapesProbe(Probe):
         session.forward(self._leave)
 
     def _enter(self, event: HookEvent) -> None:
-        inputs = [shape_of(tensor) for _, tensor in tree.arguments(event.args, event.kwargs)]
+        inputs = [shape_of(x) for _, x in self._unseen.arguments(event.fqn, event.args, event.kwargs)]
         assert event.module is not None
         began = len(self._functions.log)
         call = _Call(event.fqn, event.module, event.call, event.index, inputs, began, edited=event.edited)
@@ -85,7 +86,8 @@ class ShapesProbe(Probe):
         call = self._calls[event.fqn, event.call]
         call.ended = len(self._functions.log)
         call.edited = ", ".join(filter(None, [call.edited, event.edited]))
-        call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in tree.leaves(event.output)]
+        returned = self._unseen.leaves(event.fqn, event.output)
+        call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in returned]
 
     def rows(self) -> list[Row]:
         spent = self._spent()
@@ -117,7 +119,8 @@ class ShapesProbe(Probe):
     def totals(self) -> Mapping[str, Any]:
         model = self.session.model
         params, trainable = count_parameters(model)
-        size = sum(p.numel() * p.element_size() for p in model.parameters() if not is_lazy(p))
+        tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
+        size = sum(x.numel() * x.element_size() for x in tensors)
         return {"params": params, "trainable": trainable, "param_bytes": size, "macs": self._forward_macs()}
 
     def _spent(self) -> list[int]:
@@ -138,7 +141,7 @@ class ShapesProbe(Probe):
             for n, p in self.session.model.named_parameters()
             if is_lazy(p)
         ]
-        return [*self._uncounted(), *lazy, *never_called(self.session)]
+        return [*self._uncounted(), *lazy, *self._unseen.skipped(), *unmeasured(self.session)]
 
     def _uncounted(self) -> Iterable[Skipped]:
         """What ran inside of modules and has no known cost."""

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+
+from hookcli import tree
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:
-    """Elements of all parameters in the module, each tensor once; and of those that require grad."""
+    """Elements of all parameters in the module, each tensor once, packed ones too; and of those that require grad."""
     sizes = [(p.numel(), p.requires_grad) for p in module.parameters() if not is_lazy(p)]
-    return sum(n for n, _ in sizes), sum(n for n, trained in sizes if trained)
+    packed = sum(x.numel() for x in packed_parameters(module))
+    return sum(n for n, _ in sizes) + packed, sum(n for n, trained in sizes if trained)
+
+
+def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
+    """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
+    part: Any
+    for part in module.modules():
+        kind = type(part)
+        if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside
+            with suppress(AttributeError, RuntimeError):  # it has none, or not yet
+                yield from (x for _, x in tree.leaves(part._weight_bias()))
+
+
+def count_elements(tensors: Iterable[Tensor]) -> int:
+    """Elements of these tensors, as far as they have a size yet."""
+    return sum(x.numel() for x in tensors if not is_lazy(x))

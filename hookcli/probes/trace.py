@@ -19,8 +19,9 @@ from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
-from hookcli.probes.base import Probe, edited, leave_out, left_out, never_called
+from hookcli.probes.base import Probe, edited, leave_out, left_out, unmeasured
 from hookcli.probes.memory import Memory, recomputed
+from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
 
 _KEPT = Column("kept", "Kept", "bytes")
@@ -66,6 +67,7 @@ class TraceProbe(Probe):
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
         self._memory = Memory([])
+        self._unseen = UnseenTensors()
         self._started = 0
         self._building = 0  # nanoseconds, until the run began
 
@@ -136,6 +138,10 @@ class TraceProbe(Probe):
 
     def _see(self, event: HookEvent) -> None:
         module = type(event.module).__name__ if event.module is not None else None
+        if event.kind in FORWARD:
+            self._unseen.leaves(
+                event.fqn, event.output if event.kind is HookKind.FORWARD else (*event.args, event.kwargs)
+            )
         row = _row(self._now(), event.kind, event.fqn, module, list(event.tensors()))
         row |= {
             "pass": self.session.passes,
@@ -195,7 +201,8 @@ class TraceProbe(Probe):
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
         aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in self.kinds and self.session.saved.paused]
-        return [*self._refused, *left_out(self.one_tensor, "full_backward"), *silent, *aside, *never_called(self.session)]
+        left = left_out(self.one_tensor, "full_backward")
+        return [*self._refused, *left, *silent, *aside, *self._unseen.skipped(), *unmeasured(self.session)]
 
 
 _ASIDE = "not seen inside torch.func, which takes no such hooks"

@@ -81,7 +81,7 @@ class Units:
         for path, x in tree.leaves(event.output):
             if x.layout is not torch.strided or not x.is_floating_point() or x.is_inference():
                 continue
-            new = self._returned.get(x) != x._version
+            new = all(self._returned.get(y) != y._version for y in (x, tree.base(x)))  # nor a view of a part's
             self._returned[x] = x._version
             if new and event.fqn and x.dim() > 1 and x.numel() and not x.is_meta and _is_activation(module):
                 self._take(event, path, x.detach())

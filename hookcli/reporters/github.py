@@ -27,7 +27,7 @@ class GithubReporter:
 
 def _lines(report: Report) -> Iterator[str]:
     for finding in report.findings:
-        command = "error" if finding.severity == "error" else "warning"
+        command = {"error": "error", "info": "notice"}.get(finding.severity, "warning")
         properties = ",".join(f"{key}={_property(value)}" for key, value in _properties(finding))
         yield f"::{command} {properties}::{_data(f'{sentence(report, finding)}{_hint(finding)}')}"
     yield f"::notice title={_property(f'hookcli check {report.model}')}::{_data(footer.totals_line(report))}"

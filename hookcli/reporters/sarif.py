@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from hookcli.fold import View
-from hookcli.report import Finding, Report, strict
+from hookcli.report import INFO, Finding, Report, strict
 from hookcli.reporters.rules import NEEDS, rule, sentence
 from hookcli.visible import visible_json
 
@@ -55,7 +55,7 @@ def _rule(name: str) -> dict[str, Any]:
         "shortDescription": {"text": text.partition("\n")[0]},
         "fullDescription": {"text": text},
         "help": {"text": f"It usually means: {check.means}. Try: {check.advice}."},
-        "defaultConfiguration": {"level": check.severity},
+        "defaultConfiguration": {"level": _level(check.severity)},
     }
 
 
@@ -82,11 +82,16 @@ def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, A
     return {
         "ruleId": finding.check,
         "ruleIndex": ids.index(finding.check),
-        "level": finding.severity,
+        "level": _level(finding.severity),
         "message": {"text": sentence(report, finding)},
         "locations": [_location(report, finding)],
         "properties": {key: value for key, value in properties.items() if value is not None},
     }
+
+
+def _level(severity: str) -> str:
+    """The severity in SARIF's words."""
+    return "note" if severity == INFO else severity
 
 
 def _location(report: Report, finding: Finding) -> dict[str, Any]:

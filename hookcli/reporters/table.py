@@ -154,7 +154,7 @@ def _style(row: Row, name: str, text: str) -> str:
     """Dim what is small or absent, and colour how bad a finding is."""
     value = row.get(name)
     if name == "severity":
-        return {"error": "bold red", "warning": "yellow"}.get(text, "")
+        return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
     small = name in present.FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6

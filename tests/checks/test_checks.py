@@ -179,6 +179,29 @@ def with_nan() -> Tensor:
     return torch.randn(16, 4).index_fill_(0, torch.tensor([3]), math.nan)
 
 
+class Keeps(nn.Module):
+    """Calls what is in a plain list."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.first, self.layers = nn.Linear(4, 4), layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers[0](self.first(x))
+
+
+def in_eval_mode(frozen: bool) -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model[1].eval().requires_grad_(not frozen)
+    return model
+
+
+def frozen(number: int) -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    model[number].requires_grad_(False)
+    return model
+
+
 def norm(tracked: bool) -> Callable[[], nn.Module]:
     return lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=tracked), nn.Linear(4, 2))
 
@@ -212,6 +235,9 @@ BROKEN = [
     Case("HK026", lambda: Reshapes(16), lambda: Reshapes(-1), "", settings={"split_batch": True}),
     Case("HK028", lambda: Dropped(True), lambda: Dropped(False), "1", 1),
     Case("HK029", lambda: Counts("eval"), lambda: Counts("train"), "1", 1.0),
+    Case("HK030", lambda: Keeps([nn.Linear(4, 4)]), lambda: Keeps([nn.Linear(4, 4).requires_grad_(False)]), "", 20),
+    Case("HK031", lambda: in_eval_mode(False), lambda: in_eval_mode(True), "1", 1),
+    Case("HK032", lambda: frozen(1), lambda: frozen(0), "1", 1),
 ]  # fmt: skip
 
 
@@ -254,7 +280,7 @@ def test_a_healthy_model_has_nothing_and_is_left_as_it_was() -> None:
     x = torch.randn(2, 3, 8, 8)
     with untouched(model):
         report = check(model, x, repeat=2, split_batch=True, expect_output="*x10")
-    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 25, "modules": 6}
+    assert report.findings == [] and report.totals == {"errors": 0, "warnings": 0, "checks": 28, "modules": 6}
     assert model.training and report.meta["checks"][0] == "HK001"
 
 

@@ -75,6 +75,18 @@ def test_junit_is_read_by_others() -> None:
     assert isinstance(error, Error) and error.type == "HK001"
 
 
+def test_information_is_told_and_is_no_failure() -> None:
+    findings = [Finding("HK032", "info", "fc", "Linear is frozen", 1, hint="means; try")]
+    report = verdict("net.py:Net", findings, [], ["HK032"], {"modules": 3, "fail_on": "warning"})
+    [suite] = JUnitXml.fromstring(render("junit", report).encode())
+    assert (suite.tests, suite.failures, suite.errors) == (1, 0, 0)
+    assert render("github", report).startswith("::notice title=HK032 frozen-between::net.py:Net: fc: Linear is frozen")
+    [run] = json.loads(render("sarif", report))["runs"]
+    assert run["results"][0]["level"] == "note"
+    assert run["tool"]["driver"]["rules"][0]["defaultConfiguration"] == {"level": "note"}
+    assert "All well, 1 note: 1 check on 3 modules" in render("table", report)
+
+
 def test_junit_fails_on_warnings_where_the_command_does() -> None:
     report = ailing()
     report = Report.from_dict({**report.to_dict(), "meta": {**report.meta, "fail_on": "warning"}})

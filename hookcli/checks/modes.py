@@ -1,0 +1,111 @@
+"""Parts that are not trained while those around them are: in eval mode, or frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hookcli.checks.base import INFO, Check, Facts
+from hookcli.report import Finding, Row
+
+_ADAPTED = 4  # times as many frozen parameters as trained ones: where adapters are trained, it is ten times and more
+
+
+class EvalInTraining(Check):
+    """A module that behaves otherwise in training mode ran in eval mode, while the model was in training mode.
+
+    A batch normalization then keeps normalizing with running statistics that nobody updates, and a dropout drops
+    nothing. Judged are normalizations with running statistics, dropouts and stochastic depth, attention and recurrent
+    layers with a dropout of their own. A part that is frozen as a whole (no parameter in it requires grad) is not
+    meant: to freeze a BatchNorm, put it into eval mode and freeze its weight and bias, too. Several of one type are one
+    finding; where a whole container is in eval mode, the container is named.
+    """
+
+    id = "HK031"
+    name = "eval-in-training"
+    means = "a call of eval() that no train() followed, or a BatchNorm that is frozen while its weight is still trained"
+    advice = "call model.train() before training; to freeze it on purpose, freeze its parameters: requires_grad_(False)"
+    needs = ("health",)
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None
+        called = {row.fqn: row for row in facts.health.rows if row["kind"] == "called"}
+        parameters = {row.fqn: row["trainable"] for row in facts.health.rows if row["kind"] == "parameter"}
+        if "" not in called or not called[""]["training"]:
+            return
+        places: dict[str, list[Row]] = {}
+        for row in called.values():
+            if row["acts"] and not row["training"]:
+                places.setdefault(_outermost(row.fqn, called), []).append(row)
+        trained = {place: rows for place, rows in places.items() if _is_trained(place, parameters)}
+        alone: dict[str, list[Row]] = {}
+        for place, rows in trained.items():
+            alone.setdefault(rows[0]["type"] if rows[0].fqn == place else place, []).extend(rows)
+        for rows in alone.values():
+            yield self._finding(rows, called, trained)
+
+    def _finding(self, rows: Sequence[Row], called: dict[str, Row], trained: dict[str, list[Row]]) -> Finding:
+        first, number = rows[0], len(rows)
+        if first.fqn in trained:
+            more = f", as do {number - 1} more of its type" if number > 1 else ""
+            return self.finding(first.fqn, f"{first['type']} stays in eval mode while the model trains{more}", number)
+        place = _outermost(first.fqn, called)
+        types = ", ".join(dict.fromkeys(row["type"] for row in rows))
+        said = f"{called[place]['type']} stays in eval mode while the model trains; so do {number} in it ({types})"
+        return self.finding(place, said, number)
+
+
+def _outermost(fqn: str, called: dict[str, Row]) -> str:
+    """The outermost module around this one up to which all are in eval mode."""
+    found = around = fqn
+    while around:
+        around = around.rpartition(".")[0]
+        if around in called:
+            if called[around]["training"]:
+                break
+            found = around
+    return found
+
+
+def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
+    """Whether anything in the module is trained, or, where it has no parameters, in the nearest one around that has."""
+    while True:
+        inside = [trained for name, trained in parameters.items() if name.startswith(f"{place}." if place else "")]
+        if inside or not place:
+            return any(inside)
+        place = place.rpartition(".")[0]
+
+
+class FrozenBetween(Check):
+    """A layer's parameters are frozen, though layers before it and after it are trained.
+
+    For information: it never makes the check fail, since some freeze such a layer on purpose. A layer counts where none
+    of its own parameters requires grad, what it receives does, and a layer that is called later is trained. Frozen
+    layers in eval mode are frozen on purpose, and so are those that have more than four times as many parameters as all
+    that are trained, as with adapters: neither is meant. The figure is the number of such layers.
+    """
+
+    id = "HK032"
+    name = "frozen-between"
+    severity = INFO
+    means = "requires_grad_(False) that was meant for other layers, or never taken back"
+    advice = "if it should be trained, set requires_grad_(True) before the optimizer is made"
+    needs = ("health", "grads")
+    whole = True
+    values = False
+
+    def judge(self, facts: Facts) -> Iterator[Finding]:
+        assert facts.health is not None
+        layers = [row for row in facts.health.rows if row["kind"] == "called" and row["params"]]
+        trained = [number for number, row in enumerate(layers) if row["trainable"]]
+        between = [row for row in layers[: trained[-1]] if _is_frozen(row)] if trained else []
+        most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)
+        if between and sum(row["params"] for row in between) <= most:
+            first = between[0]
+            more = f", as are {len(between) - 1} more" if between[1:] else ""
+            said = f"{first['type']} is frozen (requires_grad=False) between layers that are trained{more}"
+            yield self.finding(first.fqn, said, len(between))
+
+
+def _is_frozen(row: Row) -> bool:
+    return bool(not row["trainable"] and row["receives_grad"] and row["training"])

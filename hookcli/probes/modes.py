@@ -1,0 +1,83 @@
+"""Which modules behave otherwise in training mode, and which code a layer is spared by."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+_FUSED = "scaled_dot_product_attention"
+
+
+def acts_in_training(module: nn.Module) -> bool:
+    """Whether the module does in training mode what it does not do in eval mode: drop, or learn running statistics."""
+    if isinstance(module, (_BatchNorm, _InstanceNorm)):
+        return module.track_running_stats and module.running_mean is not None
+    if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+        return bool(module.dropout) and getattr(module, "num_layers", 2) > 1
+    if any(word in type(module).__name__ for word in ("Drop", "Stochastic")):
+        rate = getattr(module, "p", getattr(module, "drop_prob", None))
+        return isinstance(rate, (int, float)) and rate > 0
+    return False
+
+
+def used_without_call(fqn: str, model: nn.Module) -> bool:
+    """Whether the code around a layer does its work without calling it.
+
+    It reads a dropout's `p`, or hands a `dropout_p` to PyTorch's fused attention where another branch would call the
+    layer; other layers of that branch are the fused attention's work, too. Read off the methods of the modules around
+    the layer, except those that build.
+    """
+    *path, name = fqn.split(".")
+    owners: list[Any] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
+    drops = "Drop" in type(model.get_submodule(fqn)).__name__
+    return any(_spares(*method, name, drops) for owner in owners for method in _words(owner))
+
+
+def _spares(names: frozenset[str], keywords: frozenset[str], name: str, drops: bool) -> bool:
+    if name not in names:
+        return False
+    return (drops and "p" in names) or (_FUSED in names and (not drops or "dropout_p" in keywords))
+
+
+@lru_cache(maxsize=64)
+def _words(kind: type) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Of each method the names of attributes and globals that it reads, and the keywords that it passes."""
+    found = []
+    for method in _methods(kind):
+        codes = list(_nested(method))
+        names = frozenset(word for code in codes for word in _read(code))
+        constants = [constant for code in codes for constant in code.co_consts if isinstance(constant, tuple)]
+        found.append((names, frozenset(word for constant in constants for word in constant if isinstance(word, str))))
+    return found
+
+
+def _read(code: CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith("LOAD_") and isinstance(instruction.argval, str):
+            yield instruction.argval
+
+
+def _methods(kind: type) -> Iterator[CodeType]:
+    """The methods that instances have, and those that these extend."""
+    done = {"__init__"}
+    for owner in kind.__mro__[: kind.__mro__.index(nn.Module)]:
+        for name, value in vars(owner).items():
+            function: Any = inspect.unwrap(value) if callable(value) else getattr(value, "fget", None)
+            if isinstance(function, FunctionType) and name not in done:
+                done |= set() if "super" in function.__code__.co_names else {name}
+                yield function.__code__
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

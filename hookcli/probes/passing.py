@@ -1,0 +1,86 @@
+"""What modules receive, as far as checks ask: is it finite, does it require grad, and in which mode are they."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from hookcli import tree
+from hookcli.blocks import fetched
+from hookcli.hooks import HookEvent, HookSession
+from hookcli.probes.modes import acts_in_training
+
+
+class Passing:
+    """Rows of kind `called`, of each module's first call, and `received`, of each call that was given NaN or infinity.
+
+    Values are read back for the rows alone.
+    """
+
+    def __init__(self) -> None:
+        self._called: dict[str, dict[str, Any]] = {}
+        self._bounds: list[tuple[dict[str, Any], list[Tensor]]] = []
+        self._last = ""
+
+    def enter(self, event: HookEvent, session: HookSession) -> None:
+        """Take in what a module is called with."""
+        tensors = [x for _, x in tree.arguments(event.args, event.kwargs)]
+        if event.call == 0:
+            self._called[event.fqn] = _described(event, tensors)
+        bounds = [bound for x in tensors for bound in _bounds(x)]
+        if bounds:
+            caller = session.caller()
+            found = {"kind": "received", "fqn": event.fqn, "call": event.call, "after": self._last}
+            found |= {"caller": caller.site.fqn, "caller_call": caller.number} if caller else {"caller": None}
+            self._bounds.append((found, bounds))
+
+    def leave(self, event: HookEvent) -> None:
+        """A module returned."""
+        self._last = event.fqn
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All of it, read back at once."""
+        finite = iter(fetched([bound for _, bounds in self._bounds for bound in bounds]))
+        rows = list(self._called.values())
+        for values, bounds in self._bounds:
+            flags = [next(finite)[0] for _ in bounds]
+            rows += [] if all(flags) else [values]
+        return rows
+
+
+def _described(event: HookEvent, received: list[Tensor]) -> dict[str, Any]:
+    module = event.module
+    assert module is not None
+    own = [p for p in module.parameters(recurse=False) if not is_lazy(p)]
+    return {
+        "kind": "called",
+        "fqn": event.fqn,
+        "type": tree.type_text(module),
+        "training": module.training,
+        "acts": acts_in_training(module),
+        "params": sum(p.numel() for p in own),
+        "trainable": sum(p.numel() for p in own if p.requires_grad),
+        "receives_grad": any(x.requires_grad for x in received),
+    }
+
+
+def _bounds(x: Tensor) -> list[Tensor]:
+    """For one tensor, whether it is finite, as an integer that stays on its device; nothing where that can't be told.
+
+    A tensor of zeros and -inf, as is added to attention scores, counts as finite: it is a mask.
+    """
+    x = x.detach()
+    if x.layout is not torch.strided or x.is_meta or x.is_nested or x.is_quantized or not x.numel():
+        return []
+    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+    if not x.is_floating_point():
+        return []
+    try:
+        low, high = torch.aminmax(x)
+    except RuntimeError:  # a dtype that has no such kernel
+        return []
+    mask = (high == 0) & low.isneginf()
+    return [(low.isfinite() & high.isfinite() | mask).to(torch.int64).reshape(1)]

@@ -1,0 +1,137 @@
+"""What a model computes with and has not registered: modules and parameters in plain lists, or made while it runs.
+
+`nn.Module` registers what is assigned to an attribute, and what nn.ModuleList and its kin hold. What is in a plain list
+is found by nobody: not by hooks, `parameters()`, `state_dict()`, `to()`, `train()`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from types import NoneType
+from typing import Any
+
+from torch import Tensor, nn
+
+from hookcli.hooks import HookSession
+from hookcli.probes.sizes import count_elements
+from hookcli.report import Skipped
+
+_LISTS = (list, tuple, set, frozenset, deque)
+_PLAIN = (bool, int, float, str, NoneType)
+_DEEPEST, _MOST = 3, 1000  # levels of lists in lists, and items of each, that are looked at
+_PYTORCHS = frozenset(vars(nn.Module()))  # the attributes of every module: tables of parameters, of hooks ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistered:
+    """Something of the kind. `trainable`: the elements of its parameters that require grad."""
+
+    fqn: str
+    said: str
+    trainable: int = 0
+    deliberate: bool = False
+    """Whether it was put past nn.Module's own way of registering, which nobody does by mistake."""
+
+    def skipped(self) -> Skipped:
+        """The note in a report."""
+        return Skipped(self.fqn, self.said)
+
+
+def unregistered(session: HookSession) -> list[Unregistered]:
+    """What the session's hooks can't see of this model for that reason."""
+    if session.unregistered is None:  # each probe asks
+        session.unregistered = [*_held(session.model), *_made(session)]
+    return session.unregistered
+
+
+class Strangers(nn.ModuleList):
+    """What a model holds and has not registered, as one module, for what must be put back after a run."""
+
+    def __init__(self, model: nn.Module) -> None:
+        items = [item for *_, found in _found(model) for item in found]
+        super().__init__(item for item in items if isinstance(item, nn.Module))
+        self._tensors = [item for item in items if isinstance(item, Tensor)]
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self._tensors)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        yield from super().parameters(recurse)
+        yield from self._tensors  # type: ignore[misc]  # some are no Parameters
+
+
+def _held(model: nn.Module) -> Iterator[Unregistered]:
+    return (_described(*found) for found in _found(model))
+
+
+def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+    """The module that holds them, the attribute, its value, and what in it is not registered."""
+    candidates = list(_candidates(model))
+    if not candidates:
+        return
+    known = {id(item) for item in (*model.modules(), *model.parameters(), *model.buffers())}
+    for fqn, name, value, items in candidates:
+        found = [item for item in items if id(item) not in known and not _around(item, model)]
+        known.update(map(id, found))
+        if found:
+            yield fqn, name, value, found
+
+
+def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
+    for fqn, module in model.named_modules():
+        attributes = vars(module)
+        for name in sorted(attributes.keys() - _PYTORCHS):
+            value = attributes[name]
+            if type(value) not in _PLAIN and (items := list(_items(value))):
+                yield fqn, name, value, items
+
+
+def _items(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The modules, parameters and tensors to be trained in the value of an attribute."""
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, Tensor):
+        if isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf):
+            yield value
+    elif isinstance(value, (*_LISTS, dict)) and depth < _DEEPEST:
+        for item in islice(value.values() if isinstance(value, dict) else value, _MOST):
+            yield from _items(item, depth + 1)
+
+
+def _around(item: Any, model: nn.Module) -> bool:
+    """Whether it is a module that this model is a part of."""
+    return isinstance(item, nn.Module) and any(part is model for part in item.modules())
+
+
+def _described(fqn: str, name: str, value: Any, found: list[Any]) -> Unregistered:
+    modules = [item for item in found if isinstance(item, nn.Module)]
+    tensors = [*(p for m in modules for p in m.parameters()), *(t for t in found if isinstance(t, Tensor))]
+    trainable = count_elements(t for t in {id(t): t for t in tensors}.values() if t.requires_grad)
+    kind = "module" if modules else "parameter" if isinstance(found[0], nn.Parameter) else "tensor that requires grad"
+    lost = ", and no optimizer gets their parameters" if modules and trainable else ""
+    if value is found[0]:
+        hidden = isinstance(value, (nn.Module, nn.Parameter))
+        said = f"{name} is a {type(value).__name__} that is not registered: hooks do not see it"
+        wrong = f"{name} is a {kind} and not registered, so no optimizer gets it: make it an nn.Parameter"
+        return Unregistered(fqn, said if hidden else wrong, trainable, deliberate=hidden)
+    named = f"{len(found)} {kind}{'s' * (len(found) > 1)}" if kind != "tensor that requires grad" else "tensors"
+    right = f"nn.{'Module' if modules else 'Parameter'}{'Dict' if isinstance(value, dict) else 'List'}"
+    said = f"{name} is a plain {type(value).__name__} of {named}, which PyTorch doesn't register{lost}: use {right}"
+    return Unregistered(fqn, said, trainable)
+
+
+def _made(session: HookSession) -> Iterator[Unregistered]:
+    parts = {id(module) for module in session.model.modules()} if session.made else set()
+    for fqn, made in session.made.items():
+        for stays in (True, False):
+            found = [item for item in made if (id(item.module()) in parts) == stays]
+            types = ", ".join(dict.fromkeys(item.type for item in found))
+            lost = (
+                "which an optimizer that was made before does not get" if stays else "anew each time and never trained"
+            )
+            said = f"makes {types} in forward, {lost}: make it in __init__"
+            if found:
+                yield Unregistered(fqn, said, sum(item.elements for item in found))
