@@ -16,13 +16,13 @@ _READ = 8
 class _Gradients(NamedTuple):
     """How many parameters have a gradient, and of a few whether there is anything but zeros in it."""
 
-    count: int
+    number: int
     filled: list[Tensor]
 
     def cleared(self, now: _Gradients) -> bool:
         """Whether the program has set these to None or to zero until `now`. On an accelerator this may wait."""
-        if not (self.count and now.count):
-            return self.count > 0
+        if not (self.number and now.number):
+            return self.number > 0
         return any(map(bool, self.filled)) and not any(map(bool, now.filled))
 
 

@@ -58,8 +58,8 @@ def passed_by(module: nn.Module) -> nn.Module | None:
     while frame is not None:
         code = frame.f_code
         if code.co_name == "forward" and code.co_argcount:
-            owner = frame.f_locals.get(code.co_varnames[0])
-            if issubclass(type(owner), nn.Module) and owner is not module and module in owner.modules():
+            owner: object = frame.f_locals.get(code.co_varnames[0])
+            if isinstance(owner, nn.Module) and any(part is module for part in owner.modules()) and owner is not module:
                 return owner
         frame = frame.f_back
     return None
