@@ -42,8 +42,20 @@ def explain(error: BaseException, model: nn.Module) -> str:
 
 
 def refuses_full_backward(error: BaseException | None) -> bool:
-    """Whether PyTorch stopped the model because of a full backward hook, whose views may not be changed in place."""
-    return isinstance(error, RuntimeError) and "BackwardHookFunction" in str(error) and "inplace" in str(error)
+    """Whether PyTorch stopped the model because of a full backward hook: its views may not be changed in place, and
+    its function may not be called inside torch.func."""
+    if not isinstance(error, RuntimeError):
+        return False
+    in_place = "BackwardHookFunction" in str(error) and "inplace" in str(error)
+    return in_place or (_functorch_refuses(str(error)) and any(_is_hook(f) for f, _ in traceback.walk_tb(error.__traceback__)))
+
+
+def _functorch_refuses(said: str) -> bool:
+    return "functorch transforms" in said and "setup_context" in said
+
+
+def _is_hook(frame: FrameType) -> bool:
+    return isinstance(frame.f_locals.get("self"), BackwardHook)
 
 
 def describe(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.edits import Edit, check_applied
 from hookcli.engine import arguments, parse_edits
 from hookcli.errors import HookcliError, ModelError
-from hookcli.hooks import HookEvent, HookSession, Select
+from hookcli.hooks import HookEvent, HookSession, Select, compiled_parts
 from hookcli.preserve import copied, preserved
 from hookcli.probes.base import never_called
 from hookcli.report import Report, Skipped
@@ -199,7 +199,10 @@ class _Run:
 
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side that no hook sees, because they or their counterparts are parts of compiled ones."""
-        parts = [{fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())} for side in self.sides]
+        parts = [
+            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
+            for side in self.sides
+        ]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}

@@ -2,6 +2,7 @@
 
 from hookcli.events import HookEvent, HookKind, Made
 from hookcli.hooks.building import parameters_on_meta, registrations
+from hookcli.hooks.modules import compiled_parts
 from hookcli.hooks.parameters import selects_parameter
 from hookcli.hooks.session import HookSession, Select
 
@@ -11,6 +12,7 @@ __all__ = [
     "HookSession",
     "Made",
     "Select",
+    "compiled_parts",
     "parameters_on_meta",
     "registrations",
     "selects_parameter",

@@ -66,7 +66,7 @@ class ModuleHooks(Family):
         for fqn, module in session.model.named_modules():
             edits = by_what(session.edits, fqn)
             watched = session.select is None or session.select(fqn, module)
-            if id(module) in self.sites or not (watched or edits or everything):
+            if id(module) in self.sites or fqn in session.unhooked or not (watched or edits or everything):
                 continue
             new[id(module)] = Site(fqn, module, watched, edits=edits)
         self.sites |= new
@@ -209,11 +209,33 @@ class ModuleHooks(Family):
         del self.running[depth:]
 
 
-def refuse_torchscript(model: nn.Module) -> None:
-    """Raises UsageError where a part of the model is TorchScript."""
-    for fqn, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            raise UsageError(f"{fqn or 'the model'} is TorchScript, which takes no hooks: pass the nn.Module")
+def unhooked_parts(model: nn.Module) -> dict[str, str]:
+    """The modules that take no hooks, with the reason. Raises UsageError where the model itself is TorchScript."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UsageError("the model is TorchScript, which takes no hooks: pass the nn.Module")
+    return {fqn: _SCRIPTED for fqn, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)}
+
+
+_SCRIPTED = "TorchScript takes no hooks: the nn.Module that it was made from does"
+
+
+def compiled_parts(model: nn.Module) -> dict[str, str]:
+    """The modules that no hook sees, with the reason: `torch.compile` runs them as one graph."""
+    if "torch._dynamo" not in sys.modules:  # slow to import, and what is compiled has imported it
+        return {}
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    modules = list(model.named_modules())
+    graphs = [f"{fqn}._orig_mod".lstrip(".") for fqn, m in modules if isinstance(m, OptimizedModule)]
+    graphs += [fqn for fqn, m in modules if m._compiled_call_impl is not None]
+    return {
+        fqn: _COMPILED
+        for fqn, _ in modules
+        if any(fqn == graph or fqn.startswith(f"{graph}.") or not graph for graph in graphs)
+    }
+
+
+_COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (TORCH_COMPILE_DISABLE=1 shows it)"
 
 
 def _fused(model: nn.Module) -> set[int]:

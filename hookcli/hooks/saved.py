@@ -2,20 +2,27 @@
 
 Only the innermost pair of such hooks is called, so a region that has its own (activation checkpointing, offloading) is
 not seen. PyTorch does not check whether a tensor that went through such hooks was changed in place since: it is done
-here.
+here. `torch.func` refuses to differentiate under such hooks, which are off while it does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+from torch.autograd import graph
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookcli import tree
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.sites import Call
+
+
+Disable = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(slots=True)
@@ -29,13 +36,41 @@ class SavedTensorHooks(Family):
     """`saved_tensor_pack` and `saved_tensor_unpack`, told with the innermost module that was running."""
 
     kinds = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
+    paused = False
+    """Whether the hooks were off for a while."""
 
     def want(self, kind: HookKind) -> None:
         if not self.session.wants(*self.kinds):
             self.session.modules.start(everything=True)
             pack = self._pack
             self.session.modules.ours = id(pack)
-            self.session.enter_context(saved_tensors_hooks(pack, self._unpack))
+            unpack = self._unpack
+            disable = graph.disable_saved_tensors_hooks
+            self.session.stack.callback(setattr, graph, "disable_saved_tensors_hooks", disable)
+            graph.disable_saved_tensors_hooks = self._stepping_aside(pack, unpack, disable)
+            self.session.enter_context(saved_tensors_hooks(pack, unpack))
+
+    def _stepping_aside(
+        self, pack: Callable[[Tensor], _Packed], unpack: Callable[[_Packed], Tensor], original: Disable
+    ) -> Disable:
+        """PyTorch's function, which raises where there are hooks, without ours meanwhile."""
+        autograd = torch._C._autograd
+
+        @contextmanager
+        def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+            hooks = autograd._top_saved_tensors_default_hooks(True)
+            ours = hooks is not None and hooks[0] is pack
+            if ours:
+                self.paused = True
+                autograd._pop_saved_tensors_default_hooks()
+            try:
+                with original(error_message):
+                    yield
+            finally:
+                if ours:
+                    autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+        return disable_saved_tensors_hooks
 
     def _pack(self, tensor: Tensor) -> _Packed:
         call = self.session.running()

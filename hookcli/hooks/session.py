@@ -18,7 +18,7 @@ from hookcli.edits import Edit
 from hookcli.errors import HookcliError, PluginError
 from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
-from hookcli.hooks.modules import ModuleHooks, refuse_torchscript
+from hookcli.hooks.modules import ModuleHooks, compiled_parts, unhooked_parts
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.parameters import ParameterHooks
 from hookcli.hooks.saved import SavedTensorHooks
@@ -47,7 +47,9 @@ class HookSession:
     taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
     averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
     that is only looked at must not fail by it; `faithful`: nor may its gradients differ (see tensors.py). `thread`:
-    where not None, the one whose calls count. Raises UsageError for TorchScript modules, which take no hooks.
+    where not None, the one whose calls count. `unhooked`: the parts that take no hooks, with the reason: TorchScript,
+    and with `follow` what is compiled, which would be compiled again with the hooks in it. Raises UsageError where the
+    model itself is TorchScript.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class HookSession:
         safe: Safe = _as_it_is,
         faithful: bool = False,
     ) -> None:
-        refuse_torchscript(model)
+        self.unhooked = unhooked_parts(model) | (compiled_parts(model) if follow else {})
         self.model = model
         self.follow = follow
         self.averaged = averaged
@@ -84,13 +86,14 @@ class HookSession:
         self.parameter_hooks = ParameterHooks(self)
         self.nodes = NodeHooks(self)
         self._optimizers = OptimizerHooks(self)
+        self.saved = SavedTensorHooks(self)
         families = (
             self.modules,
             self.parameter_hooks,
             self.nodes,
             self._optimizers,
             FullBackwardHooks(self),
-            SavedTensorHooks(self),
+            self.saved,
             StateDictHooks(self),
         )
         self._family = {kind: family for family in families for kind in family.kinds}
@@ -190,7 +193,14 @@ class HookSession:
 
     def selected(self) -> Iterable[tuple[str, nn.Module]]:
         """The modules that are watched."""
+        return ((n, m) for n, m in self._asked() if n not in self.unhooked)
+
+    def _asked(self) -> Iterable[tuple[str, nn.Module]]:
         return ((n, m) for n, m in self.model.named_modules() if self.select is None or self.select(n, m))
+
+    def not_hooked(self) -> dict[str, str]:
+        """The modules that were asked for and take no hooks, with the reason."""
+        return {fqn: self.unhooked[fqn] for fqn, _ in self._asked() if fqn in self.unhooked} if self.unhooked else {}
 
     def running(self) -> Call | None:
         """The innermost call that is under way."""

@@ -108,6 +108,8 @@ class TensorGradHooks:
 
         `first`: before the hooks that are on it as another module's output, which its gradient reaches later.
         """
+        if not x.requires_grad:  # a view taken inside torch.func, of a tensor from outside
+            return x
         edits = call.site.edits.get(_EDITS[kind], [])
         handles = [x.register_hook(partial(_edit, edit, call.site.fqn, call.number, path)) for edit in edits]
         if call.site.watched and self._session.wants(kind):

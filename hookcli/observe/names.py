@@ -44,19 +44,3 @@ class Names:
         for number, part in enumerate(parts, 1):
             if part not in _ATTRIBUTES and ".".join(parts[:number]) not in self._wrapped:
                 yield part
-
-
-def compiled_parts(model: nn.Module) -> dict[str, str]:
-    """The modules that no hook sees, with the reason: `torch.compile` runs them as one graph."""
-    from torch._dynamo.eval_frame import OptimizedModule  # slow, and here it has been imported where it matters
-
-    graphs = [f"{fqn}._orig_mod".lstrip(".") for fqn, m in model.named_modules() if isinstance(m, OptimizedModule)]
-    graphs += [fqn for fqn, m in model.named_modules() if m._compiled_call_impl is not None]
-    return {
-        fqn: _COMPILED
-        for fqn, _ in model.named_modules()
-        if any(fqn == graph or fqn.startswith(f"{graph}.") or not graph for graph in graphs)
-    }
-
-
-_COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (TORCH_COMPILE_DISABLE=1 shows it)"

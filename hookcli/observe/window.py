@@ -14,14 +14,14 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry, tree
 from hookcli.described import describe_run
-from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks import HookEvent, HookSession, compiled_parts
 from hookcli.hooks.reach import Reach
 from hookcli.hooks.session import Safe
 from hookcli.observe import updates
 from hookcli.observe.judging import judged
 from hookcli.observe.losses import Losses
 from hookcli.observe.models import Watched
-from hookcli.observe.names import Names, compiled_parts
+from hookcli.observe.names import Names
 from hookcli.observe.parameters import ParameterRows
 from hookcli.observe.plan import Plan
 from hookcli.observe.rows import merged
@@ -65,7 +65,7 @@ class OpenWindow:
         self._searched: dict[str, int] = {}
         self._inputs: list[Pending] = []
         self._plan = plan
-        self._hidden = compiled_parts(model) if "torch._dynamo" in sys.modules and not watched.blind else {}
+        self._hidden = compiled_parts(model) if not watched.blind else {}
         self.losses = Losses(model)
         self._reach = Reach()
         self._parameters = ParameterRows(model, self.name, self._matches)

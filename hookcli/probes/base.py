@@ -197,11 +197,11 @@ def by_index(rows: Iterable[Row]) -> list[Row]:
 
 
 def never_called(session: HookSession) -> list[Skipped]:
-    """Every module that did not run, with the reason as far as it is known.
+    """Every module that did not run or takes no hooks, with the reason as far as it is known.
 
     Containers without a forward of their own, such as ModuleList, can't run and are not listed.
     """
-    return [
+    return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
         Skipped(fqn, _why_never_called(fqn, session.model))
         for fqn, module in session.never_called().items()
         if type(module).forward is not nn.Module.forward

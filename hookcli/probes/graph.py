@@ -111,4 +111,5 @@ class GraphProbe(Probe):
     def skipped(self) -> list[Skipped]:
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
         unseen = [Skipped("", "nodes that no module's output leads to are not seen: torch 2.15 tells of them")]
-        return (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)
+        parts = [Skipped(*item) for item in (*self.session.not_hooked().items(), *self._hooks.unmeasured.items())]
+        return parts + (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)

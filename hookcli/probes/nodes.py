@@ -51,6 +51,7 @@ class PythonHooks:
         self._counts: Counter[int] = Counter()
         self._began: int | None = None
         self._over: int | None = None
+        self.unmeasured: dict[str, str] = {}
         session.on(HookKind.NODE_PRE, self._before)
         session.on(HookKind.NODE, self._after)
         session.on(HookKind.ENGINE_CALLBACK, self._note_end)
@@ -86,7 +87,11 @@ class PythonHooks:
         shapes = [list(part) for part in firing.seen.shapes]
         shapes[side] = [shape_of(g) for g in tensors]
         firing.seen.shapes = shapes
-        firing.taken[side] = [self._reduce(g) for g in tensors]
+        try:
+            firing.taken[side] = [self._reduce(g) for g in tensors]
+        except Exception as error:  # as inside torch.vmap, whose tensors have no values
+            firing.taken[side] = []
+            self.unmeasured[firing.seen.made.fqn] = f"gradients that can't be reduced ({type(error).__name__})"
         if tensors:
             firing.seen.dtype = dtype_text(tensors[0])
 
@@ -117,6 +122,7 @@ class NativeHooks:
         self._session = session
         self._passes: list[tuple[Timeline, list[Made]]] = []
         self._covered: set[int] = set()
+        self.unmeasured: dict[str, str] = {}
         self._began: int | None = None
         session.on(HookKind.NODE_CREATION, lambda event: None)
         session.before_backward(self._hook)
