@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from hookcli import failure, registry, tree
 from hookcli.described import describe_run
 from hookcli.edits import Edit, check_applied, check_edits, parse_edit
 from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
-from hookcli.hooks import HookSession, Select, compiled_parts
+from hookcli.hooks import HookSession, Select, compiled_parts, uncompiled
 from hookcli.preserve import preserved
 from hookcli.probes.base import Probe, offers_another, with_fallbacks
 from hookcli.report import Report
@@ -108,7 +108,9 @@ def _captured(
     averaged = step.share.of if step.backward and step.share.averaged else 1
     restore = restore or any(map(offers_another, probes))
     started = time.perf_counter()
-    with step.mode(), _uncompiled(model, described), preserved(model, inputs, parameters=restore):
+    if compiled_parts(model):
+        described["compiled"] = "run without torch.compile"
+    with step.mode(), uncompiled(model), preserved(model, inputs, parameters=restore):
         session = make_session(fastpath=fastpath, edits=changes, averaged=averaged)
         finish = partial(_reports, probes, session, name, described, started)
         with session:
@@ -211,14 +213,6 @@ def _watched(
         _attach(chosen, session)
         described = describe_run(model, ()) | {"fastpath": fastpath} | _edits_of(changes)
         yield Watch(session, chosen, name or type(model).__name__, described)
-
-
-def _uncompiled(model: nn.Module, described: dict[str, Any]) -> AbstractContextManager[Any]:
-    """Run parts that are compiled as they were before, in which hooks fire: they would be compiled with the hooks."""
-    if not compiled_parts(model):
-        return nullcontext()
-    described["compiled"] = "run without torch.compile"
-    return torch.compiler.set_stance("force_eager")
 
 
 def parse_edits(edits: str | Edit | Sequence[str | Edit], model: nn.Module, backward: bool) -> list[Edit]:

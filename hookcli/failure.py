@@ -47,7 +47,9 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     in_place = "BackwardHookFunction" in str(error) and "inplace" in str(error)
-    return in_place or (_functorch_refuses(str(error)) and any(_is_hook(f) for f, _ in traceback.walk_tb(error.__traceback__)))
+    return in_place or (
+        _functorch_refuses(str(error)) and any(_is_hook(f) for f, _ in traceback.walk_tb(error.__traceback__))
+    )
 
 
 def _functorch_refuses(said: str) -> bool:

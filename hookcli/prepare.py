@@ -14,6 +14,7 @@ from hookcli import failure, tree
 from hookcli.described import model_dtype
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.hooks import parameters_on_meta
+from hookcli.preserve import set_mode
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.sources.weights import fill, is_file, read_state
@@ -78,7 +79,7 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     """Build the model, fill and cast it, and make its input. Raises ModelError where its own code fails."""
     model, remark = build(recipe, setting)
     try:
-        model.train(setting.train)
+        set_mode(model, setting.train)
         if setting.dtype is not None:
             model.to(dtype=setting.dtype)
         if setting.shard:

@@ -202,7 +202,9 @@ def test_inputs_of_all_kinds_are_put_back(kind: str) -> None:
     with preserved(nn.Identity(), inputs), torch.no_grad():
         for x in tensors:
             _overwrite(x)
-        assert any(not torch.equal(_numbers(x), y) for x, y in zip(tensors, dense, strict=True)) or kind == "no elements"
+        assert (
+            any(not torch.equal(_numbers(x), y) for x, y in zip(tensors, dense, strict=True)) or kind == "no elements"
+        )
     assert all(torch.equal(_numbers(x), y) for x, y in zip(tensors, dense, strict=True))
     assert versions == [x._version for x in tensors]
 

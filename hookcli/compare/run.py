@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ from hookcli.edits import Edit, check_applied
 from hookcli.engine import arguments, parse_edits
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks import HookEvent, HookSession, Select, compiled_parts
-from hookcli.preserve import copied, preserved
+from hookcli.preserve import copied, preserved, twin
 from hookcli.probes.base import never_called
 from hookcli.report import Report, Skipped
 from hookcli.step import Loss, Step
@@ -83,7 +82,7 @@ def compare(
     """
     started = time.perf_counter()
     if _shared(a.model, b.model):
-        b = replace(b, model=copy.deepcopy(b.model))
+        b = replace(b, model=twin(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Run(a, b, Step(backward, loss, backward_vector), select)
     error = _told(run.execute(seed), run.sides)
@@ -200,7 +199,8 @@ class _Run:
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side that no hook sees, because they or their counterparts are parts of compiled ones."""
         parts = [
-            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
+            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())}
+            | {*compiled_parts(side.model)}
             for side in self.sides
         ]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -21,7 +22,9 @@ __all__ = [
     "preserved",
     "random_states",
     "same_layout",
+    "set_mode",
     "set_random_states",
+    "twin",
 ]
 
 
@@ -51,6 +54,26 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
         for parameter, _, _ in gradients:
             parameter.grad = None
         yield
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """A deep copy. Parameters of TorchScript would else come as parts of a graph."""
+    with torch.no_grad():
+        copied_model = copy.deepcopy(model)
+    for parameter, own in zip(copied_model.parameters(), model.parameters(), strict=True):
+        if parameter.requires_grad != own.requires_grad:
+            parameter.requires_grad_(own.requires_grad)
+    return copied_model
+
+
+def set_mode(model: nn.Module, training: bool) -> None:
+    """`model.train(training)`; parts that refuse, which torch.export made, keep the mode in which they were exported."""
+    try:
+        model.train(training)
+    except NotImplementedError:
+        for module in model.modules():
+            if "train" not in vars(module):
+                module.training = training
 
 
 def _put_gradients_back(gradients: list[tuple[nn.Parameter, Tensor | None, bool]]) -> None:

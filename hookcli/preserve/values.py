@@ -48,9 +48,7 @@ def unchanged_versions(tensors: Iterable[Tensor]) -> AbstractContextManager[obje
 
 def copied(inputs: T) -> T:
     """The inputs with copies of their tensors, one for each."""
-    copies: T = tree.replace(
-        inputs, tree.once(lambda _, x: same_layout(x.detach()).requires_grad_(x.requires_grad))
-    )
+    copies: T = tree.replace(inputs, tree.once(lambda _, x: same_layout(x.detach()).requires_grad_(x.requires_grad)))
     return copies
 
 

@@ -44,7 +44,9 @@ def scripted(request: pytest.FixtureRequest) -> nn.Module:
         return Around(torch.jit.script(part()) if request.param == "scripted" else torch.jit.trace(part(), X))
 
 
-@pytest.mark.parametrize("probe", [*PROBES, GradsProbe("inputs"), GradsProbe("outputs"), GradsProbe("outputs", "module")])
+@pytest.mark.parametrize(
+    "probe", [*PROBES, GradsProbe("inputs"), GradsProbe("outputs"), GradsProbe("outputs", "module")]
+)
 def test_the_rest_of_a_model_with_torchscript_is_seen(scripted: nn.Module, probe: Any) -> None:
     with untouched(scripted):
         report = hookcli.capture(scripted, X, [probe])[0]
@@ -121,7 +123,9 @@ def test_a_run_of_the_callers_stays_compiled(compiled: Any) -> None:
 def test_what_is_compiled_is_compared_as_a_whole(compiled: Any) -> None:
     model, graphs = compiled
     report = compare(Side(model, X), Side(Around(part()), X))
-    assert len(graphs) == 1 and not {row.fqn for row in report.rows if "_orig_mod" in row.fqn and row.get("call") is None}
+    assert len(graphs) == 1 and not {
+        row.fqn for row in report.rows if "_orig_mod" in row.fqn and row.get("call") is None
+    }
 
 
 @pytest.mark.parametrize("how", ["fx", "export"])
@@ -132,6 +136,23 @@ def test_modules_made_of_graphs(how: str) -> None:
     for probe in PROBES:
         with untouched(model):
             assert hookcli.capture(model, X, [probe])[0].rows
+    with untouched(model):
+        assert hookcli.check(model, X).meta.get("error") is None
+
+
+def test_an_exported_model_from_the_command_line(cli: Any, net: Any) -> None:
+    (net / "exported.py").write_text(EXPORTED)
+    for command in ("shapes", "activations", "check"):
+        ran = cli(command, "exported.py:make")
+        assert ran.code == 0, ran.err
+
+
+EXPORTED = """
+import torch
+def make():
+    x = torch.ones(2, 3)
+    return torch.nn.Sequential(torch.export.export(torch.nn.Linear(3, 2), (x,)).module()), x
+"""
 
 
 # Transforms inside of a forward.
