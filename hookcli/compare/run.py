@@ -198,17 +198,18 @@ class _Run:
 
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side that no hook sees, because they or their counterparts are parts of compiled ones."""
-        parts = [
-            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())}
-            | {*compiled_parts(side.model)}
-            for side in self.sides
-        ]
+        parts = [_compiled_in(side) for side in self.sides]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}
 
 
 _COMPILED = "part of a compiled module, where no hook fires (--compile with a glob for its parts compares them)"
+
+
+def _compiled_in(side: Side) -> set[str]:
+    names = (fqn for fqn, _ in side.model.named_modules())
+    return {fqn for fqn in names if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
 
 
 def _described(side: Side, changes: Sequence[Edit]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.sites import Call
 
-
 Disable = Callable[[str], AbstractContextManager[None]]
 
 
@@ -47,7 +46,7 @@ class SavedTensorHooks(Family):
             unpack = self._unpack
             disable = graph.disable_saved_tensors_hooks
             self.session.stack.callback(setattr, graph, "disable_saved_tensors_hooks", disable)
-            graph.disable_saved_tensors_hooks = self._stepping_aside(pack, unpack, disable)
+            setattr(graph, disable.__name__, self._stepping_aside(pack, unpack, disable))
             self.session.enter_context(saved_tensors_hooks(pack, unpack))
 
     def _stepping_aside(

@@ -67,7 +67,7 @@ def twin(model: nn.Module) -> nn.Module:
 
 
 def set_mode(model: nn.Module, training: bool) -> None:
-    """`model.train(training)`; parts that refuse, which torch.export made, keep the mode in which they were exported."""
+    """`model.train(training)`; parts that torch.export made refuse, and keep the mode that they were exported in."""
     try:
         model.train(training)
     except NotImplementedError:
@@ -90,9 +90,7 @@ class _Module:
         self._module = module
         self._training = module.training
         scripted = isinstance(module, torch.jit.ScriptModule)  # its tables can't change
-        tables: list[dict[str, Any]] = (
-            [] if scripted else [module._parameters, module._buffers, module._modules]  # type: ignore[list-item]
-        )
+        tables: list[dict[str, Any]] = [] if scripted else [module._parameters, module._buffers, module._modules]
         # Where parameters are sharded, PyTorch exchanges them in the course of a run.
         sharded = any(p is not None and tree.is_sharded(p) for p in module._parameters.values())
         self._tables = [] if sharded else [(table, dict(table)) for table in tables]

@@ -93,9 +93,7 @@ def test_a_dtype_that_is_given_is_for_both(name: str, dtype: str, cli: Cli, nets
     ("b", "second"), [("half", "float16"), ("half --dtype float32", "float32"), ("double", "float64")]
 )
 @pytest.mark.parametrize("given", [(), ("-i", "2x4")])
-def test_each_side_of_a_comparison_has_its_own(
-    b: str, second: str, given: tuple[str, ...], cli: Cli, nets: None
-) -> None:
+def test_each_side_has_its_own(b: str, second: str, given: tuple[str, ...], cli: Cli, nets: None) -> None:
     ran = cli("diff", "nets.py:half", f"nets.py:{b}", *given, "--rtol", "9", "-q", "-f", "json")
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)["reports"][0]
@@ -105,9 +103,7 @@ def test_each_side_of_a_comparison_has_its_own(
 
 @pytest.mark.parametrize("options", [(), ("--dtype", "float64")])
 @pytest.mark.parametrize("command", ["activations", "grads", "check"])
-def test_a_tensor_that_comes_three_times_stays_one(
-    command: str, options: tuple[str, ...], cli: Cli, nets: None
-) -> None:
+def test_one_tensor_in_three_places_stays_one(command: str, options: tuple[str, ...], cli: Cli, nets: None) -> None:
     run(cli, command, "attention", *options)
 
 
