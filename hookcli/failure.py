@@ -49,6 +49,8 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     if "functorch transforms" in str(error):
         frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
         return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
+    if "is not supported on ScriptModules" in str(error):  # global ones
+        return "_get_backward" in str(error)
     return "BackwardHookFunction" in str(error) and "inplace" in str(error)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import tree
-from hookcli.preserve.generators import RandomStates, accelerators, random_states, set_random_states
+from hookcli.preserve.generators import RandomStates, accelerators, others_run_on, random_states, set_random_states
 from hookcli.preserve.values import Kept, copied, same_layout, unchanged_versions
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "RandomStates",
     "accelerators",
     "copied",
+    "others_run_on",
     "preserved",
     "random_states",
     "same_layout",

@@ -142,6 +142,23 @@ def test_modules_made_of_graphs(how: str) -> None:
         assert hookcli.check(model, X).meta.get("error") is None
 
 
+@pytest.mark.parametrize("name", ["make", "ready"])
+def test_a_model_with_torchscript_from_the_command_line(name: str, cli: Any, net: Any) -> None:
+    (net / "scripted.py").write_text(SCRIPTED)
+    for command in (("shapes",), ("grads", "--of", "inputs"), ("trace", "--global"), ("check",)):
+        ran = cli(*command[:1], f"scripted.py:{name}", *command[1:], "-i", "2x3", "-f", "json")
+        assert ran.code == 0, ran.err
+        assert ("TorchScript takes no hooks" in ran.out) == (command[0] != "check")
+
+
+SCRIPTED = """
+import torch
+def make():
+    return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.jit.script(torch.nn.Linear(3, 3)), torch.nn.Linear(3, 2))
+ready = make()
+"""
+
+
 def test_an_exported_model_from_the_command_line(cli: Any, net: Any) -> None:
     (net / "exported.py").write_text(EXPORTED)
     for command in ("shapes", "activations", "check"):
