@@ -22,6 +22,7 @@ from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine import arguments, capture
 from hookcli.errors import ModelError, NoGradientsError, UsageError
 from hookcli.origin import shown_path
+from hookcli.preserve import others_run_on
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
@@ -113,7 +114,8 @@ def examine(
     """`check` with a plan. `shapes` gives the report that has the multiply-accumulates [of the model, in eval mode]."""
     started = time.perf_counter()
     run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
-    facts = run.facts(shapes or run.shapes)
+    with others_run_on():
+        facts = run.facts(shapes or run.shapes)
     if facts.baseline and facts.activations and not run.error:
         facts.baseline.require_same_run(facts.activations.meta)
     checks = with_crash(plan.checks) if run.error else plan.checks

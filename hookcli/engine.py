@@ -17,7 +17,7 @@ from hookcli import failure, registry
 from hookcli.described import describe_run
 from hookcli.edits import Edit, check_applied, check_edits, parse_edit
 from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
-from hookcli.hooks import HookSession, Select, compiled_parts
+from hookcli.hooks import HookSession, Select, compiled_parts, uncompiled
 from hookcli.preserve import preserved
 from hookcli.probes.base import Probe, offers_another, with_fallbacks
 from hookcli.probes.unregistered import Strangers
@@ -110,8 +110,10 @@ def _captured(
     averaged = step.share.of if step.backward and step.share.averaged else 1
     restore = restore or any(map(offers_another, probes))
     started = time.perf_counter()
+    if compiled_parts(model):
+        described["compiled"] = "run without torch.compile"
     preserving = preserved(model, inputs, parameters=restore)
-    with step.mode(), _uncompiled(model, described), preserving, _strangers_preserved(model, restore):
+    with step.mode(), uncompiled(model), preserving, _strangers_preserved(model, restore):
         session = make_session(fastpath=fastpath, edits=changes, averaged=averaged)
         finish = partial(_reports, probes, session, name, described, started)
         with session:

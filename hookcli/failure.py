@@ -46,18 +46,12 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     its function may not be called inside torch.func."""
     if not isinstance(error, RuntimeError):
         return False
-    in_place = "BackwardHookFunction" in str(error) and "inplace" in str(error)
-    return in_place or (
-        _functorch_refuses(str(error)) and any(_is_hook(f) for f, _ in traceback.walk_tb(error.__traceback__))
-    )
-
-
-def _functorch_refuses(said: str) -> bool:
-    return "functorch transforms" in said and "setup_context" in said
-
-
-def _is_hook(frame: FrameType) -> bool:
-    return isinstance(frame.f_locals.get("self"), BackwardHook)
+    if "functorch transforms" in str(error):
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
+    if "is not supported on ScriptModules" in str(error):  # global ones
+        return "_get_backward" in str(error)
+    return "BackwardHookFunction" in str(error) and "inplace" in str(error)
 
 
 def describe(error: BaseException) -> str:

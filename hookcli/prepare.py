@@ -14,6 +14,7 @@ from hookcli import failure, tree
 from hookcli.described import model_dtype
 from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.hooks import parameters_on_meta
+from hookcli.preserve import set_mode
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.sources.weights import fill, is_file, read_state
@@ -78,11 +79,13 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     """Build the model, fill and cast it, and make its input. Raises ModelError where its own code fails."""
     model, remark = build(recipe, setting)
     try:
-        model.train(setting.train)
+        set_mode(model, setting.train)
         if setting.dtype is not None:
             model.to(dtype=setting.dtype)
         if setting.shard:
             setting.shard(model)
+        if setting.device == META:
+            _check_movable(model)
         model.to(setting.device)
         inputs, described = inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
@@ -90,6 +93,13 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     except (RuntimeError, MemoryError, TypeError, OverflowError, ValueError) as error:
         raise ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(error)}") from error
     return Prepared(model, inputs, described, remark)
+
+
+def _check_movable(model: nn.Module) -> None:
+    """Raises NotImplementedError where parts of the model have parameters that can't go to the meta device."""
+    for fqn, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
+            raise NotImplementedError(f"{fqn or 'the model'} is TorchScript, which can't be moved to the meta device")
 
 
 def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:

@@ -16,7 +16,8 @@ from hookcli import failure, tree
 from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import capture
 from hookcli.errors import ModelError
-from hookcli.preserve import Kept, accelerators, copied, preserved, random_states, set_random_states
+from hookcli.hooks import uncompiled
+from hookcli.preserve import Kept, accelerators, copied, preserved, random_states, set_mode, set_random_states
 from hookcli.probes.base import Probe
 from hookcli.probes.draws import DrawsProbe
 from hookcli.probes.first import FirstItemProbe
@@ -40,11 +41,11 @@ def in_eval(model: nn.Module) -> Iterator[None]:
     own = [module for module, _ in modes if type(module).train is not nn.Module.train]
     held = Kept(p for module in own for p in module.parameters())
     mode = model.training
-    model.eval()
+    set_mode(model, False)
     try:
         yield
     finally:
-        model.train(mode)
+        set_mode(model, mode)
         for module, training in modes:
             module.training = training
         held.put_back()
@@ -102,7 +103,7 @@ def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
     It and its inputs are in the same state afterwards. Raises what the first time raises.
     """
     devices = accelerators(model, inputs)
-    with preserved(model, inputs), in_eval(model), torch.no_grad():
+    with uncompiled(model), preserved(model, inputs), in_eval(model), torch.no_grad():
         before = random_states(devices)
         held = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]

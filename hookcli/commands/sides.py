@@ -138,7 +138,8 @@ def _source(spec: Spec) -> tuple[SourceTree | None, str]:
 def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[list[Any], str]:
     """One input for both, made once in the wider dtype of the two, then cast and moved for each; and that in words.
 
-    As A's source knows it, else as B's. An example that a model brings is cast for a side that has another dtype. Raises UsageError where neither does.
+    As A's source knows it, else as B's. An example that a model brings is cast for a side
+    that has another dtype. Raises UsageError where neither does.
     """
     import torch
 

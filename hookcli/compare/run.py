@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ from hookcli.edits import Edit, check_applied
 from hookcli.engine import arguments, parse_edits
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks import HookEvent, HookSession, Select, compiled_parts
-from hookcli.preserve import copied, preserved
+from hookcli.preserve import copied, preserved, twin
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.step import Loss, Step
@@ -83,7 +82,7 @@ def compare(
     """
     started = time.perf_counter()
     if _shared(a.model, b.model):
-        b = replace(b, model=copy.deepcopy(b.model))
+        b = replace(b, model=twin(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Run(a, b, Step(backward, loss, backward_vector), select)
     error = _told(run.execute(seed), run.sides)
@@ -199,17 +198,18 @@ class _Run:
 
     def _hidden(self) -> tuple[set[str], set[str]]:
         """The modules of each side that no hook sees, because they or their counterparts are parts of compiled ones."""
-        parts = [
-            {fqn for fqn, _ in side.model.named_modules() if within(fqn, side.compiled())}
-            | {*compiled_parts(side.model)}
-            for side in self.sides
-        ]
+        parts = [_compiled_in(side) for side in self.sides]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}
 
 
 _COMPILED = "part of a compiled module, where no hook fires (--compile with a glob for its parts compares them)"
+
+
+def _compiled_in(side: Side) -> set[str]:
+    names = (fqn for fqn, _ in side.model.named_modules())
+    return {fqn for fqn in names if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
 
 
 def _described(side: Side, changes: Sequence[Edit]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from hookcli.events import HookEvent, HookKind, Made
 from hookcli.hooks.building import parameters_on_meta, registrations
-from hookcli.hooks.modules import compiled_parts
+from hookcli.hooks.modules import compiled_parts, uncompiled
 from hookcli.hooks.parameters import selects_parameter
 from hookcli.hooks.session import HookSession, Select
 
@@ -16,4 +16,5 @@ __all__ = [
     "parameters_on_meta",
     "registrations",
     "selects_parameter",
+    "uncompiled",
 ]

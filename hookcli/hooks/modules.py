@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -250,6 +250,11 @@ def compiled_parts(model: nn.Module) -> dict[str, str]:
         for fqn, _ in modules
         if any(fqn == graph or fqn.startswith(f"{graph}.") or not graph for graph in graphs)
     }
+
+
+def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
+    """While it lasts, what is compiled runs as it was written: hooks fire in it, and nothing is compiled with them."""
+    return torch.compiler.set_stance("force_eager") if compiled_parts(model) else nullcontext()
 
 
 _COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (TORCH_COMPILE_DISABLE=1 shows it)"

@@ -75,7 +75,8 @@ class ParameterHooks(Family):
             own = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
             groups |= {fqn: own} if own else {}
         with self.session.nodes.ours():  # reaching a parameter's node makes another
-            for fqn, tensors in groups.items():
+            for fqn, group in groups.items():
+                tensors = [p for p in group if p.requires_grad]  # the forward may have frozen some
                 if tensors:
                     self.session.stack.enter_context(register_multi_grad_hook(tensors, partial(self._all_there, fqn)))
 

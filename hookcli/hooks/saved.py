@@ -46,7 +46,7 @@ class SavedTensorHooks(Family):
             unpack = self._unpack
             disable = graph.disable_saved_tensors_hooks
             self.session.stack.callback(setattr, graph, "disable_saved_tensors_hooks", disable)
-            graph.disable_saved_tensors_hooks = self._stepping_aside(pack, unpack, disable)
+            setattr(graph, disable.__name__, self._stepping_aside(pack, unpack, disable))
             self.session.enter_context(saved_tensors_hooks(pack, unpack))
 
     def _stepping_aside(

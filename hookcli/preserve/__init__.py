@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import tree
-from hookcli.preserve.generators import RandomStates, accelerators, random_states, set_random_states
+from hookcli.preserve.generators import RandomStates, accelerators, others_run_on, random_states, set_random_states
 from hookcli.preserve.values import Kept, copied, same_layout, unchanged_versions
 
 __all__ = [
@@ -18,10 +19,13 @@ __all__ = [
     "RandomStates",
     "accelerators",
     "copied",
+    "others_run_on",
     "preserved",
     "random_states",
     "same_layout",
+    "set_mode",
     "set_random_states",
+    "twin",
 ]
 
 
@@ -53,6 +57,26 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
         yield
 
 
+def twin(model: nn.Module) -> nn.Module:
+    """A deep copy. Parameters of TorchScript would else come as parts of a graph."""
+    with torch.no_grad():
+        copied_model = copy.deepcopy(model)
+    for parameter, own in zip(copied_model.parameters(), model.parameters(), strict=True):
+        if parameter.requires_grad != own.requires_grad:
+            parameter.requires_grad_(own.requires_grad)
+    return copied_model
+
+
+def set_mode(model: nn.Module, training: bool) -> None:
+    """`model.train(training)`; parts that torch.export made refuse, and keep the mode that they were exported in."""
+    try:
+        model.train(training)
+    except NotImplementedError:
+        for module in model.modules():
+            if "train" not in vars(module):
+                module.training = training
+
+
 def _put_gradients_back(gradients: list[tuple[nn.Parameter, Tensor | None, bool]]) -> None:
     for parameter, grad, requires_grad in gradients:
         parameter.grad = grad
@@ -67,9 +91,7 @@ class _Module:
         self._module = module
         self._training = module.training
         scripted = isinstance(module, torch.jit.ScriptModule)  # its tables can't change
-        tables: list[dict[str, Any]] = (
-            [] if scripted else [module._parameters, module._buffers, module._modules]  # type: ignore[list-item]
-        )
+        tables: list[dict[str, Any]] = [] if scripted else [module._parameters, module._buffers, module._modules]
         # Where parameters are sharded, PyTorch exchanges them in the course of a run.
         sharded = any(p is not None and tree.is_sharded(p) for p in module._parameters.values())
         self._tables = [] if sharded else [(table, dict(table)) for table in tables]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,10 @@ from hookcli import tree
 
 @dataclass(frozen=True, eq=False)
 class RandomStates:
-    """States of PyTorch's generators (the CPU's first), of Python's, and of numpy's where it is imported."""
+    """States of PyTorch's generators (the CPU's first), of Python's, and of numpy's where it is imported.
+
+    The last two are None where they run on (`others_run_on`).
+    """
 
     torch: tuple[Tensor, ...]
     python: Any
@@ -38,9 +43,30 @@ def accelerators(model: nn.Module, inputs: Any) -> list[torch.device]:
 def random_states(devices: Iterable[torch.device]) -> RandomStates:
     """The states of all generators; of accelerators those of these devices."""
     accelerated = (torch.get_device_module(device).get_rng_state(device) for device in devices)
+    own = (torch.get_rng_state(), *accelerated)
+    if _run_on.get():
+        return RandomStates(own, None, None)
     numpy = sys.modules.get("numpy.random")
     state = pickle.dumps(numpy.get_state(legacy=False)) if numpy else None
-    return RandomStates((torch.get_rng_state(), *accelerated), random.getstate(), state)
+    return RandomStates(own, random.getstate(), state)
+
+
+@contextmanager
+def others_run_on() -> Iterator[None]:
+    """Python's and numpy's generators run on from run to run in the block, and are put back at its end.
+
+    A seed of PyTorch's does not reach them, so runs that are to be the same differ where a model draws from them.
+    """
+    states = random_states(())
+    token = _run_on.set(True)
+    try:
+        yield
+    finally:
+        _run_on.reset(token)
+        set_random_states((), states)
+
+
+_run_on = ContextVar("_run_on", default=False)
 
 
 def set_random_states(devices: Iterable[torch.device], states: RandomStates) -> None:
@@ -48,6 +74,7 @@ def set_random_states(devices: Iterable[torch.device], states: RandomStates) -> 
     torch.set_rng_state(states.torch[0])
     for device, state in zip(devices, states.torch[1:], strict=True):
         torch.get_device_module(device).set_rng_state(state, device)
-    random.setstate(states.python)
+    if states.python is not None:
+        random.setstate(states.python)
     if states.numpy is not None:
         sys.modules["numpy.random"].set_state(pickle.loads(states.numpy))

@@ -90,7 +90,7 @@ def _free(device: torch.device) -> int:
 
 def _copy(x: Tensor, to_cpu: bool) -> Tensor:
     x = _without_repeats(x)
-    return x.cpu() if to_cpu else x.clone()
+    return x.to("cpu", copy=True) if to_cpu else x.clone()
 
 
 def _without_repeats(x: Tensor) -> Tensor:

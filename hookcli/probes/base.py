@@ -120,9 +120,7 @@ def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]],
             others = [probe.instead(error) for probe in probes]
             if not any(others) or (fresh is None and not all(others)):
                 raise
-        probes = [
-            other or _renewed(probe, fresh, n) for n, (probe, other) in enumerate(zip(probes, others, strict=True))
-        ]
+        probes = [other or _renewed(probes[n], fresh, n) for n, other in enumerate(others)]
 
 
 def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:

@@ -82,9 +82,10 @@ class TraceProbe(Probe):
         return self._without(dropped, str(error).partition("\n")[0].partition(";")[0])
 
     def in_callers_run(self) -> Probe:
-        if self.insist or not set(FULL_BACKWARD) & set(self.kinds):
+        asked = set(self.kinds)
+        if self.insist or not asked & set(_MAY_RAISE) or asked <= set(_MAY_RAISE):
             return self
-        return self._without(FULL_BACKWARD, "PyTorch may stop a model under such a hook, and this run is the caller's")
+        return self._without(_MAY_RAISE, "such a hook can make a program raise; in a run of `capture` it is seen")
 
     def _without(self, dropped: Sequence[HookKind], reason: str) -> TraceProbe:
         other = TraceProbe([kind for kind in self.kinds if kind not in dropped], summary=self.summary)
@@ -205,6 +206,8 @@ class TraceProbe(Probe):
         return [*self._refused, *left, *silent, *aside, *self._unseen.skipped(), *unmeasured(self.session)]
 
 
+# Full backward hooks where a model changes a tensor in place, those on several gradients under torch.autograd.grad.
+_MAY_RAISE = (*FULL_BACKWARD, HookKind.MULTI_GRAD)
 _ASIDE = "not seen inside torch.func, which takes no such hooks"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from torch import nn
 
 from hookcli.errors import UsageError, unknown
 from hookcli.importing import load_object
+from hookcli.preserve import twin
 from hookcli.sources.base import Recipe, Request
 
 Example = tuple[Any, ...] | dict[str, Any]
@@ -28,7 +28,7 @@ class ImportPathSource:
         if isinstance(target, nn.Module):
             if request.args:
                 raise UsageError(f"{request.spec} is a module already: it takes no --arg")
-            return replace(_recipe(request, partial(copy.deepcopy, target)), ready=target)
+            return replace(_recipe(request, partial(twin, target)), ready=target)
         if not callable(target):
             raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")
         _check_arguments(target, request)

@@ -231,7 +231,7 @@ def test_a_trace_goes_on_without_what_the_model_forbids(obstacle: str, cli: Any,
     kinds = {"legacy": "full_backward", "state_dict": "state_dict_pre", "func": "saved_tensor_pack"}
     assert f'"path": "{kinds[obstacle]}"' in ran.out and '"kind": "post_accumulate_grad"' in ran.out
     insisted = cli("trace", f"obstacle.py:{obstacle}", "-i", "2x3", "--kinds", kinds[obstacle])
-    assert insisted.code == 2
+    assert insisted.code == (0 if obstacle == "func" else 2)  # hooks on saved tensors are off inside torch.func alone
 
 
 OBSTACLES = """

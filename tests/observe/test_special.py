@@ -215,8 +215,9 @@ def test_a_part_that_is_torchscript() -> None:
             model.inner = torch.jit.script(model.inner)
         return model(torch.ones(1, 4))
 
-    seen = observed(program)
-    assert any("inner is TorchScript" in note for note in seen.ran["Parts"].notes)
+    (window,) = observed(program).of(phase="train")
+    assert "TorchScript takes no hooks" in skipped(window, "activations")["inner"]
+    assert rows(window, "activations").keys() == {"", "first", "last"}
 
 
 def test_inference_mode_and_integer_models() -> None:

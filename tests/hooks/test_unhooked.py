@@ -1,0 +1,246 @@
+"""Parts that take no hooks, or other ones: TorchScript, torch.compile, torch.fx, torch.func."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from support import assert_stats, float64_stats, untouched
+from torch import Tensor, nn
+
+import hookcli
+from hookcli.compare import Side, compare
+from hookcli.probes.base import Probe
+from hookcli.probes.grads import GradsProbe
+from hookcli.probes.graph import GraphProbe
+
+OF_GRADS = ("inputs tensor", "outputs tensor", "outputs module")
+PROBES = ("shapes", "inputs", "activations", "grads", "trace", "graph")
+OF_MODULES = ("shapes", "inputs", "activations")
+X = torch.linspace(-1, 1, 32).reshape(8, 4)
+
+
+def made(probe: str) -> str | Probe:
+    return GradsProbe(*probe.split()) if probe in OF_GRADS else probe  # type: ignore[arg-type]
+
+
+class Around(nn.Module):
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.first, self.part, self.last = nn.Linear(4, 4), part, nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.part(self.first(x)))
+
+
+def part() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+
+@pytest.fixture(params=["scripted", "traced"])
+def scripted(request: pytest.FixtureRequest) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Around(torch.jit.script(part()) if request.param == "scripted" else torch.jit.trace(part(), X))
+
+
+@pytest.mark.parametrize("probe", [*PROBES, *OF_GRADS])
+def test_the_rest_of_a_model_with_torchscript_is_seen(scripted: nn.Module, probe: str) -> None:
+    with untouched(scripted):
+        report = hookcli.capture(scripted, X, [made(probe)])[0]
+    listed = {s.fqn for s in report.skipped if "TorchScript takes no hooks" in s.reason}
+    if probe == "grads":
+        assert {row.fqn for row in report.rows} == {name for name, _ in scripted.named_parameters()} and not listed
+    else:
+        assert listed == {"part", "part.0", "part.1"} and {"first", "last"} <= {row.fqn for row in report.rows}
+
+
+def test_figures_around_torchscript_are_those_of_eager_mode(scripted: nn.Module) -> None:
+    expected = float64_stats(scripted.last(scripted.part(scripted.first(X))))
+    rows = {row.fqn: row for row in hookcli.capture(scripted, X, ["activations"])[0].rows}
+    assert_stats(rows["last"].stats, expected)
+
+
+def test_torchscript_among_what_is_watched_checked_and_compared(scripted: nn.Module) -> None:
+    with hookcli.watch(scripted, ["activations"]) as seen:
+        scripted(X).sum().backward()
+    assert {row.fqn for row in seen.reports()[0].rows} == {"", "first", "last"}
+    scripted.zero_grad()
+    with untouched(scripted):
+        assert hookcli.check(scripted, X).meta.get("error") is None
+        assert not compare(Side(scripted, X), Side(scripted, X), backward=True).totals["beyond"]
+
+
+def test_a_selection_without_torchscript_lists_none(scripted: nn.Module) -> None:
+    report = hookcli.capture(scripted, X, ["activations"], select=lambda fqn, module: fqn == "last")[0]
+    assert [row.fqn for row in report.rows] == ["last"] and not report.skipped
+
+
+@pytest.fixture
+def compiled() -> Iterator[tuple[nn.Module, list[int]]]:
+    torch._dynamo.reset()
+    graphs: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    yield Around(torch.compile(part(), backend=backend)), graphs
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_is_compiled_is_neither_compiled_anew_nor_missed(compiled: Any, before: bool) -> None:
+    model, graphs = compiled
+    if before:
+        model(X)
+    made = list(graphs)
+    for probe in OF_MODULES:
+        with untouched(model):
+            report = hookcli.capture(model, X, [probe])[0]
+        assert {row.fqn for row in report.rows} >= {"part._orig_mod.0", "part._orig_mod.1", "last"}
+        assert report.meta["compiled"] == "run without torch.compile"
+    hookcli.check(model, X)
+    assert graphs == made
+    model(X)
+    assert len(graphs) == 1
+
+
+def test_a_run_of_the_callers_stays_compiled(compiled: Any) -> None:
+    model, graphs = compiled
+    for _ in range(2):
+        with hookcli.watch(model, ["activations"]) as seen:
+            model(X).sum().backward()
+        assert len(graphs) == 1
+    (report,) = seen.reports()
+    assert {row.fqn for row in report.rows} == {"", "first", "part", "last"}
+    listed = {s.fqn for s in report.skipped if s.reason.startswith("compiled: ")}
+    assert listed == {"part._orig_mod", "part._orig_mod.0", "part._orig_mod.1"}
+
+
+def test_what_is_compiled_is_compared_as_a_whole(compiled: Any) -> None:
+    model, graphs = compiled
+    report = compare(Side(model, X), Side(Around(part()), X))
+    assert len(graphs) == 1 and not report.totals["beyond"]
+    assert {"first", "last"} <= {row.fqn for row in report.rows}
+
+
+@pytest.mark.parametrize("how", ["fx", "export"])
+def test_modules_made_of_graphs(how: str) -> None:
+    inner = part().eval()
+    made = torch.fx.symbolic_trace(inner) if how == "fx" else torch.export.export(inner, (X,)).module()
+    model = Around(made)
+    for probe in PROBES:
+        with untouched(model):
+            assert hookcli.capture(model, X, [probe])[0].rows
+    with untouched(model):
+        assert hookcli.check(model, X).meta.get("error") is None
+
+
+@pytest.mark.parametrize("name", ["make", "ready"])
+def test_a_model_with_torchscript_from_the_command_line(name: str, cli: Any, net: Any) -> None:
+    (net / "scripted.py").write_text(SCRIPTED)
+    for command in (("shapes",), ("grads", "--of", "inputs"), ("trace", "--global"), ("check",)):
+        ran = cli(*command[:1], f"scripted.py:{name}", *command[1:], "-i", "2x3", "-f", "json")
+        assert ran.code == 0, ran.err
+        assert ("TorchScript takes no hooks" in ran.out) == (command[0] != "check")
+
+
+SCRIPTED = """
+import torch
+def make():
+    return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.jit.script(torch.nn.Linear(3, 3)), torch.nn.Linear(3, 2))
+ready = make()
+"""
+
+
+def test_an_exported_model_from_the_command_line(cli: Any, net: Any) -> None:
+    (net / "exported.py").write_text(EXPORTED)
+    for command in ("shapes", "activations", "check"):
+        ran = cli(command, "exported.py:make")
+        assert ran.code == 0, ran.err
+
+
+EXPORTED = """
+import torch
+def make():
+    x = torch.ones(2, 3)
+    return torch.nn.Sequential(torch.export.export(torch.nn.Linear(3, 2), (x,)).module()), x
+"""
+
+
+# Transforms inside of a forward.
+
+
+class Transforms(nn.Module):
+    """A forward that differentiates or maps by `torch.func`."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.how, self.body, self.head = how, nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        def energy(z: Tensor) -> Tensor:
+            return self.head(self.body(z)).pow(2).sum()
+
+        func = torch.func
+        body = dict(self.body.named_parameters())
+        return {
+            "grad": lambda: self.head(self.body(x) + func.grad(energy)(x)),
+            "vmap": lambda: func.vmap(lambda z: self.head(self.body(z)))(x),
+            "jvp": lambda: self.head(sum(func.jvp(self.body, (x,), (torch.ones_like(x),)))),
+            "jacrev": lambda: self.body(x) + func.jacrev(energy)(x[0]),
+            "hessian": lambda: self.body(x) @ func.hessian(energy)(x[0]),
+            "vmap of grad": lambda: self.body(x) + func.vmap(func.grad(energy))(x),
+            "functional": lambda: self.head(
+                func.grad(lambda p: func.functional_call(self.body, p, (x,)).pow(2).sum())(body)["weight"]
+            ),
+        }[self.how]()
+
+
+HOW = ("grad", "vmap", "jvp", "jacrev", "hessian", "vmap of grad", "functional")
+OTHERS = ("inputs", "activations", "grads", "trace", "graph")
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("probe", [*OTHERS, *OF_GRADS[:2]])
+def test_models_that_transform_by_torch_func(how: str, probe: str) -> None:
+    model = Transforms(how)
+    with untouched(model):
+        report = hookcli.capture(model, X, [made(probe)])[0]
+    assert report.rows and report.meta["complete"]
+    if probe == "trace" and "grad" in how:
+        reasons = {s.path: s.reason for s in report.skipped}
+        assert "torch.func" in reasons["saved_tensor_pack"]
+        assert [row["kept"] for row in report.rows if row["kind"] == "saved_tensor_pack"]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("probe", OTHERS)
+def test_watching_models_that_transform_by_torch_func(how: str, probe: str) -> None:
+    model, plain = Transforms(how), Transforms(how)
+    disable = torch.autograd.graph.disable_saved_tensors_hooks
+    with hookcli.watch(model, [probe]) as seen:
+        model(X).sum().backward()
+    plain(X).sum().backward()
+    assert seen.reports()[0].rows and torch.autograd.graph.disable_saved_tensors_hooks is disable
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+        assert p.grad is q.grad is None or torch.equal(p.grad, q.grad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_nodes_of_a_graph_that_is_transformed(native: bool) -> None:
+    from hookcli.native import build
+
+    if native and build.compiler() is None:
+        pytest.skip("needs a C++ compiler")
+    for how in HOW:
+        model = Transforms(how)
+        report = hookcli.capture(copy.deepcopy(model), X, [GraphProbe(native)])[0]
+        assert "AccumulateGrad" in {row["node"] for row in report.rows if row["fired"]}
