@@ -252,3 +252,12 @@ def test_a_pipe_that_does_not_block_gets_all_of_it() -> None:
     thread.join()
     os.close(reader)
     assert len(got) == 1_000_000
+
+
+def test_a_full_stdout_costs_no_file(server: ForkServer, folder: Path) -> None:
+    files = ("--report", "full.json", "--save", "full.baseline.json")
+    ran = server.run(*COMMANDS["check"], *files, folder=folder, out="full", err="pipe")
+    assert ran.code == 2 and "can't write the report: No space left on device" in ran.err
+    assert json.loads((folder / "full.json").read_text())["reports"] and (folder / "full.baseline.json").exists()
+    ran = server.run("shapes", "net.py:Net", "-i", "2x5", folder=folder, out="full", err="pipe")
+    assert ran.code == 2 and "warning: can't write" in ran.err and "error: fc (Linear) failed" in ran.err

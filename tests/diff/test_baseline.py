@@ -288,12 +288,12 @@ def test_a_file_that_can_not_be_written_is_as_it_was(tmp_path: Path, monkeypatch
     write_baselines(str(file), [baseline])
     before = file.read_bytes()
 
-    def fails(path: Path, text: str, **settings: Any) -> None:
-        with path.open("w") as half:
-            half.write(text[:100])
+    def fails(path: Path, data: bytes) -> None:
+        with path.open("wb") as half:
+            half.write(data[:100])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", fails)
+    monkeypatch.setattr(Path, "write_bytes", fails)
     with pytest.raises(UsageError, match=r"b.json: can't be written \(No space left on device\)"):
         write_baselines(str(file), [baseline])
     assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["b.json"]
