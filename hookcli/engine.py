@@ -225,14 +225,6 @@ def _watched(
         yield Watch(session, chosen, name or type(model).__name__, described)
 
 
-def _uncompiled(model: nn.Module, described: dict[str, Any]) -> AbstractContextManager[Any]:
-    """Run parts that are compiled as they were before, in which hooks fire: they would be compiled with the hooks."""
-    if not compiled_parts(model):
-        return nullcontext()
-    described["compiled"] = "run without torch.compile"
-    return torch.compiler.set_stance("force_eager")
-
-
 def parse_edits(edits: str | Edit | Sequence[str | Edit], model: nn.Module, backward: bool) -> list[Edit]:
     """The edits, made for this run. Raises UsageError for one that can't change anything in this model."""
     given = [edits] if isinstance(edits, (str, Edit)) else edits
