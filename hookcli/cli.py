@@ -157,7 +157,9 @@ def _main(arguments: list[str]) -> int | Ending:
         wanted = error
     except HookcliError as error:
         return _report_error(error, arguments)
-    except Exception:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
         traceback.print_exc()
         say("hookcli: this is a bug in hookcli, please report it")
         return 2

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hookcli import failure, registry, tree
 from hookcli.described import describe_run
 from hookcli.edits import Edit, check_applied, check_edits, parse_edit
-from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
+from hookcli.errors import ModelError, PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks import HookSession, Select
 from hookcli.preserve import preserved
 from hookcli.probes.base import Probe
@@ -72,6 +72,12 @@ def capture(
     described |= _edits_of(changes)
     finish = partial(_reports, chosen, name or type(model).__name__, described)
     started = time.perf_counter()
+
+    def crashed(error: BaseException) -> ModelError:
+        said = failure.explain(error, model)
+        described["error"] = said.partition("\n")[0]
+        return ModelError(said)
+
     if step.backward:  # from here on, not through the caller's own graph
         args, kwargs = tree.replace((args, kwargs), _detached)
     averaged = share.of if step.backward and share.averaged else 1
@@ -84,20 +90,15 @@ def capture(
             if any(p.needs_input_grad for p in chosen):
                 args, kwargs = tree.replace((args, kwargs), _requiring_grad)
                 described["input_requires_grad"] = True
-            step.run(session, args, kwargs, passes, described)
-            _synchronize(model)
-        except UsageError as error:
+            with UserCode(crashed):
+                step.run(session, args, kwargs, passes, described)
+                _synchronize(model)
+        except (UsageError, ModelError) as error:
             error.reports = tuple(finish(started, complete=False))
-            raise
-        except HookcliError:
             raise
         except KeyboardInterrupt as error:
             error.reports = finish(started, complete=False)  # type: ignore[attr-defined]
             raise
-        except (Exception, SystemExit) as error:
-            said = failure.explain(error, model)
-            described["error"] = said.partition("\n")[0]
-            raise ModelError(said, finish(started, complete=False)) from error
         reports = finish(started, complete=True)
         check_applied(changes, reports)
         return reports
@@ -209,12 +210,8 @@ def _attach(probes: Sequence[Probe], session: HookSession) -> None:
 @contextmanager
 def _blaming(probe: Probe) -> Iterator[None]:
     """An error of a probe is the probe's, not the model's."""
-    try:
+    with UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}")):
         yield
-    except HookcliError:
-        raise
-    except Exception as error:
-        raise PluginError(f"probe {probe.name!r} failed: {type(error).__name__}: {error}") from error
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

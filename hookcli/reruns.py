@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from hookcli import failure, tree
 from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import capture
-from hookcli.errors import ModelError
+from hookcli.errors import ModelError, UserCode
 from hookcli.preserve import accelerators, preserved, random_states, set_random_states
 from hookcli.probes.base import Probe
 from hookcli.probes.draws import DrawsProbe
@@ -60,10 +60,7 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     """
     size = batch_size(inputs)
     compares = size is not None and "companions" in wanted
-    try:
-        passed = _evaluated(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
-    except Exception as error:
-        raise ModelError(failure.explain(error, model)) from error
+    passed = _evaluated(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
     found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, _NO_BATCH)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
@@ -107,10 +104,10 @@ class _Pass(NamedTuple):
 def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
     """Run it in eval mode, from the state that it is in, each time with the same random numbers.
 
-    It is in the same state afterwards, as far as that is in its buffers. Raises what the first time raises.
+    It is in the same state afterwards, as far as that is in its buffers. Raises ModelError where the first time fails.
     """
     devices = accelerators(model, inputs)
-    with preserved(model, inputs, backward=False), in_eval(model), torch.no_grad():
+    with _explaining(model), preserved(model, inputs, backward=False), in_eval(model), torch.no_grad():
         before = random_states(devices)
         held = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
@@ -120,10 +117,15 @@ def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
         for _ in range(times - 1):
             set_random_states(devices, before)
             try:
-                outputs.append(_called(model, inputs))
-            except Exception as error:
-                failed = f"in eval mode, the second time, {failure.explain(error, model)}".replace("\n ", "")
+                with _explaining(model):
+                    outputs.append(_called(model, inputs))
+            except ModelError as error:
+                failed = f"in eval mode, the second time, {error}".replace("\n ", "")
         return _Pass(outputs, drew, moved, failed)
+
+
+def _explaining(model: nn.Module) -> AbstractContextManager[None]:
+    return UserCode(lambda error: ModelError(failure.explain(error, model)))
 
 
 def _called(model: nn.Module, inputs: Arguments) -> Any:
@@ -164,8 +166,8 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> C
     others: Arguments = tree.replace(inputs, _with_others)
     try:
         among_others = _output(model, others)
-    except Exception as error:  # made up as they are, they need not be what the model takes
-        return f"with other items beside the first, {failure.explain(error, model)}".replace("\n ", "")
+    except ModelError as error:  # made up as they are, they need not be what the model takes
+        return f"with other items beside the first, {error}".replace("\n ", "")
     pairs = [
         (a[:1], b[:1])
         for (_, a), (_, b) in zip(tree.leaves(whole), tree.leaves(among_others), strict=False)
@@ -218,9 +220,8 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Compa
     half = size // 2
     try:
         parts = [_output(model, tree.replace(inputs, partial(_cut, cut))) for cut in (slice(half), slice(half, None))]
-    except Exception as error:
-        explained = failure.explain(error, model).replace("\n ", "")
-        return Comparison(math.nan, failed=f"on half of the batch {explained}")
+    except ModelError as error:
+        return Comparison(math.nan, failed=f"on half of the batch {error}".replace("\n ", ""))
     pairs = []
     for (_, a), (_, b), (_, c) in zip(*map(tree.leaves, (whole, *parts)), strict=False):
         if a.dim() and a.size(0) == size:

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli import losses
 from hookcli.choices import CALLS, OPTIMIZERS, VECTORS
-from hookcli.errors import NoGradientsError, StateDictError, UsageError, unknown
+from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, refuse_coroutine, unknown
 from hookcli.hooks import HookKind, HookSession
 from hookcli.kinds import STATE_DICTS
 
@@ -78,6 +78,7 @@ class Step:
             session.passes = number
             with torch.set_grad_enabled(self.backward):
                 output = called(*args, **kwargs)
+            refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
             if self.backward:
                 self._differentiate(session, output, meta)
             del output
@@ -117,6 +118,7 @@ class Step:
         name = self.loss or "sum"
         function: Loss = losses.NAMED[name] if isinstance(name, str) else name
         value = function(output)
+        refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.checks.base import ERROR, WARNING, Check, Facts
-from hookcli.errors import PluginError
+from hookcli.errors import PluginError, UserCode, in_brief
 from hookcli.report import SEVERITIES, Column, Finding, Report, Row, Skipped
 
 PROBE = "check"
@@ -52,10 +52,8 @@ def judge(
 
 
 def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
-    try:
+    with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
         return list(check.judge(facts))
-    except Exception as error:  # a check may be of another distribution, and fail in any way
-        raise PluginError(f"check {check.id} failed: {type(error).__name__}: {error}") from error
 
 
 def _why_not(check: Check, facts: Facts, values: bool) -> str | None:

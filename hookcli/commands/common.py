@@ -15,7 +15,7 @@ from hookcli.commands.output import Output, remark, short_warnings
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress
 from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, unknown
+from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, message_of, unknown
 from hookcli.report import Report
 from hookcli.world import world
 
@@ -125,7 +125,7 @@ class _Inspection:
         except ModelError as error:
             if not runs_only_for_real(error):
                 raise
-            return self._on(make_probe(), setting, not_on_meta=str(error.__cause__).partition("\n")[0])
+            return self._on(make_probe(), setting, not_on_meta=message_of(error.__cause__ or error).partition("\n")[0])
 
     def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
         from hookcli.engine import capture
