@@ -168,6 +168,10 @@ def _vector(kind: str, like: Tensor, share: Share) -> Tensor:
     """The vector for an output; random values are those that one process would draw for the whole batch."""
     if kind == "ones":
         return torch.ones_like(like)
+    if like.is_nested:  # which has no shape to draw numbers for
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            return torch.randn_like(like)
     generator = torch.Generator().manual_seed(0)
     shape = (like.shape[0] * share.of, *like.shape[1:]) if like.dim() else like.shape
     drawn = torch.randn(shape, generator=generator, dtype=torch.float32).to(like)
