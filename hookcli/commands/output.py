@@ -42,8 +42,10 @@ class Output:
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raises UsageError for a column that the report will not have: before the run, not after."""
         arranged(Report("", "", columns, ()), self.view)
-        missing = set(self._needs) - {column.name for column in columns}
-        if missing:
+        self._require_suited(columns)
+
+    def _require_suited(self, columns: Sequence[Column]) -> None:
+        if not set(self._needs) <= {column.name for column in columns}:
             here = ", ".join(name for name in registry.names("reporters") if self._suits(name, columns))
             raise UsageError(
                 f"--format {self.name}: {_SPECIAL.get(self.name, 'does not suit this report')}; here {here}"
@@ -77,6 +79,8 @@ class Output:
         return self.reporter.render(self._shown(reports), replace(self.view, height=height))
 
     def _shown(self, reports: Sequence[Report]) -> list[Report]:
+        for report in reports:
+            self._require_suited(report.columns)
         folds = self.view.depth is not None and not self._needs
         return [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
 

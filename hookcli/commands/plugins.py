@@ -42,6 +42,7 @@ def plugins(
     Sources, probes, reporters, checks and edits, those of hookcli first. Nothing is loaded unless asked for.
     """
     output = Output(options)
+    output.check_columns(_HOOK_COLUMNS if hooks else _COLUMNS)
     if hooks:
         kinds = [_hook_row(hook) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
