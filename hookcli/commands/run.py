@@ -21,7 +21,7 @@ from hookcli.runs.writer import RecordWriter
 from hookcli.script import Ending, Script, find
 from hookcli.script.ending import keep_signal
 from hookcli.script.importing import when_imported
-from hookcli.world import world
+from hookcli.world import leftover, world
 
 if TYPE_CHECKING:
     from hookcli.observe.observer import Observer
@@ -98,6 +98,8 @@ def run(
         check=check,
     )
     found = find(script, module)
+    if (said := leftover()) and not quiet:
+        _say(said)
     if not world().writes:  # of several processes the first one is looked at
         return found.run(arguments or [])
     header = new_header(found.name, [script, *(arguments or [])], every)
