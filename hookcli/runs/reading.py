@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError
-from hookcli.runs.record import LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
+from hookcli.runs.record import FITS, LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
+from hookcli.saved import require
 
 Key = tuple[str, str]
 """A model's name and a phase."""
@@ -112,9 +113,7 @@ _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  
 
 def _place(data: Mapping[str, Any], line: int, offset: int) -> Place:
     place = Place(data["model"], data["phase"], data["step"], data["forward"], line, offset, data["complete"])
-    kinds = ((place.model, str), (place.phase, str), (place.step, int), (place.forward, int | None))
-    if not all(isinstance(value, kind) for value, kind in kinds):
-        raise TypeError
+    require({key: data[key] for key in ("model", "phase", "step", "forward", "complete")}, FITS)
     return place
 
 
