@@ -141,7 +141,16 @@ def _exit_code(result: int | Ending) -> int:
 
 
 def _main(arguments: list[str]) -> int | Ending:
-    """The exit code; of a script that ran, how it ended."""
+    """The exit code; of a script that ran, how it ended. Remarks on plugins come last."""
+    try:
+        return _run(arguments)
+    finally:
+        for said in registry.remarks():
+            if not {"-q", "--quiet"} & set(arguments) and world().writes:
+                print(f"hookcli: {said}", file=sys.stderr)
+
+
+def _run(arguments: list[str]) -> int | Ending:
     say = partial(print, file=sys.stderr)
     if not (world().writes or _in_ranks(arguments)):
         return 0

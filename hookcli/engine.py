@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -198,7 +198,16 @@ def _edits_of(changes: Sequence[Edit]) -> dict[str, Any]:
 
 def _probes(probes: str | Probe | Sequence[str | Probe]) -> list[Probe]:
     named = [probes] if isinstance(probes, (str, Probe)) else probes
-    return [p if isinstance(p, Probe) else registry.load("probes", p)() for p in named]
+    return [p if isinstance(p, Probe) else make_probe(registry.load("probes", p)) for p in named]
+
+
+def make_probe(make: Callable[[], Any]) -> Probe:
+    """The probe that a plugin's class, or a function that calls it, makes. Raises PluginError for what can't be one."""
+    with registry.guarded(make):
+        probe = make()
+        if wrong := registry.misfitting_attribute("probes", probe):
+            raise TypeError(wrong)
+    return cast(Probe, probe)
 
 
 def _attach(probes: Sequence[Probe], session: HookSession) -> None:
@@ -210,7 +219,8 @@ def _attach(probes: Sequence[Probe], session: HookSession) -> None:
 @contextmanager
 def _blaming(probe: Probe) -> Iterator[None]:
     """An error of a probe is the probe's, not the model's."""
-    with UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}")):
+    told = UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}"))
+    with told, registry.guarded(probe):
         yield
 
 

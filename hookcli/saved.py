@@ -82,7 +82,8 @@ def sound(report: Report) -> Report:
         require(asdict(finding), _FINDING)
     named = [column.name for column in report.columns if column.name not in STATS_KEYS]
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
-    needed = set(_STEPS if report.grouping == "steps" else named if report.probe in _COMPLETE else ())
+    needed = {*(named if report.probe in _COMPLETE else ()), *_NEEDED.get(report.probe, ())}
+    needed |= set(_STEPS if report.grouping == "steps" else ())
     for row in report.rows:
         flat = row.flat()
         require(flat, _ROW, is_plain)
@@ -160,6 +161,7 @@ def _is_hooks(value: Any) -> bool:
 _GROUPINGS = ("nested", "disjoint", "events", "steps", "list")
 _STEPS = ("step", "fqns")
 _COMPLETE = ("shapes", "graph", "trace", "comm")  # probes whose rows have all columns
+_NEEDED = {"updates": ("weight", "update"), "grads": STATS_KEYS, "activations": STATS_KEYS, "inputs": STATS_KEYS}
 _COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
 _SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
 _FINDING: Mapping[str, Fits] = {

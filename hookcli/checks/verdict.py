@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.checks.base import ERROR, WARNING, Check, Facts
-from hookcli.errors import PluginError, UserCode, in_brief
+from hookcli.errors import PluginError, UserCode, class_name, in_brief
 from hookcli.report import SEVERITIES, Column, Finding, Report, Row, Skipped
 
 PROBE = "check"
@@ -53,7 +53,10 @@ def judge(
 
 def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
     with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
-        return list(check.judge(facts))
+        found = list(check.judge(facts))
+        if odd := [item for item in found if not isinstance(item, (Finding, Skipped))]:
+            raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
+        return found
 
 
 def _why_not(check: Check, facts: Facts, values: bool) -> str | None:

@@ -57,7 +57,9 @@ def inspect_model(
             from hookcli.edits import parse_edit
 
             run |= {"edits": [parse_edit(text, options.seed + world().rank) for text in options.edit]}
-            probe = make_probe()
+            from hookcli.engine import make_probe as made
+
+            probe = made(make_probe)
             output.check_columns(columns_shown(probe.columns, options))
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:

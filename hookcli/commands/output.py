@@ -7,14 +7,15 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 from hookcli import registry
 from hookcli.commands.options import Options, parse_depth
-from hookcli.errors import HookcliError, UsageError, unknown
+from hookcli.errors import HookcliError, UsageError, class_name, unknown
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
 from hookcli.reporters.base import Reporter
@@ -35,7 +36,9 @@ class Output:
         if self.path:
             check_writable(self.path, option)
         self.name = _format(options.format, self.path, option)
-        self.reporter: Reporter = registry.load("reporters", self.name)()
+        made = registry.load("reporters", self.name)
+        with registry.guarded(made):
+            self.reporter: Reporter = made()
         self._needs: tuple[str, ...] = getattr(self.reporter, "needs", ())
         self.view = _view(options, self.path is None and sys.stdout.isatty())
 
@@ -66,7 +69,7 @@ class Output:
         if not (own or world().writes):
             return
         shown = self._shown(reports)
-        text = self.reporter.render(shown, self.view)
+        text = self._text(shown, self.view)
         if self.path is None:
             _print(text)
             return
@@ -76,7 +79,14 @@ class Output:
     def rendered(self, reports: Sequence[Report]) -> str:
         """The text of the reports, for a screen that they share."""
         height = self.view.height // max(len(reports), 1) if self.view.height else None
-        return self.reporter.render(self._shown(reports), replace(self.view, height=height))
+        return self._text(self._shown(reports), replace(self.view, height=height))
+
+    def _text(self, reports: Sequence[Report], view: View) -> str:
+        with registry.guarded(self.reporter):
+            text: Any = self.reporter.render(reports, view)
+            if not isinstance(text, str):
+                raise TypeError(f"render() returned {class_name(text)}, not text")
+        return text
 
     def _shown(self, reports: Sequence[Report]) -> list[Report]:
         for report in reports:
@@ -151,8 +161,9 @@ def _by_suffix(path: Path, option: str) -> str:
     if path.suffix in _SUFFIXES:
         return _SUFFIXES[path.suffix]
     for plugin in registry.plugins("reporters"):  # of other distributions: ask them
-        if plugin.distribution != "hookcli" and path.suffix in plugin.load().suffixes:
-            return plugin.name
+        with suppress(HookcliError):  # one that does not load has no suffix
+            if not (plugin.built_in or plugin.shadowed) and path.suffix in plugin.load().suffixes:
+                return plugin.name
     how = " (or name the --format)" if option == "--output" else ""
     raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + how)
 

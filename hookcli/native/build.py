@@ -13,6 +13,9 @@ import platform
 import re
 import shlex
 import shutil
+import signal
+import stat
+import subprocess
 import sys
 import sysconfig
 import threading
@@ -23,7 +26,7 @@ from typing import Any
 
 import torch
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
 
 _FILES = ("timeline.cpp", "hooks.h", "state.h", "moments.h", "widen.h", "lanes.h")
 SOURCES = tuple(Path(__file__).with_name(name) for name in _FILES)
@@ -71,14 +74,36 @@ def compiler() -> str | None:
 def _library(on_build: Callable[[str], None] | None) -> str:
     folder = cache_folder()
     stamp = folder / "built"  # written last, so that a build that was killed counts as none
-    if not stamp.exists():
-        chosen = _tools()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if not stamp.exists():
+            chosen = _tools()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_others(folder)
             _build_alone(folder, stamp, chosen, on_build)
-        except OSError as error:
-            raise UsageError(f"the C++ hooks are built in {folder}, which can't be written: {error}") from error
-    return str(folder / stamp.read_text("utf-8"))
+        return str(_own_library(folder, stamp))
+    except OSError as error:
+        raise UsageError(f"the C++ hooks are built in {folder}, which can't be used: {error}") from error
+
+
+def _own_library(folder: Path, stamp: Path) -> Path:
+    """The library that `built` names. Raises UsageError where others than this user could have put it there."""
+    library = folder / stamp.read_text("utf-8", "replace").strip()
+    if library.parent != folder or library.is_symlink() or not library.is_file():
+        raise UsageError(f"{stamp} names {shortened(str(library), 80)!r}, which is no file of this folder: delete {folder}")
+    for path in (folder, stamp, library):
+        _refuse_others(path)
+    return library
+
+
+def _refuse_others(path: Path) -> None:
+    """Raises UsageError for a folder or file that others may write: what is loaded from there runs as this user."""
+    found = path.lstat()
+    if not hasattr(os, "getuid"):
+        return
+    if found.st_uid not in (os.getuid(), 0):
+        raise UsageError(f"{path} belongs to another user: C++ hooks are not loaded from there; delete it, or have it")
+    if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"others may write {path}: C++ hooks are not loaded from there; chmod go-w it, or delete it")
 
 
 def _tools() -> str:

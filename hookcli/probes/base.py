@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from hookcli.errors import class_name
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
@@ -64,12 +65,24 @@ class Probe(ABC):
         if meta.get("complete") is False:
             late = "not reached: the run ended before"
             skipped = [replace(s, reason=late) if s.reason.startswith(_NEVER) else s for s in skipped]
-        found = (self.rows(), meta, self.totals(), skipped)
+        rows = self.rows()
+        _require("rows", rows, Row)
+        _require("skipped", skipped, Skipped)
+        found = (rows, meta, self.totals(), skipped)
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 
     def instead(self, error: Exception) -> Probe | None:
         """Another probe to try, where the model failed because of this one's hooks."""
         return None
+
+
+def _require(method: str, given: Any, kind: type) -> None:
+    """Raises TypeError for what a probe must not return: its own error, which names it, and not a reporter's later."""
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"{method}() returned {class_name(given)}, not a list of {kind.__name__}s")
+    for item in given:
+        if not isinstance(item, kind):
+            raise TypeError(f"{method}() returned {class_name(item)} among its {kind.__name__}s")
 
 
 class StatsProbe(Probe):
