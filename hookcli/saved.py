@@ -223,7 +223,7 @@ _TOTALS: Mapping[str, Fits] = {
     **dict.fromkeys(("order", "verdict", "structure", "weights"), is_text),
     "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
     **dict.fromkeys(("errors", "warnings", "checks", "modules", "backward_us"), is_count),
-    **dict.fromkeys(("macs", "kept_bytes", "param_bytes"), optional(is_count)),
+    **dict.fromkeys(("macs", "kept_bytes", "param_bytes"), is_count),
 }
 
 
