@@ -15,7 +15,7 @@ import typer
 
 from hookcli.errors import UsageError
 from hookcli.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes, parse_steps
-from hookcli.runs.record import End
+from hookcli.runs.record import End, Header
 from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
 from hookcli.script import Ending, Script, find
@@ -104,10 +104,12 @@ def run(
         return found.run(arguments or [])
     header = new_header(found.name, [script, *(arguments or [])], every)
     try:
-        recorder = Recorder(_writer(output, found), header, _say, debug)
+        recorder = _recorder(output, found, header, debug)
     except OSError as error:
-        where = output or f"a record in {Path.cwd()}"
-        raise UsageError(f"can't write {where}: {error.strerror} (--output names another file)") from error
+        if output:
+            raise UsageError(f"can't write {output}: {error.strerror} (--output names another file)") from error
+        _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs, and is not looked at")
+        return found.run(arguments or [])  # that the folder is full or gone is no reason to lose its run
     return _Run(found, plan, recorder, quiet, bool(output)).run(arguments or [])
 
 
@@ -180,8 +182,17 @@ def _say(text: str) -> None:
         return
 
 
-def _writer(output: str | None, script: Script) -> RecordWriter:
-    return RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
+def _recorder(output: str | None, script: Script, header: Header, debug: bool) -> Recorder:
+    """What keeps the record. Raises OSError, and leaves no numbered file, where its first line can't be written."""
+    writer = RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
+    try:
+        return Recorder(writer, header, _say, debug)
+    except OSError:
+        if output:  # which may be a device
+            writer.close()
+        else:
+            writer.remove()
+        raise
 
 
 def _relative(path: Path) -> str:
