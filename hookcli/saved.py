@@ -154,7 +154,7 @@ def _is_hooks(value: Any) -> bool:
     """What communication hooks made of a whole step."""
     keys = {"buckets": is_count, "step": is_count, "bytes_before": is_count, "bytes_after": optional(is_count)}
     fits = keys | dict.fromkeys(("relative_l2", "cosine"), optional(is_figure))
-    steps = value.values() if is_mapping(value) else (None,)
+    steps: list[Any] = list(value.values())
     return all(is_mapping(s) and s.keys() >= fits.keys() and all(fit(s[k]) for k, fit in fits.items()) for s in steps)
 
 
