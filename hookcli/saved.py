@@ -189,7 +189,7 @@ _ROW: Mapping[str, Fits] = {
         optional(is_count),
     ),
     "id": is_count,
-    "next": listed(is_count),
+    "next": listed(optional(is_count)),
     "fqns": listed(is_text),
     **dict.fromkeys(
         (

@@ -135,6 +135,8 @@ SPECIAL = {"graph": ("dot",), "trace": ("chrome",), "check": ("junit", "sarif", 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_reports(files: Path, tmp_path: Path, kind: str) -> None:
     whole, path = files / f"{kind}.json", tmp_path / "b.json"
+    for name in (*FORMATS, *SPECIAL.get(kind, ())):
+        assert quietly("show", str(whole), "--format", name)[0] == 0
     for rng in seeds(MUTATIONS // 3):
         path.write_bytes(mutated_document(whole.read_text(), rng))
         for name in (*FORMATS, *SPECIAL.get(kind, ())):
