@@ -13,4 +13,7 @@ COMM_HOOKS = (
     *("allreduce", "fp16", "bf16", "powersgd", "batched-powersgd"),
     *("quantize-per-tensor", "quantize-per-channel", "noop"),
 )
+FORMATS = ("table", "json", "csv", "markdown")
+FORMATS_OF = {"graph": ("dot", "svg"), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
+"""Formats beside those that show any report, by the command whose reports they suit."""
 COMM_WRAPPERS = ("fp16", "bf16")

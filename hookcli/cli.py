@@ -145,7 +145,16 @@ def _exit_code(result: int | Ending) -> int:
 
 
 def _main(arguments: list[str]) -> int | Ending:
-    """The exit code; of a script that ran, how it ended."""
+    """The exit code; of a script that ran, how it ended. Remarks on plugins come last."""
+    try:
+        return _run(arguments)
+    finally:
+        for said in registry.remarks():
+            if not {"-q", "--quiet"} & set(arguments) and world().writes:
+                say(said)
+
+
+def _run(arguments: list[str]) -> int | Ending:
     if not (world().writes or _in_ranks(arguments)):
         return 0
     try:
@@ -160,7 +169,9 @@ def _main(arguments: list[str]) -> int | Ending:
         wanted = error
     except HookcliError as error:
         return _report_error(error, arguments)
-    except Exception:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # ours: shown whole, and not taken for exit code 1, which means that a check found something
         aside(visible_lines(traceback.format_exc()))
         say("this is a bug in hookcli, please report it")
         return 2

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hookcli import failure
 from hookcli.comm_hooks import CommHook, check_works
 from hookcli.described import describe_run
-from hookcli.errors import CommHookError, HookcliError, ModelError, UsageError
+from hookcli.errors import CommHookError, HookcliError, ModelError, UsageError, UserCode
 from hookcli.hooks import HookSession
 from hookcli.hooks.comm import CommObserver, Payload
 from hookcli.preserve import preserved
@@ -85,19 +85,20 @@ def communicate(
         meta = described | {"seconds": time.perf_counter() - started, "complete": complete}
         return probe.report(name or type(model).__name__, meta)
 
+    def crashed(error: BaseException) -> ModelError:
+        said = failure.explain(error, model)
+        described["error"] = said.partition("\n")[0]
+        return ModelError(said)
+
     with _reference() as reference:
         try:
             for hook in hooks:
                 stage(f"running {name} under {hook.name}")
-                with preserved(model, inputs):
+                with UserCode(crashed), preserved(model, inputs):
                     _Run(model, inputs, hook, plan, step, probe, reference, described).go()
         except HookcliError as error:
             error.reports = (report(complete=False),)
             raise
-        except Exception as error:
-            said = failure.explain(error, model)
-            described["error"] = said.partition("\n")[0]
-            raise ModelError(said, [report(complete=False)]) from error
     for fqn, parameter in model.named_parameters():
         if not parameter.requires_grad:
             probe.skip(fqn, "frozen (requires_grad=False): in no bucket")

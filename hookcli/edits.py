@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli import registry
-from hookcli.errors import HookcliError, UsageError, unknown
+from hookcli.errors import HookcliError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
 from hookcli.importing import load_object
 from hookcli.tree import dtype_text, shape_text
 
@@ -75,13 +75,9 @@ class Edit:
                 f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode(errors="backslashreplace")
             )
             settings["generator"] = torch.Generator(x.device).manual_seed(seed)
-        try:
+        with UserCode(lambda error: UsageError(f"{where}: {self.op} failed: {in_brief(error)}")):
             y = self.function(x, *self.arguments, **settings)
-        except HookcliError:
-            raise
-        except Exception as error:  # a function of the user's may fail in any way
-            said = next(iter(str(error).splitlines()), "")[:200]  # PyTorch's may go on for a page
-            raise UsageError(f"{where}: {self.op} failed: {type(error).__name__}: {said}") from error
+        refuse_coroutine(y, f"{where}: {self.op}")
         changed = _checked(where, x, y, version)
         self.applied += 1
         return changed

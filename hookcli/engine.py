@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch import nn
 from hookcli import failure, registry
 from hookcli.described import describe_run
 from hookcli.edits import Edit, check_applied, check_edits, parse_edit
-from hookcli.errors import HookcliError, ModelError, PluginError, UsageError
+from hookcli.errors import ModelError, PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks import HookSession, Select, compiled_parts, uncompiled
 from hookcli.preserve import preserved
 from hookcli.probes.base import Probe, offers_another, with_fallbacks
@@ -110,6 +110,12 @@ def _captured(
     averaged = step.share.of if step.backward and step.share.averaged else 1
     restore = restore or any(map(offers_another, probes))
     started = time.perf_counter()
+
+    def crashed(error: BaseException) -> ModelError:
+        said = failure.explain(error, model)
+        described["error"] = said.partition("\n")[0]
+        return ModelError(said)
+
     if compiled_parts(model):
         described["compiled"] = "run without torch.compile"
     preserving = preserved(model, inputs, parameters=restore)
@@ -125,20 +131,15 @@ def _captured(
                     step = replace(step, input_grad=True)
                     described["input_requires_grad"] = True
                 session.note_made()
-                step.run(session, args, kwargs, passes, described)
-                _synchronize(model)
-            except UsageError as error:
+                with UserCode(crashed):
+                    step.run(session, args, kwargs, passes, described)
+                    _synchronize(model)
+            except (UsageError, ModelError) as error:
                 error.reports = tuple(finish(complete=False))
-                raise
-            except HookcliError:
                 raise
             except KeyboardInterrupt as error:
                 error.reports = finish(complete=False)  # type: ignore[attr-defined]
                 raise
-            except (Exception, SystemExit) as error:
-                said = failure.explain(error, model)
-                described["error"] = said.partition("\n")[0]
-                raise ModelError(said, finish(complete=False)) from error
             reports = finish(complete=True)
             check_applied(changes, reports)
             return reports
@@ -244,7 +245,16 @@ def _edits_of(changes: Sequence[Edit]) -> dict[str, Any]:
 
 def _probes(probes: str | Probe | Sequence[str | Probe]) -> list[Probe]:
     named = [probes] if isinstance(probes, (str, Probe)) else probes
-    return [p if isinstance(p, Probe) else registry.load("probes", p)() for p in named]
+    return [p if isinstance(p, Probe) else make_probe(registry.load("probes", p)) for p in named]
+
+
+def make_probe(make: Callable[[], Any]) -> Probe:
+    """The probe that a plugin's class, or a function that calls it, makes. Raises PluginError for what can't be one."""
+    with registry.guarded(make):
+        probe = make()
+        if wrong := registry.misfitting_attribute("probes", probe):
+            raise TypeError(wrong)
+    return cast(Probe, probe)
 
 
 def _attach(probes: Sequence[Probe], session: HookSession) -> None:
@@ -256,12 +266,9 @@ def _attach(probes: Sequence[Probe], session: HookSession) -> None:
 @contextmanager
 def _blaming(probe: Probe) -> Iterator[None]:
     """An error of a probe is the probe's, not the model's."""
-    try:
+    told = UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}"))
+    with told, registry.guarded(probe):
         yield
-    except HookcliError:
-        raise
-    except Exception as error:
-        raise PluginError(f"probe {probe.name!r} failed: {type(error).__name__}: {error}") from error
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

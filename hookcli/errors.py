@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from types import CoroutineType
 from typing import Any
 
 FAILED = 2
@@ -83,9 +85,66 @@ class StateDictError(Exception):
     """A model's state dict does not load into the model. Not for a person: the engine makes a ModelError of it."""
 
 
-def shortened(text: str, most: int = 300) -> str:
-    """A text that a message repeats, as far as a person would read it."""
-    return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} characters)"
+class UserCode:
+    """A `with` block that runs code of the user's (a model, a file, a plugin): whatever it raises becomes the error
+    that `told` makes of it.
+
+    Also exceptions that are no `Exception`: SystemExit, asyncio.CancelledError, GeneratorExit. A KeyboardInterrupt, and
+    a HookcliError, which has its message already, pass as they are.
+    """
+
+    def __init__(self, told: Callable[[BaseException], HookcliError]) -> None:
+        self._told = told
+
+    def __enter__(self) -> None:
+        """Nothing is needed to run it."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, (HookcliError, KeyboardInterrupt)):
+            raise self._told(error) from error
+
+
+def refuse_coroutine(value: object, what: str, kind: type[HookcliError] = UsageError) -> None:
+    """Raises the error for what an async function returned, which PyTorch would never await."""
+    if isinstance(value, CoroutineType):
+        value.close()  # or Python would warn, later, that it was never awaited
+        raise kind(f"{what} is async: calling it gives a coroutine, which nobody awaits; make it a plain function")
+
+
+def message_of(error: BaseException) -> str:
+    """The exception's own text, also where its `__str__` fails."""
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        return f"(no message: its __str__ raised {class_name(problem)})"
+
+
+def class_name(value: object) -> str:
+    """The name of a value's class, whatever the class makes of `__name__`."""
+    return str(type.__dict__["__name__"].__get__(type(value)))
+
+
+def in_brief(error: BaseException) -> str:
+    """`KeyError: 'lost'`: the class and the message on one line, shortened, without what drives a terminal.
+
+    Of a message of several lines the first; of a heading (`Error(s) in loading state_dict for X:`) also the second.
+    """
+    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()] or ["(no message)"]
+    said = f"{lines[0]} {lines[1][:_SECOND]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+    return f"{class_name(error)}: {shortened(_CONTROL.sub('?', _ESCAPES.sub('', said).replace(chr(9), ' ')))}"
+
+
+def shortened(text: str, most: int = 250) -> str:
+    """The text, of which no more than `most` characters are kept."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
+# What must reach no terminal, file or annotation: colours and cursor movements (ECMA-48, section 5.4), and the rest.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SECOND = 200  # characters of the line below a heading
 
 
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.hooks import BackwardHook
 
 from hookcli import tree
-from hookcli.errors import OverdueError
+from hookcli.errors import OverdueError, in_brief, message_of
 
 _OURS = str(Path(__file__).parent) + os.sep
 _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
@@ -25,9 +25,6 @@ _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
     "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
 }
-# What must reach no terminal, file or annotation: colours and cursor movements (ECMA-48, section 5.4), and the rest.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
@@ -46,22 +43,24 @@ def refuses_full_backward(error: BaseException | None) -> bool:
     its function may not be called inside torch.func."""
     if not isinstance(error, RuntimeError):
         return False
-    if "functorch transforms" in str(error):
+    said = message_of(error)
+    if "functorch transforms" in said:
         frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
         return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
-    if "is not supported on ScriptModules" in str(error):  # global ones
-        return "_get_backward" in str(error)
-    return "BackwardHookFunction" in str(error) and "inplace" in str(error)
+    if "is not supported on ScriptModules" in said:  # global ones
+        return "_get_backward" in said
+    return "BackwardHookFunction" in said and "inplace" in said
 
 
 def describe(error: BaseException) -> str:
     """The error, and on a second line the frames of the model's own code that it came through, innermost first."""
-    what = str(error) if isinstance(error, OverdueError) else f"{type(error).__name__}: {_first_line(error)}"
+    said = message_of(error)
+    what = said if isinstance(error, OverdueError) else in_brief(error)
     if out_of_memory(error):
-        wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
+        wanted = re.search(r"tried to allocate ([\d.]+ \w+)", said, re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
     for sign, meaning in _KNOWN.items():
-        if re.search(sign, str(error)):
+        if re.search(sign, said):
             what = meaning
     frames = " < ".join(reversed(_own_frames(error)))
     return what + (f"\n  at {frames}" if frames else "")
@@ -69,14 +68,7 @@ def describe(error: BaseException) -> str:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out; the CPU's allocator raises a plain RuntimeError."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line, and of a heading (`Error(s) in loading state_dict for X:`) what comes under it, shortened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["(no message)"]
-    said = f"{lines[0]} {lines[1][:200]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
-    return _CONTROL.sub("?", _ESCAPES.sub("", said).replace("\t", " "))
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message_of(error)
 
 
 def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from hookcli.report import Report
 
 def totals_line(report: Report) -> str:
     """The totals, exactly; of checks what they found."""
-    if {"errors", "warnings", "checks"} <= report.totals.keys():
+    if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
     weights = report.totals.get("weights")  # on a line of its own
     said = [_total(key, value) for key, value in report.totals.items() if key != "weights"]
@@ -76,11 +76,11 @@ def run_line(report: Report) -> str:
     """One line about the run: model, input, device, mode, time."""
     meta = report.meta
     said = [report.model]
-    said += _of_step(meta) if "step" in meta else []
+    said += _of_step(meta) if meta.keys() >= _STEP else []
     said += [f"input {meta['input']}"] if meta.get("input") else []
     said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
     if "loss_value" in meta and meta["loss_value"] is not None:
-        said.append(f"loss {meta['loss_value']:.4g} ({meta['loss']})")
+        said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')})")
     elif "backward_vector" in meta:
         said.append(f"vector-Jacobian product with {meta['backward_vector']}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
@@ -93,6 +93,9 @@ def run_line(report: Report) -> str:
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     return " · ".join(said)
+
+
+_STEP = {"step", "forward", "forwards", "watched", "losses", "phase"}
 
 
 def _of_step(meta: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -13,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from hookcli.errors import ModelError, UsageError, shortened, unknown
+from hookcli.errors import ModelError, UsageError, UserCode, in_brief, message_of, shortened, unknown
 from hookcli.files import is_file, is_folder
 
 
@@ -44,12 +45,11 @@ def _from_file(place: str) -> ModuleType:
 def _from_package(place: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        missing = find_spec(place) is None
-    except (ModuleNotFoundError, ValueError) as error:
-        raise UsageError(f"no module {place!r} to import ({error})") from error
-    except Exception as error:  # finding a submodule imports its package
-        raise ModelError(f"importing {place} failed: {type(error).__name__}: {error}") from error
+    with _blaming(place):  # finding a submodule imports its package
+        try:
+            missing = find_spec(place) is None
+        except (ModuleNotFoundError, ValueError) as error:
+            raise UsageError(f"no module {place!r} to import ({message_of(error)})") from error
     if missing:
         raise UsageError(f"no module {place!r} to import (looked in the working directory and on sys.path)")
     return _run(partial(import_module, place), place)
@@ -57,30 +57,35 @@ def _from_package(place: str) -> ModuleType:
 
 def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = None) -> ModuleType:
     """Import, and tell the user's failing code from ours."""
-    try:
-        imported = importing()
-    except SyntaxError as error:
-        file = Path(error.filename or place).name
-        raise UsageError(f"{file} is not valid Python: line {error.lineno}: {error.msg}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{place} is not a Python file: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise ModelError(f"importing {place} failed: {type(error).__name__}: {error}") from error
+    with _blaming(place):
+        try:
+            imported = importing()
+        except SyntaxError as error:
+            file = Path(error.filename or place).name
+            raise UsageError(f"{file} is not valid Python: line {error.lineno}: {shortened(error.msg)}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{place} is not a Python file: {error}") from error
     return module or imported
+
+
+def _blaming(place: str) -> AbstractContextManager[None]:
+    """Whatever a module raises while it is imported is the module's error."""
+    return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}"))
 
 
 def _attribute(module: ModuleType, name: str, place: str) -> Any:
     found: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise UsageError(f"{place}: {unknown('name', part, _makers(found))}")
-        found = getattr(found, part)
+        with _blaming(place):  # a module or class may have a __getattr__ of its own
+            if not hasattr(found, part):
+                raise UsageError(f"{place}: {unknown('name', part, _makers(found))}")
+            found = getattr(found, part)
     return found
 
 
 def _makers(module: Any) -> Iterable[str]:
     """The names in a module that may make a model: its own classes and functions, and ready modules."""
-    for name, value in vars(module).items():
+    for name, value in getattr(module, "__dict__", {}).items():
         own = getattr(value, "__module__", None) == getattr(module, "__name__", None)
         if not name.startswith("_") and ((callable(value) and own) or isinstance(value, nn.Module)):
             yield name

@@ -12,7 +12,7 @@ from torch import nn
 
 from hookcli import failure, tree
 from hookcli.described import model_dtype
-from hookcli.errors import HookcliError, ModelError, UsageError
+from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
 from hookcli.hooks import parameters_on_meta
 from hookcli.preserve import set_mode
 from hookcli.sources.base import InputSpec, Recipe
@@ -78,7 +78,8 @@ def _devices() -> list[str]:
 def prepare(recipe: Recipe, setting: Setting) -> Prepared:
     """Build the model, fill and cast it, and make its input. Raises ModelError where its own code fails."""
     model, remark = build(recipe, setting)
-    try:
+    with UserCode(lambda e: ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(e)}")):
+        _ = [*model.named_modules(), *model.parameters(), *model.buffers()]  # methods that a model may have of its own
         set_mode(model, setting.train)
         if setting.dtype is not None:
             model.to(dtype=setting.dtype)
@@ -90,8 +91,6 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
         inputs, described = inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    except (RuntimeError, MemoryError, TypeError, OverflowError, ValueError) as error:
-        raise ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(error)}") from error
     return Prepared(model, inputs, described, remark)
 
 
@@ -131,21 +130,17 @@ def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
         try:
             with way():
                 return recipe.build()
-        except HookcliError:
+        except (HookcliError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # a model that reads a value while it is built: try the next way
+        except BaseException as error:  # a model that reads a value while it is built: try the next way
             if not runs_only_for_real(error):
                 break
     return _call(recipe.build, recipe.name)
 
 
 def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
-    try:
+    with UserCode(lambda error: ModelError(f"building {name} failed: {failure.describe(error)}")):
         return build()
-    except HookcliError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ModelError(f"building {name} failed: {failure.describe(error)}") from error
 
 
 def inputs_for(
@@ -222,7 +217,7 @@ def runs_only_for_real(error: BaseException) -> bool:
     """Whether a failure on the meta device is the device's: the model reads values, or an operator has no meta form."""
     cause: BaseException | None = error
     while cause is not None:
-        text = str(cause).lower()
+        text = message_of(cause).lower()
         if isinstance(cause, NotImplementedError) or any(
             word in text for word in ("meta", "data-dependent", ".item()")
         ):

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import MemberDescriptorType
 from typing import Any
 
-from hookcli.errors import PluginError, unknown
+from hookcli.errors import PluginError, UserCode, class_name, in_brief, unknown
 
 KINDS = ("sources", "probes", "reporters", "checks", "edits")
 
@@ -97,19 +98,99 @@ class Plugin:
 
     def load(self) -> Any:
         """Import the plugin's object. Raises PluginError, naming the distribution, whatever goes wrong in it."""
-        module, _, attribute = self.target.partition(":")
-        try:
-            found: Any = import_module(module)
-            for part in attribute.split("."):
-                found = getattr(found, part)
-        except Exception as error:  # a plugin may fail in any way; the cause stays attached for --debug
-            if self.distribution == "hookcli":
-                raise
-            raise PluginError(
-                f"plugin {self.name!r} ({self.kind}, from {self.distribution}) does not load: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        if self.built_in:
+            return self._imported()
+        with UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}")):
+            found = self._imported()
+            if wrong := _misfit(self.kind, found):
+                raise PluginError(f"{self} is no plugin of hookcli: {wrong}")
+            _owners[id(found)] = self, found
         return found
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} ({self.kind}, from {self.distribution})"
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it is one of hookcli's own."""
+        return self.distribution == "hookcli"
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether it bears the name of one of hookcli's own, which is used instead of it."""
+        return not self.built_in and self.name in _BUILT_IN[self.kind]
+
+    def _imported(self) -> Any:
+        module, _, attribute = self.target.partition(":")
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        return found
+
+
+_owners: dict[int, tuple[Plugin, Any]] = {}  # by the id of what was loaded, which is kept so that it stays the only one
+_remarks: dict[str, None] = {}
+
+
+def guarded(made: Any) -> AbstractContextManager[None, None]:
+    """A block that runs code of a plugin, or of what one made: whatever it raises names the plugin. Errors of hookcli's
+    own plugins stay what they are."""
+    plugin = _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
+    if plugin is None:
+        return nullcontext()
+    return UserCode(lambda error: PluginError(f"{plugin} failed: {in_brief(error)}"))
+
+
+def remarks() -> list[str]:
+    """What there is to say of the plugins that were looked up; each once."""
+    said = list(_remarks)
+    _remarks.clear()
+    return said
+
+
+# What a class must have, by the kind of plugin, and of what kind that is where it has it: as hookcli reads it.
+_METHODS = {"sources": ("recipe",), "probes": ("attach", "rows"), "reporters": ("render",), "checks": ("judge",)}
+_ATTRIBUTES: dict[str, dict[str, str | type]] = {
+    "sources": {},
+    "probes": {
+        "name": str,
+        "columns": "Column",
+        **dict.fromkeys(("needs_backward", "needs_input_grad", "watches_parameters", "values", "fastpath"), bool),
+        "grouping": str,
+    },
+    "reporters": {"suffixes": "str", "needs": "str"},
+    "checks": {
+        **dict.fromkeys(("id", "name", "severity", "means", "advice"), str),
+        "needs": "str",
+        **dict.fromkeys(("whole", "values"), bool),
+    },
+}
+
+
+def _misfit(kind: str, found: Any) -> str | None:
+    """Why an object can't be a plugin of this kind, if it can't."""
+    if kind == "edits":
+        return None if callable(found) else f"an edit is a function, not {class_name(found)}"
+    if not isinstance(found, type):
+        return f"its entry point names {class_name(found)}, not a class"
+    for name in _METHODS[kind]:
+        if not callable(getattr(found, name, None)):
+            return f"the class {found.__qualname__} has no method {name}"
+    return misfitting_attribute(kind, found)
+
+
+def misfitting_attribute(kind: str, made: Any) -> str | None:
+    """The first attribute of a plugin, or of what it made, that is of another kind than hookcli reads."""
+    for name, wanted in _ATTRIBUTES[kind].items():
+        value = getattr(made, name, None)
+        if value is None or isinstance(value, (property, MemberDescriptorType)):  # of each instance
+            continue
+        if isinstance(wanted, type):
+            if not isinstance(value, wanted):
+                return f"{name} must be {wanted.__name__}, not {class_name(value)}"
+        elif not (isinstance(value, (tuple, list)) and all(class_name(item) == wanted for item in value)):
+            return f"{name} must be a tuple of {wanted}, not {class_name(value)}"
+    return None
 
 
 def _any_declared() -> bool:
@@ -154,8 +235,13 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Plugin:
-    """The one plugin of that name. Raises PluginError where there is none, or more than one."""
+    """The one plugin of that name: hookcli's own, whoever else brings one. Raises PluginError where there is none, or
+    where several others do."""
     found = [plugin for plugin in plugins(kind) if plugin.name == name]
+    for plugin in found:
+        if plugin.shadowed:
+            _remarks[f"{plugin} is not used: hookcli has its own of this name"] = None
+            found = found[:1]  # ours come first
     if not found:
         raise PluginError(unknown(kind.removesuffix("s"), name, names(kind)))
     if len(found) > 1:

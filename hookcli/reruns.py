@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from hookcli import failure, tree
 from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import capture
-from hookcli.errors import ModelError
+from hookcli.errors import ModelError, UserCode
 from hookcli.hooks import uncompiled
 from hookcli.preserve import Kept, accelerators, copied, preserved, random_states, set_mode, set_random_states
 from hookcli.probes.base import Probe
@@ -24,7 +24,10 @@ from hookcli.probes.first import FirstItemProbe
 from hookcli.report import Row
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Output = list[Tensor | None]
+"""The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"
+_ODD = "the output has a layout or dtype whose values can't be compared"
 _STATE = "the same batch gives another result when it is run again (HK029)"
 _LARGER = 100  # what others in the batch change must be, beside what running again changes, to be their doing
 _SPREAD = 1e-6  # relative: beyond it statistics of the same values by the same kernels do not differ
@@ -59,10 +62,9 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     """
     size = batch_size(inputs)
     compares = size is not None and "companions" in wanted
-    try:
-        passed = _evaluated(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
-    except Exception as error:
-        raise ModelError(failure.explain(error, model)) from error
+    passed = _evaluated(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
+    if passed.outputs[0] and all(x is None for x in passed.outputs[0]):
+        return dict.fromkeys(wanted, _ODD)
     found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, _NO_BATCH)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
@@ -91,7 +93,7 @@ def batch_size(inputs: Arguments) -> int | None:
 class _Pass(NamedTuple):
     """What the model returned each time; whether random numbers were drawn; the buffers that changed; what failed."""
 
-    outputs: Sequence[Any]
+    outputs: Sequence[Output]
     drew: bool = False
     moved: Sequence[str] = ()
     failed: str = ""
@@ -100,10 +102,10 @@ class _Pass(NamedTuple):
 def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
     """Run it in eval mode, from the state that it is in, each time with the same random numbers.
 
-    It and its inputs are in the same state afterwards. Raises what the first time raises.
+    It and its inputs are in the same state afterwards. Raises ModelError where the first time fails.
     """
     devices = accelerators(model, inputs)
-    with uncompiled(model), preserved(model, inputs), in_eval(model), torch.no_grad():
+    with _explaining(model), uncompiled(model), preserved(model, inputs), in_eval(model), torch.no_grad():
         before = random_states(devices)
         held = {name: x.clone() for name, x in model.named_buffers() if not is_lazy(x)}
         outputs = [_called(model, inputs)]
@@ -113,23 +115,39 @@ def _evaluated(model: nn.Module, inputs: Arguments, times: int = 1) -> _Pass:
         for _ in range(times - 1):
             set_random_states(devices, before)
             try:
-                outputs.append(_called(model, inputs))
-            except Exception as error:
-                failed = f"in eval mode, the second time, {failure.explain(error, model)}".replace("\n ", "")
+                with _explaining(model):
+                    outputs.append(_called(model, inputs))
+            except ModelError as error:
+                failed = f"in eval mode, the second time, {error}".replace("\n ", "")
         return _Pass(outputs, drew, moved, failed)
 
 
-def _called(model: nn.Module, inputs: Arguments) -> Any:
+def _explaining(model: nn.Module) -> AbstractContextManager[None]:
+    return UserCode(lambda error: ModelError(failure.explain(error, model)))
+
+
+def _called(model: nn.Module, inputs: Arguments) -> Output:
     """Its output on inputs of its own, which the output may share memory with."""
     args, kwargs = copied(inputs)
-    return model(*args, **kwargs)
+    return [_plain(x) for _, x in tree.leaves(model(*args, **kwargs))]
+
+
+def _plain(x: Tensor) -> Tensor | None:
+    """The tensor as a strided one, whatever its layout; None where PyTorch has no way to compare what it holds."""
+    with suppress(RuntimeError, TypeError, ValueError), torch._C.DisableTorchFunctionSubclass():
+        x = x.dequantize() if x.is_quantized else x
+        x = x if x.layout is torch.strided else x.to_dense()
+        if tree.is_plain(x):
+            x.reshape(-1)[:1].to(torch.complex128)  # which some dtypes of a few bits don't know
+            return x.as_subclass(Tensor)
+    return None
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.device == b.device and torch.equal(a, b)
 
 
-def _output(model: nn.Module, inputs: Arguments) -> Any:
+def _output(model: nn.Module, inputs: Arguments) -> Output:
     return _evaluated(model, inputs).outputs[0]
 
 
@@ -140,8 +158,8 @@ def _again(model: nn.Module, inputs: Arguments, passed: _Pass) -> Comparison | N
         return Comparison(math.nan, moved[0] if moved else "", passed.failed)
     if len(passed.outputs) < 2:
         return None
-    first, second = ([x for _, x in tree.leaves(output)] for output in passed.outputs)
-    value = _apart(list(zip(first, second, strict=False))) if len(first) == len(second) else math.inf
+    first, second = passed.outputs
+    value = _apart(_pairs(first, second)) if len(first) == len(second) else math.inf
     if value == 0 or moved:
         return Comparison(value, moved[0] if moved else "")
     return Comparison(value, _where(model, (inputs, FirstItemProbe()), (inputs, FirstItemProbe())))
@@ -154,15 +172,20 @@ def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
         return tuple(str(row.fqn) for row in _captured(model, inputs, probe)) or ("",)
 
 
-def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Comparison | str:
+def _pairs(one: Output, other: Output) -> list[tuple[Tensor, Tensor]]:
+    """What can be compared of two outputs."""
+    return [(a, b) for a, b in zip(one, other, strict=False) if a is not None and b is not None]
+
+
+def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
     others: Arguments = tree.replace(inputs, _with_others)
     try:
         among_others = _output(model, others)
-    except Exception as error:  # made up as they are, they need not be what the model takes
-        return f"with other items beside the first, {failure.explain(error, model)}".replace("\n ", "")
+    except ModelError as error:  # made up as they are, they need not be what the model takes
+        return f"with other items beside the first, {error}".replace("\n ", "")
     pairs = [
         (a[:1], b[:1])
-        for (_, a), (_, b) in zip(tree.leaves(whole), tree.leaves(among_others), strict=False)
+        for a, b in _pairs(whole, among_others)
         if a.dim() and a.size(0) == size and b.dim() and b.size(0) == size
     ]
     if not pairs:
@@ -208,15 +231,14 @@ def _close(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=_SPREAD, abs_tol=1e-12) or (math.isnan(a) and math.isnan(b))
 
 
-def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Any) -> Comparison | str:
+def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:
     half = size // 2
     try:
         parts = [_output(model, tree.replace(inputs, partial(_cut, cut))) for cut in (slice(half), slice(half, None))]
-    except Exception as error:
-        explained = failure.explain(error, model).replace("\n ", "")
-        return Comparison(math.nan, failed=f"on half of the batch {explained}")
+    except ModelError as error:
+        return Comparison(math.nan, failed=f"on half of the batch {error}".replace("\n ", ""))
     pairs = []
-    for (_, a), (_, b), (_, c) in zip(*map(tree.leaves, (whole, *parts)), strict=False):
+    for (a, b), (_, c) in zip(*(_pairs(whole, part) for part in parts), strict=False):
         if a.dim() and a.size(0) == size:
             if not (a.shape[1:] == b.shape[1:] == c.shape[1:] and b.dim() and b.size(0) + c.size(0) == size):
                 return Comparison(math.nan, failed=f"halves give {_shapes(b, c)} where the whole gives {_shapes(a)}")
@@ -236,8 +258,7 @@ def _apart(pairs: list[tuple[Tensor, Tensor]]) -> float:
     """The largest difference between tensors of a pair, relative to the largest finite value of the first."""
     worst = 0.0
     for a, b in pairs:
-        a, b = (x.dequantize() if x.is_quantized else x for x in (a, b))
-        a, b = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (a, b))
+        a, b = (torch.view_as_real(x.to(torch.complex128).resolve_conj()) if x.is_complex() else x for x in (a, b))
         a, b = a.double(), b.double()
         if a.shape != b.shape:
             return math.inf

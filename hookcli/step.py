@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli import losses, tree
 from hookcli.choices import CALLS, OPTIMIZERS, VECTORS
-from hookcli.errors import NoGradientsError, StateDictError, UsageError, unknown
+from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, refuse_coroutine, unknown
 from hookcli.hooks import HookKind, HookSession
 from hookcli.kinds import STATE_DICTS
 from hookcli.preserve.values import Kept, same_layout
@@ -95,6 +95,7 @@ class Step:
                 inputs.put_back()
             given = self._own((args, kwargs))
             output = called(*given[0], **given[1])
+            refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
             if self.backward:
                 self._differentiate(session, output, meta)
             del output, given
@@ -149,6 +150,7 @@ class Step:
             value = function(output)
         finally:
             session.aside = False
+        refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)
@@ -198,6 +200,10 @@ def _vector(kind: str, like: Tensor, share: Share) -> Tensor:
     """The vector for an output; random values are those that one process would draw for the whole batch."""
     if kind == "ones":
         return torch.ones_like(like)
+    if like.is_nested:  # which has no shape to draw numbers for
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            return torch.randn_like(like)
     generator = torch.Generator().manual_seed(0)
     shape = (like.shape[0] * share.of, *like.shape[1:]) if like.dim() else like.shape
     drawn = torch.randn(shape, generator=generator, dtype=torch.float32).to(like)

@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
@@ -112,6 +113,13 @@ def type_text(module: nn.Module) -> str:
     """Conv2d; of a module under `fully_shard`, which gives it a class of its own, the class that it had."""
     bases = type(module).__bases__
     return bases[-1].__name__ if bases[0].__name__ == "FSDPModule" else type(module).__name__
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor has its values in strided memory, as most operators want them: not nested, quantized or on the
+    meta device, and of no class that has ways of its own to compute (MaskedTensor, DTensor)."""
+    own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+    return tensor.layout is torch.strided and not (own or tensor.is_quantized or tensor.is_nested or tensor.is_meta)
 
 
 def is_sharded(tensor: Tensor) -> bool:

@@ -13,7 +13,6 @@ import pytest
 
 from hookcli import registry
 from hookcli.errors import PluginError
-from hookcli.registry import Plugin
 
 HERE = Path(__file__).parent
 BROKEN = {("probe", "broken"), ("edit", "lost")}
@@ -106,14 +105,6 @@ def test_a_check_of_another_distribution(scratch: Path) -> None:
     assert ran.returncode == 0 and ran.stdout.startswith("All well: 1 check on 4 modules")
     assert run(scratch, "explain", "DEMO1").stdout.startswith("DEMO1 narrow-layer (warning)\n\nA layer returns")
     assert "DEMO1" in run(scratch, "check", "--list").stdout
-
-
-def test_two_of_one_name_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Plugin("probes", "shapes", "other:Shapes", "other 1.0")
-    monkeypatch.setattr(registry, "_external", lambda: (other,))
-    with pytest.raises(PluginError, match=r"hookcli and other 1\.0 both bring it"):
-        registry.load("probes", "shapes")
-    assert registry.load("probes", "grads").name == "grads"
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

@@ -78,7 +78,8 @@ def _made(check: type[Check], limits: Mapping[str, float], typed: bool) -> Check
     if check.threshold and check.threshold.default is None and check.id not in limits:
         asked_by = str(check.asked_by).removeprefix("" if typed else "--")
         raise UsageError(f"{check.id} ({check.name}) has no default: give {asked_by}")
-    return check(limits.get(check.id))
+    with registry.guarded(check):
+        return check(limits.get(check.id))
 
 
 def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check, Facts
-from hookcli.errors import PluginError
+from hookcli.errors import PluginError, UserCode, class_name, in_brief
 from hookcli.report import SEVERITIES, Column, Finding, Report, Row, Skipped
 
 PROBE = "check"
@@ -69,10 +69,11 @@ def _causes_first(checks: Iterable[Check]) -> list[str]:
 
 
 def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
-    try:
-        return list(check.judge(facts))
-    except Exception as error:  # a check may be of another distribution, and fail in any way
-        raise PluginError(f"check {check.id} failed: {type(error).__name__}: {error}") from error
+    with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
+        found = list(check.judge(facts))
+        if odd := [item for item in found if not isinstance(item, (Finding, Skipped))]:
+            raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
+        return found
 
 
 def _why_not(check: Check, facts: Facts, values: bool) -> str | None:

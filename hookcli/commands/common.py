@@ -15,7 +15,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, unknown
+from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, message_of, unknown
 from hookcli.report import Report
 from hookcli.world import world
 
@@ -56,7 +56,9 @@ def inspect_model(
             from hookcli.edits import parse_edit
 
             run |= {"edits": [parse_edit(text, options.seed + world().rank) for text in options.edit]}
-            probe = make_probe()
+            from hookcli.engine import make_probe as made
+
+            probe = made(make_probe)
             output.check_columns(columns_shown(probe.columns, options))
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:
@@ -113,7 +115,7 @@ class _Inspection:
         except ModelError as error:
             if not runs_only_for_real(error):
                 raise
-            return self._on(make_probe(), setting, not_on_meta=str(error.__cause__).partition("\n")[0])
+            return self._on(make_probe(), setting, not_on_meta=message_of(error.__cause__ or error).partition("\n")[0])
 
     def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
         from hookcli.engine import capture

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hookcli.errors import UsageError, shortened, unknown
-from hookcli.files import is_file
+from hookcli.errors import UsageError, in_brief, shortened, unknown
+from hookcli.files import exists
 
 DEFAULT_FILE = "pyproject.toml"
 _TEXT, _TEXTS, _FLAG, _COUNT, _NUMBER = "text", "texts", "flag", "count", "number"
 _FIGURE, _FIGURES = "figure", "figures"
 _SEED = "seed"
+_GREATEST = 2**63
 _KEYS = {
     **dict.fromkeys(("weights", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
@@ -62,17 +64,19 @@ def read_config(given: str | None) -> Config:
     Raises UsageError, naming file and key, for what can't be read, an unknown key or a value of a wrong kind.
     """
     path = Path(given or DEFAULT_FILE)
-    if not is_file(path):
+    if not exists(path):
         if given:
             raise UsageError(f"--config {shortened(given)}: no such file")
         return Config(str(path))
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder, not a file with a section [tool.hookcli]")
     try:
         document = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: can't be read as TOML: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:  # TOML's own errors are ValueErrors, as are UTF-8's
+        raise UsageError(f"{path}: can't be read as TOML: {in_brief(error).partition(': ')[2]}") from error
     tools = document.get("tool", {})
     if not isinstance(tools, Mapping):
-        raise UsageError(f"{path}: tool = {tools!r} is no section, so that there can be no [tool.hookcli]")
+        raise UsageError(f"{path}: tool = {_shown(tools)} is no section, so that there can be no [tool.hookcli]")
     section = tools.get("hookcli")
     if section is None:
         if given:
@@ -90,7 +94,7 @@ def _parsed(place: str, section: Any) -> Config:
     own = {key: value for key, value in section.items() if key not in ("model", "models")}
     entries = [models] if isinstance(models, (str, Mapping)) else models
     if not isinstance(entries, Sequence):
-        raise UsageError(f"{place} models = {models!r}: give a list of models")
+        raise UsageError(f"{place} models = {_shown(models)}: give a list of models")
     named = [_model(place, entry) for entry in entries]
     specs = [spec for spec, _ in named]
     if twice := next((spec for spec in specs if specs.count(spec) > 1), None):
@@ -104,7 +108,7 @@ def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
         return entry, {}
     if not isinstance(entry, Mapping) or not isinstance(entry.get("model"), str):
         raise UsageError(
-            f"{place} models: {entry!r} is neither a name nor a table with one, as in {{model = 'resnet18'}}"
+            f"{place} models: {_shown(entry)} is neither a name nor a table with one, as in {{model = 'resnet18'}}"
         )
     place = f"{place} models {entry['model']!r}"
     for key in _WHOLE:
@@ -122,20 +126,29 @@ def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict
             raise UsageError(f"{place}: " + unknown("key", key, (*_KEYS, *more)))
         kind = _KEYS[key]
         if not _is_of(kind, value):
-            raise UsageError(f"{place} {key} = {value!r}: {_GIVE[kind]}")
+            raise UsageError(f"{place} {key} = {_shown(value)}: {_GIVE[kind]}")
         settings[key.replace("-", "_")] = [value] if kind == _TEXTS and isinstance(value, str) else value
     return settings
 
 
+def _shown(value: Any) -> str:
+    """A value in a message, shortened; of an integer with more digits than Python writes, and of what lies too deep,
+    its kind."""
+    try:
+        return shortened(repr(value), 60)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__}"
+
+
 def _is_of(kind: str, value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST
     return {
         _TEXT: isinstance(value, str),
         _TEXTS: isinstance(value, str) or (isinstance(value, list) and all(isinstance(v, str) for v in value)),
         _FLAG: isinstance(value, bool),
-        _COUNT: is_number and isinstance(value, int) and value >= 1,
-        _SEED: is_number and isinstance(value, int) and value >= 0,
-        _NUMBER: is_number and value >= 0,
+        _COUNT: is_number and isinstance(value, int) and 1 <= value < _GREATEST,
+        _SEED: is_number and isinstance(value, int) and 0 <= value < _GREATEST,
+        _NUMBER: is_number and 0 <= value < math.inf,
         _FIGURE: is_number or isinstance(value, str),
         _FIGURES: isinstance(value, Mapping) and all(_is_of(_FIGURE, v) for v in value.values()),
     }[kind]

@@ -18,7 +18,7 @@ from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.commands.settings import Job
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
-from hookcli.errors import HookcliError, ModelError, UsageError
+from hookcli.errors import HookcliError, ModelError, UsageError, message_of
 from hookcli.files import exists
 from hookcli.registry import load
 from hookcli.report import Report
@@ -158,5 +158,5 @@ def _meta(prepared: Prepared, setting: Setting, recipe: Recipe, job: Job, own_lo
 
 
 def _needs_values(name: str, error: ModelError) -> UsageError:
-    reason = str(error.__cause__ or error).partition("\n")[0]
+    reason = message_of(error.__cause__ or error).partition("\n")[0]
     return UsageError(f"--meta: {name} reads values while it runs ({reason}): leave --meta out")

@@ -29,6 +29,7 @@ def models(
     Parameters are those that torchvision publishes for its weights. Imports no torch.
     """
     output = Output(options)
+    output.check_columns(_COLUMNS)
     known = entries()
     if not known:
         raise UsageError("torchvision is not installed: pip install torchvision")

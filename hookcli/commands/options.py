@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from hookcli.choices import BACKENDS, PARALLEL
+from hookcli.choices import BACKENDS, FORMATS, FORMATS_OF, PARALLEL
 from hookcli.errors import UsageError, shortened, unknown
 
 T = TypeVar("T")
@@ -156,17 +156,7 @@ class Options:
     type: Annotated[str | None, _option(_SHOW, metavar="CLASS", help="Only modules of a class, such as Conv2d.")] = None
     columns: Annotated[str | None, _option(_SHOW, metavar="A,B,...", help="Only these columns, in this order.")] = None
     sort: Annotated[str | None, _option(_SHOW, metavar="COLUMN", help="Smallest first; -COLUMN: largest first.")] = None
-    format: Annotated[
-        str | None,
-        _option(
-            _OUT,
-            "--format",
-            "-f",
-            metavar="NAME",
-            autocompletion=complete_formats,
-            help="table, json, csv, markdown ...",
-        ),
-    ] = None
+    format: str | None = None
     output: Annotated[
         str | None, _option(_OUT, "--output", "-o", metavar="FILE", help="Write there; the suffix names the format.")
     ] = None
@@ -180,9 +170,18 @@ SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
 BUILDING = ("arg", "weights", "strict", "seed", "match", "type", *SHOWING)
 
 
+def _format_option(command: str) -> Any:
+    """--format, with the formats that suit a command's reports; `show` shows those of all commands."""
+    shown = ("chart", *(name for names in FORMATS_OF.values() for name in names))
+    special = shown if command == "show" else FORMATS_OF.get(command, ())
+    text = ", ".join((*FORMATS, *special))
+    return _option(_OUT, "--format", "-f", metavar="NAME", autocompletion=complete_formats, help=text)
+
+
 def takes_options(function: Callable[..., T], names: Iterable[str] | None = None) -> Callable[..., T]:
     """The command with the shared options (or those named) among its parameters, handed to it as `options`."""
     hints = get_type_hints(Options, include_extras=True)
+    hints["format"] = Annotated[str | None, _format_option(function.__name__)]
     shared = [f for f in fields(Options) if names is None or f.name in names]
     own = [
         parameter.replace(annotation=get_type_hints(function, include_extras=True)[parameter.name])

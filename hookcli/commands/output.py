@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hookcli import registry
 from hookcli.commands.options import Options, parse_depth
-from hookcli.errors import HookcliError, UsageError, shortened, unknown
+from hookcli.errors import HookcliError, UsageError, class_name, shortened, unknown
 from hookcli.files import followed, is_folder, is_stream
 from hookcli.fold import View, arranged, fold
 from hookcli.report import Column, Report
@@ -35,7 +36,9 @@ class Output:
         if self.path:
             check_writable(self.path, option)
         self.name = _format(options.format, self.path, option)
-        self.reporter: Reporter = registry.load("reporters", self.name)()
+        made = registry.load("reporters", self.name)
+        with registry.guarded(made):
+            self.reporter: Reporter = made()
         self._needs: tuple[str, ...] = getattr(self.reporter, "needs", ())
         if self.path is None:
             require_stdout()
@@ -44,8 +47,10 @@ class Output:
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raises UsageError for a column that the report will not have: before the run, not after."""
         arranged(Report("", "", columns, ()), self.view)
-        missing = set(self._needs) - {column.name for column in columns}
-        if missing:
+        self._require_suited(columns)
+
+    def _require_suited(self, columns: Sequence[Column]) -> None:
+        if not set(self._needs) <= {column.name for column in columns}:
             here = ", ".join(name for name in registry.names("reporters") if self._suits(name, columns))
             raise UsageError(
                 f"--format {self.name}: {_SPECIAL.get(self.name, 'does not suit this report')}; here {here}"
@@ -66,7 +71,7 @@ class Output:
         if not (own or world().writes):
             return
         shown = self._shown(reports)
-        text = self.reporter.render(shown, self.view)
+        text = self._text(shown, self.view)
         if self.path is None:
             write_report(text)
             return
@@ -83,9 +88,18 @@ class Output:
     def rendered(self, reports: Sequence[Report]) -> str:
         """The text of the reports, for a screen that they share."""
         height = self.view.height // max(len(reports), 1) if self.view.height else None
-        return self.reporter.render(self._shown(reports), replace(self.view, height=height))
+        return self._text(self._shown(reports), replace(self.view, height=height))
+
+    def _text(self, reports: Sequence[Report], view: View) -> str:
+        with registry.guarded(self.reporter):
+            text: Any = self.reporter.render(reports, view)
+            if not isinstance(text, str):
+                raise TypeError(f"render() returned {class_name(text)}, not text")
+        return text
 
     def _shown(self, reports: Sequence[Report]) -> list[Report]:
+        for report in reports:
+            self._require_suited(report.columns)
         folds = self.view.depth is not None and not self._needs
         return [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
 
@@ -145,8 +159,9 @@ def _by_suffix(path: Path, option: str) -> str:
     if path.suffix in _SUFFIXES:
         return _SUFFIXES[path.suffix]
     for plugin in registry.plugins("reporters"):  # of other distributions: ask them
-        if plugin.distribution != "hookcli" and path.suffix in plugin.load().suffixes:
-            return plugin.name
+        with suppress(HookcliError):  # one that does not load has no suffix
+            if not (plugin.built_in or plugin.shadowed) and path.suffix in plugin.load().suffixes:
+                return plugin.name
     how = " (or name the --format)" if option == "--output" else ""
     raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + how)
 

@@ -16,6 +16,7 @@ from hookcli.report import Column, Report, Row
 OPTIONS = SHOWING
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
+SHADOWED = "not used: hookcli has its own of this name"
 _COLUMNS = (
     Column("kind", "Kind"),
     Column("name", "Name"),
@@ -42,13 +43,14 @@ def plugins(
     Sources, probes, reporters, checks and edits, those of hookcli first. Nothing is loaded unless asked for.
     """
     output = Output(options)
+    output.check_columns(_HOOK_COLUMNS if hooks else _COLUMNS)
     if hooks:
         kinds = [_hook_row(hook) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
     rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
     output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])
-    return 2 if any(row["state"] not in (None, "loads") for row in rows) else 0
+    return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
 
 
 def _hook_row(hook: HookInfo) -> Row:
@@ -63,6 +65,8 @@ def _row(plugin: registry.Plugin, load: bool) -> Row:
 
 
 def _state(plugin: registry.Plugin, load: bool) -> str | None:
+    if plugin.shadowed:
+        return SHADOWED
     try:
         registry.find(plugin.kind, plugin.name)
         if not load:

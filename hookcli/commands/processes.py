@@ -13,7 +13,7 @@ from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
 from hookcli.report import Column, Report
-from hookcli.world import world
+from hookcli.world import leftover, world
 
 if TYPE_CHECKING:
     from torch import nn
@@ -138,6 +138,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     where the processes have yet to be started, and UsageError for options that do not fit.
     """
     here = world()
+    if said := leftover():
+        remark(said, options)
     check_choice("--parallel", options.parallel, PARALLEL)
     check_choice("--backend", options.backend, BACKENDS)
     wanted = options.nproc or here.size

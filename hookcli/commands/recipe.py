@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli import registry
 from hookcli.commands.options import Options
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, class_name
 
 if TYPE_CHECKING:
     from hookcli.sources.base import Recipe
@@ -19,7 +19,7 @@ _PREFIX = re.compile(r"([A-Za-z][\w-]+):(.+)", re.DOTALL)
 
 def find_recipe(spec: str, options: Options) -> Recipe:
     """Ask the source that the spec names. `NAME:REST` goes to source NAME; any other colon means an import path."""
-    from hookcli.sources.base import Request
+    from hookcli.sources.base import Recipe, Request
 
     prefix = _PREFIX.fullmatch(spec)
     if prefix and prefix[1] in registry.names("sources"):
@@ -32,7 +32,11 @@ def find_recipe(spec: str, options: Options) -> Recipe:
 
         weights = None if is_file(options.weights) else options.weights
     request = Request(spec, parse_args(options.arg), weights)
-    recipe: Recipe = registry.load("sources", name)().recipe(request)
+    source = registry.load("sources", name)
+    with registry.guarded(source):
+        recipe = source().recipe(request)
+        if not isinstance(recipe, Recipe):
+            raise TypeError(f"recipe() returned {class_name(recipe)}, not a Recipe")
     return recipe
 
 

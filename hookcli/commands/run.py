@@ -14,14 +14,14 @@ import typer
 
 from hookcli.errors import UsageError
 from hookcli.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes, parse_steps
-from hookcli.runs.record import End
+from hookcli.runs.record import End, Header
 from hookcli.runs.recorder import Recorder, new_header
 from hookcli.runs.writer import RecordWriter
 from hookcli.script import Ending, Script, find
 from hookcli.script.ending import keep_signal
 from hookcli.script.importing import when_imported
 from hookcli.streams import aside, is_terminal, say, terminal_size
-from hookcli.world import world
+from hookcli.world import leftover, world
 
 if TYPE_CHECKING:
     from hookcli.observe.observer import Observer
@@ -98,14 +98,18 @@ def run(
         check=check,
     )
     found = find(script, module)
+    if (said := leftover()) and not quiet:
+        _say(said)
     if not world().writes:  # of several processes the first one is looked at
         return found.run(arguments or [])
     header = new_header(found.name, [script, *(arguments or [])], every)
     try:
-        recorder = Recorder(_writer(output, found), header, _say, debug)
+        recorder = _recorder(output, found, header, debug)
     except OSError as error:
-        where = output or f"a record in {Path.cwd()}"
-        raise UsageError(f"can't write {where}: {error.strerror} (--output names another file)") from error
+        if output:
+            raise UsageError(f"can't write {output}: {error.strerror} (--output names another file)") from error
+        _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs, and is not looked at")
+        return found.run(arguments or [])  # that the folder is full or gone is no reason to lose its run
     return _Run(found, plan, recorder, quiet, bool(output)).run(arguments or [])
 
 
@@ -180,8 +184,17 @@ def _say(text: str) -> None:
         say(text, sys.__stderr__)
 
 
-def _writer(output: str | None, script: Script) -> RecordWriter:
-    return RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
+def _recorder(output: str | None, script: Script, header: Header, debug: bool) -> Recorder:
+    """What keeps the record. Raises OSError, and leaves no numbered file, where its first line can't be written."""
+    writer = RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
+    try:
+        return Recorder(writer, header, _say, debug)
+    except OSError:
+        if output:  # which may be a device
+            writer.close()
+        else:
+            writer.remove()
+        raise
 
 
 def _relative(path: Path) -> str:

@@ -101,9 +101,12 @@ def _show(record: Record, choice: Choice, output: Output) -> int:
     reports = choice.reports(record)
     if not (output.options.columns or output.options.sort):  # which the rows before what was bad need not have
         reports += choice.bad(record)
+    for report in reports:
+        output.check_columns(report.columns)
     for text in said(record):
         remark(text, output.options)
-    return _write(output, reports)
+    output.write(reports)
+    return 0
 
 
 def _write(output: Output, reports: list[Report]) -> int:

@@ -19,7 +19,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.comm_hooks import CommHook
-from hookcli.errors import CommHookError
+from hookcli.errors import CommHookError, UserCode
 from hookcli.hooks.payload import Payload
 
 __all__ = ["CommObserver", "Exchange", "Look", "Payload"]
@@ -143,10 +143,8 @@ class CommObserver:
         return clone
 
     def _called(self, exchange: Exchange, state: object, bucket: GradBucket) -> Future[Tensor]:
-        try:
+        with UserCode(lambda error: CommHookError(f"{self.hook.name} failed on {exchange}")):
             future = self.hook.function(state, bucket)
-        except Exception as error:
-            raise CommHookError(f"{self.hook.name} failed on {exchange}") from error
         if not isinstance(future, torch._C.Future):
             raise CommHookError(
                 f"{self.hook.name} returned {_what(future)} for {exchange}: a communication hook returns a "
@@ -156,10 +154,8 @@ class CommObserver:
 
     def _finish(self, exchange: Exchange, exact: Tensor | None, shape: torch.Size, future: Future[Any]) -> Tensor:
         try:
-            try:
+            with UserCode(lambda error: CommHookError(f"{self.hook.name} failed in a callback for {exchange}")):
                 result = future.value()
-            except Exception as error:
-                raise CommHookError(f"{self.hook.name} failed in a callback for {exchange}") from error
             exchange.done = Moment(torch.device("cpu") if exchange.ready is None else exchange.ready.device)
             self._check(exchange, result, shape)
             self.payload.close(exchange)

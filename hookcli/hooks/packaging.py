@@ -17,7 +17,7 @@ from torch.package.glob_group import GlobGroup
 from torch.package.package_exporter import PackageExporter, PackagingError
 from torch.package.package_exporter import PackagingErrorReason as Reason
 
-from hookcli.errors import ModelError, UsageError
+from hookcli.errors import ModelError, UsageError, class_name, in_brief, message_of
 
 _ALWAYS = "always (torch, stdlib)"  # torch.package itself; of the standard library all but sys and io
 _ITSELF = "the model itself"
@@ -92,7 +92,9 @@ def export(
     def fill(exporter: PackageExporter) -> None:
         try:
             exporter.save_pickle(package, "model.pkl", model)
-        except Exception as error:  # pickling runs the model's own code
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # pickling runs the model's own code
             raise ModelError(f"{name} can't be pickled: {_culprit(model, error)}") from error
         for resource, text in texts.items():
             exporter.save_text(package, resource, text)
@@ -235,12 +237,14 @@ def _culprit(model: nn.Module, error: BaseException) -> str:
         for attribute, value in vars(module).items():
             if attribute not in ("_modules", "_parameters", "_buffers") and (why := _refused(value)) is not None:
                 return f"{attribute} of {where}: {why}"
-    return f"{type(error).__name__}: {error}"
+    return in_brief(error)
 
 
 def _refused(value: Any) -> str | None:
     try:
         _Dry(io.BytesIO(), protocol=3).dump(value)
-    except Exception as error:  # whatever the object's own code raises
-        return str(error).partition("\n")[0] or type(error).__name__
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the object's own code raises
+        return message_of(error).partition("\n")[0] or class_name(error)
     return None

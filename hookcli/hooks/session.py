@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.edits import Edit
-from hookcli.errors import HookcliError, PluginError
+from hookcli.errors import HookcliError, PluginError, in_brief
 from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
 from hookcli.hooks.building import MadeModule, made_meanwhile
@@ -252,6 +252,4 @@ class HookSession:
                 if of_a_signal(error):
                     raise
                 owner = type(getattr(callback, "__self__", callback)).__name__
-                raise PluginError(
-                    f"{owner} failed at {event.fqn or 'the model'}: {type(error).__name__}: {error}"
-                ) from error
+                raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error

@@ -13,22 +13,28 @@ import platform
 import re
 import shlex
 import shutil
+import signal
+import stat
+import subprocess
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
 
 _FILES = ("timeline.cpp", "hooks.h", "state.h", "moments.h", "widen.h", "lanes.h")
 SOURCES = tuple(Path(__file__).with_name(name) for name in _FILES)
 FLAGS = ("-O3", "-Wno-psabi")  # psabi: a note on vectors as arguments, which nothing here passes
 _NAME = "hookcli_native"
+_GIVES_WAY = 5.0  # seconds that ninja has to end its compilers
+_TRUSTED = (0,)  # users who can do anything here anyway
 
 _loading = threading.Lock()
 _loaded: Any = None
@@ -71,14 +77,37 @@ def compiler() -> str | None:
 def _library(on_build: Callable[[str], None] | None) -> str:
     folder = cache_folder()
     stamp = folder / "built"  # written last, so that a build that was killed counts as none
-    if not stamp.exists():
-        chosen = _tools()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if not stamp.exists():
+            chosen = _tools()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_others(folder)
             _build_alone(folder, stamp, chosen, on_build)
-        except OSError as error:
-            raise UsageError(f"the C++ hooks are built in {folder}, which can't be written: {error}") from error
-    return str(folder / stamp.read_text("utf-8"))
+        return str(_own_library(folder, stamp))
+    except OSError as error:
+        raise UsageError(f"the C++ hooks are built in {folder}, which can't be used: {error.strerror}") from error
+
+
+def _own_library(folder: Path, stamp: Path) -> Path:
+    """The library that `built` names. Raises UsageError where others than this user could have put it there."""
+    library = folder / stamp.read_text("utf-8", "replace").strip()
+    if library.parent != folder or library.is_symlink() or not library.is_file():
+        named = shortened(str(library), 80)
+        raise UsageError(f"{stamp} names {named!r}, which is no file of this folder: delete {folder}")
+    for path in (folder, stamp, library):
+        _refuse_others(path)
+    return library
+
+
+def _refuse_others(path: Path) -> None:
+    """Raises UsageError for a folder or file that others may write: what is loaded from there runs as this user."""
+    found = path.lstat()
+    if not hasattr(os, "getuid"):
+        return
+    if found.st_uid not in (os.getuid(), *_TRUSTED):
+        raise UsageError(f"{path} belongs to another user: C++ hooks are not loaded from there; delete it, or have it")
+    if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"others may write {path}: C++ hooks are not loaded from there; chmod go-w it, or delete it")
 
 
 def _tools() -> str:
@@ -99,7 +128,7 @@ def _build_alone(folder: Path, stamp: Path, chosen: str, on_build: Callable[[str
     """Build unless another process did so while this one waited for it."""
     from filelock import FileLock  # comes with torch
 
-    with FileLock(folder / "hookcli.lock"):
+    with _private_files(), FileLock(folder / "hookcli.lock"):
         if stamp.exists():
             return
         if on_build:
@@ -116,17 +145,51 @@ def _compile(folder: Path, chosen: str) -> str:
         from torch.utils import cpp_extension
 
         try:
-            library = cpp_extension.load(
-                _NAME,
-                [str(SOURCES[0])],
-                extra_cflags=list(FLAGS),
-                build_directory=str(folder),
-                is_python_module=False,
-            )
+            with patch.object(cpp_extension, "subprocess", _Grouped()):
+                library = cpp_extension.load(
+                    _NAME,
+                    [str(SOURCES[0])],
+                    extra_cflags=list(FLAGS),
+                    build_directory=str(folder),
+                    is_python_module=False,
+                )
         except RuntimeError as error:
             error.add_note(str(getattr(error.__cause__, "output", b"") or b"", "utf-8", "replace"))
             raise UsageError(f"the C++ hooks could not be built with {chosen}: {_first_error(str(error))}") from error
     return str(library)
+
+
+class _Grouped:
+    """The module subprocess, but for a `run` whose program is a session of its own: an interrupt, which then reaches
+    this process alone, ends it with all that it has started."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def run(self, command: Any, *, check: bool = False, **settings: Any) -> subprocess.CompletedProcess[Any]:
+        with subprocess.Popen(command, start_new_session=True, **settings) as process:
+            try:
+                output, _ = process.communicate()
+            except BaseException:
+                process.terminate()  # ninja passes it on to compilers, which are groups of their own
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GIVES_WAY)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if check and process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, output)
+        return subprocess.CompletedProcess(command, process.returncode, output)
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Files that are made meanwhile are this user's alone to write, whatever the umask is elsewhere."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _first_error(log: str) -> str:

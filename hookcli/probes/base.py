@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
-from hookcli.errors import HookcliError, OneTensorError
+from hookcli.errors import HookcliError, OneTensorError, class_name
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.unregistered import unregistered
 from hookcli.probes.unseen import UnseenTensors
@@ -70,7 +70,10 @@ class Probe(ABC):
         if meta.get("complete") is False:
             late = "not reached: the run ended before"
             skipped = [replace(s, reason=late) if s.reason.startswith(_NEVER) else s for s in skipped]
-        found = (self.rows(), meta, self.totals(), skipped)
+        rows = self.rows()
+        _require("rows", rows, Row)
+        _require("skipped", skipped, Skipped)
+        found = (rows, meta, self.totals(), skipped)
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 
     one_tensor: OneTensorError | None = None
@@ -138,6 +141,15 @@ def _renewed(probe: Probe, fresh: list[dict[str, Any]] | None, number: int) -> P
     vars(probe).clear()
     vars(probe).update(fresh[number])
     return probe
+
+
+def _require(method: str, given: Any, kind: type) -> None:
+    """Raises TypeError for what a probe must not return: its own error, which names it, and not a reporter's later."""
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"{method}() returned {class_name(given)}, not a list of {kind.__name__}s")
+    for item in given:
+        if not isinstance(item, kind):
+            raise TypeError(f"{method}() returned {class_name(item)} among its {kind.__name__}s")
 
 
 class StatsProbe(Probe):

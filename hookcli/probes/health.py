@@ -99,7 +99,7 @@ class HealthProbe(Probe):
             self._sum("gradient", event, "", event.grad)
 
     def _sum(self, of: str, event: HookEvent, path: str, x: Tensor) -> None:
-        if x.layout is torch.strided and not (x.is_quantized or x.is_nested or x.is_meta):
+        if tree.is_plain(x):
             values = {"kind": "bits", "fqn": event.fqn, "of": of, "call": event.call, "path": path}
             self._bits.append((values, _checksum(x.detach())))
 

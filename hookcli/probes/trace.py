@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli import tree
-from hookcli.errors import OneTensorError, RefusedError, StateDictError
+from hookcli.errors import OneTensorError, RefusedError, StateDictError, message_of
 from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
@@ -218,7 +218,7 @@ def _obstructed(error: Exception) -> Sequence[HookKind]:
         return FULL_BACKWARD
     if isinstance(cause, StateDictError):
         return STATE_DICTS
-    return SAVED_TENSOR if "saved tensor hooks" in str(cause) else ()
+    return SAVED_TENSOR if "saved tensor hooks" in message_of(cause or error) else ()
 
 
 def _why_silent(kind: HookKind, session: HookSession) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hookcli import tree
@@ -52,9 +51,9 @@ class Units:
     def receive(self, event: HookEvent) -> None:
         """Take in what a module is called with, where no module returned it but a ReLU did."""
         for path, x in tree.arguments(event.args, event.kwargs):
-            if x.layout is torch.strided and not x.is_inference() and self._returned.get(x) != x._version:
+            if tree.is_plain(x) and not x.is_inference() and self._returned.get(x) != x._version:
                 result = self._result_of_relu(x)
-                if result is not None and result.dim() > 1 and result.numel() and not result.is_meta:
+                if result is not None and result.dim() > 1 and result.numel() and tree.is_plain(result):
                     self._take(event, path, result.detach(), received=True)
 
     def _result_of_relu(self, x: Tensor) -> Tensor | None:
@@ -79,11 +78,11 @@ class Units:
         if isinstance(module, (*_FEATURES_LAST, *_FEATURES_SECOND)):
             self._features_last = isinstance(module, _FEATURES_LAST)
         for path, x in tree.leaves(event.output):
-            if x.layout is not torch.strided or not x.is_floating_point() or x.is_inference():
+            if not tree.is_plain(x) or not x.is_floating_point() or x.is_inference():
                 continue
             new = all(self._returned.get(y) != y._version for y in (x, tree.base(x)))  # nor a view of a part's
             self._returned[x] = x._version
-            if new and event.fqn and x.dim() > 1 and x.numel() and not x.is_meta and _is_activation(module):
+            if new and event.fqn and x.dim() > 1 and x.numel() and _is_activation(module):
                 self._take(event, path, x.detach())
 
     def _take(self, event: HookEvent, path: str, x: Tensor, *, received: bool = False) -> None:

@@ -23,7 +23,7 @@ class ChartReporter:
     """A chart per figure that a report has of steps; plain text without escape codes."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[str, ...]] = ("step", "ratio")
+    needs: ClassVar[tuple[str, ...]] = ("step", "forward")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         return "\n".join("\n".join(_lines(present.printable(report), view)) + "\n" for report in reports)

@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError, shortened
 from hookcli.files import exists, is_file, is_folder
-from hookcli.runs.record import LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
+from hookcli.runs.record import FITS, LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
+from hookcli.saved import require
 
 Key = tuple[str, str]
 """A model's name and a phase."""
@@ -120,9 +121,7 @@ _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  
 
 def _place(data: Mapping[str, Any], line: int, offset: int) -> Place:
     place = Place(data["model"], data["phase"], data["step"], data["forward"], line, offset, data["complete"])
-    kinds = ((place.model, str), (place.phase, str), (place.step, int), (place.forward, int | None))
-    if not all(isinstance(value, kind) for value, kind in kinds):
-        raise TypeError
+    require({key: data[key] for key in ("model", "phase", "step", "forward", "complete")}, FITS)
     return place
 
 

@@ -6,36 +6,43 @@ last line.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from hookcli.report import Report, relaxed, strict
-from hookcli.saved import sound
+from hookcli.saved import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require, sound
 
 RUN_SCHEMA = 1
 
 
-# Of fields that are read with arithmetic or in loops: what they hold, and None where that may be.
-_KINDS: Mapping[str, type | tuple[type, ...]] = {
-    "losses": list,
-    "notes": list,
-    "models": list,
-    "others": Mapping,
-    "step": int,
-    "forwards": int,
-    "watched": int,
-    "program_steps": (int, type(None)),
-    "seconds": (int, float, type(None)),
-    "plain_seconds": (int, float, type(None)),
+_FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
+FITS: Mapping[str, Fits] = {
+    **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause"), is_text),
+    **dict.fromkeys(("argv", "notes"), listed(is_text)),
+    **dict.fromkeys(("every", "step", "forwards", "watched", "nan", "inf"), is_count),
+    **dict.fromkeys(("no_grad_forwards", "steps", "windows", "parameters"), is_count),
+    **dict.fromkeys(("forward", "program_steps"), optional(is_count)),
+    "losses": listed(is_figure),
+    **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
+    "complete": lambda value: isinstance(value, bool),
+    "exit_code": is_figure,
+    "error": optional(is_text),
+    "versions": lambda value: is_mapping(value) and all(map(is_text, value.values())),
+    "others": lambda value: is_mapping(value) and all(map(is_count, value.values())),
+    "models": listed(lambda value: _is_ran(value)),
 }
+"""What the fields of lines hold, by their names."""
 
 _ADDED = ("program_steps",)  # fields that records of before lack
 
 
-def _fits(value: Any, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(value, kind) and (
-        not isinstance(value, list) or all(isinstance(v, (int, float, str, Mapping)) for v in value)
+def _is_ran(value: Any) -> bool:
+    """Whether a mapping is one of a `Ran`; the first records had no notes there."""
+    names = {item.name for item in fields(Ran)}
+    return (
+        is_mapping(value) and names - {"notes"} <= value.keys() and all(FITS[n](value[n]) for n in names & value.keys())
     )
 
 
@@ -44,6 +51,7 @@ class _Line:
     """One line: what it is, beside its fields."""
 
     kind: ClassVar[str]
+    fits: ClassVar[Mapping[str, Fits]] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """The line as strict JSON has it."""
@@ -58,8 +66,7 @@ class _Line:
         values = {name: relaxed(data[name]) for name in given if name != "reports"}
         if any(item.name == "reports" for item in fields(cls)):
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
-        if not all(_fits(values[name], kind) for name, kind in _KINDS.items() if name in values):
-            raise TypeError
+        require(values, {**FITS, **cls.fits})
         return cls(**values)
 
 
@@ -159,6 +166,7 @@ class End(_Line):
     """
 
     kind: ClassVar[str] = "end"
+    fits: ClassVar[Mapping[str, Fits]] = {"seconds": _FINITE}
 
     exit_code: int
     error: str | None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from traceback import format_exception_only
 from typing import NoReturn
 
+from hookcli.errors import shortened
 from hookcli.script.uncaught import say, show
 
 _WORD = range(-(2**63), 2**63)
@@ -96,4 +97,4 @@ def _exited(error: SystemExit) -> Ending:
 
 def _in_one_line(error: BaseException) -> str:
     lines = format_exception_only(error)
-    return " ".join((lines[0] if not isinstance(error, SyntaxError) else lines[-1]).split())
+    return shortened(" ".join((lines[0] if not isinstance(error, SyntaxError) else lines[-1]).split()))

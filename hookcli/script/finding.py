@@ -134,7 +134,9 @@ def _appears(name: str) -> bool:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         return not f"{name}.".startswith(f"{error.name}.")
-    except (Exception, SystemExit):  # the run will say it, as python would
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the run will say it, as python would
         return True
     return spec is not None and spec.submodule_search_locations is None
 

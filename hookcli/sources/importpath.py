@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import ModelError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
 from hookcli.importing import load_object
 from hookcli.preserve import twin
 from hookcli.sources.base import Recipe, Request
@@ -51,6 +51,7 @@ def _model(made: Any, spec: str) -> tuple[nn.Module, Example | None]:
     example = None
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
         made, example = made
+    refuse_coroutine(made, spec)
     if not isinstance(made, nn.Module):
         raise UsageError(f"{spec} returned {type(made).__name__}, not an nn.Module")
     example = getattr(made, "example_input_array", None) if example is None else example
@@ -62,10 +63,11 @@ def _model(made: Any, spec: str) -> tuple[nn.Module, Example | None]:
 
 
 def _check_arguments(target: Callable[..., Any], request: Request) -> None:
-    try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError):
-        return  # built in C: let it speak for itself
+    with UserCode(lambda error: ModelError(f"building {request.spec} failed: {in_brief(error)}")):
+        try:
+            signature = inspect.signature(target)
+        except (TypeError, ValueError):
+            return  # built in C: let it speak for itself
     for name in request.args:
         takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
         if name not in signature.parameters and not takes_any:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from hookcli import files
-from hookcli.errors import UsageError, shortened
+from hookcli.errors import UsageError, UserCode, in_brief, shortened
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 
@@ -64,17 +64,16 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
 
     A model on the meta device has nowhere to put values: there it is only compared.
     """
-    own = model.state_dict()
+    with UserCode(lambda error: UsageError(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
+        own = model.state_dict()
     wrong = [
         f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
     ]
     fits = copy.copy(state)  # with the versions of its modules, which state dicts carry beside their keys
     for line in wrong:
         del fits[line.partition(" ")[0]]
-    try:
+    with UserCode(lambda error: UsageError(f"--weights {name} does not fit the model: {in_brief(error)}")):
         result = model.load_state_dict(fits, strict=False)
-    except Exception as error:
-        raise UsageError(f"--weights {name} does not fit the model: {str(error).splitlines()[0]}") from error
     missing = [key for key in result.missing_keys if key not in state]
     faults = [
         f"{label} {_shortened(keys)}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,8 +133,98 @@ def test_what_the_compiler_says_first(source: Callable[[str], Path]) -> None:
 def test_a_cache_that_cannot_be_written(source: Callable[[str], Path]) -> None:
     cache = source(TRIVIAL)
     cache.write_text("a file where the folder should be")
-    with pytest.raises(UsageError, match="can't be written"):
+    with pytest.raises(UsageError, match="can't be used"):
         build._library(None)
+
+
+@pytest.mark.parametrize("what", ["folder", "built", "library"])
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+def test_what_others_may_write_is_not_loaded(source: Callable[[str], Path], what: str, mode: int) -> None:
+    source(TRIVIAL)
+    library = build._library(None)
+    folder = build.cache_folder()
+    path = {"folder": folder, "built": folder / "built", "library": Path(library)}[what]
+    path.chmod(path.stat().st_mode | mode)
+    with pytest.raises(UsageError, match=re.escape(f"others may write {path}: ")) as caught:
+        build._library(None)
+    assert "\n" not in str(caught.value)
+    path.chmod(path.stat().st_mode & ~mode)
+    assert build._library(None) == library
+
+
+def test_what_another_user_has_put_there_is_not_loaded(
+    source: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source(TRIVIAL)
+    build._library(None)
+    owner = build.cache_folder().stat().st_uid
+    monkeypatch.setattr(build, "_TRUSTED", ())
+    monkeypatch.setattr(build.os, "getuid", lambda: owner + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        build._library(None)
+
+
+@pytest.mark.parametrize("name", ["../other.so", "/tmp/other.so", "", "gone.so", "link.so", "x\n" * 5000, "a/../built"])
+def test_a_stamp_that_names_another_file_is_refused(source: Callable[[str], Path], tmp_path: Path, name: str) -> None:
+    source(TRIVIAL)
+    library = Path(build._library(None))
+    folder = build.cache_folder()
+    (folder.parent / "other.so").write_bytes(library.read_bytes())
+    (folder / "link.so").symlink_to(folder.parent / "other.so")
+    (folder / "built").write_text(name)
+    with pytest.raises(UsageError, match=r"is no file of this folder|can't be used") as caught:
+        build._library(None)
+    assert len(str(caught.value)) < 600
+
+
+def test_what_is_built_is_this_users_alone(source: Callable[[str], Path]) -> None:
+    """With a umask that lets the group write, as many systems have it."""
+    source(TRIVIAL)
+    before = os.umask(0o002)
+    try:
+        build._library(None)
+        assert os.umask(0o002) == 0o002
+    finally:
+        os.umask(before)
+    assert build._library(None)
+
+
+_SLOW = """
+import sys
+from pathlib import Path
+from hookcli.native import build
+import platformdirs
+build.SOURCES = (Path(sys.argv[1]),)
+platformdirs.user_cache_path = lambda name: Path(sys.argv[2]) / name
+try:
+    build._library(None)
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+
+
+def test_an_interrupt_ends_the_compiler_too(source: Callable[[str], Path], tmp_path: Path) -> None:
+    """One that reaches this process alone, as from `kill` or an editor."""
+    cache = source(TRIVIAL)
+    compiler = tmp_path / "slow-c++"
+    waits = f"echo $$ > {tmp_path}/pid; exec sleep 600"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-c*) {waits};; esac\nexec c++ "$@"\n')
+    compiler.chmod(0o755)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "CXX": str(compiler)}
+    command = [sys.executable, "-c", _SLOW, str(tmp_path / "trivial.cpp"), str(cache)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as child:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the compiler still runs")
 
 
 def test_sources_are_there_to_be_shipped() -> None:

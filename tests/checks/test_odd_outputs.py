@@ -1,0 +1,86 @@
+"""A model may return tensors of any layout and dtype, or none: checks judge what can be compared, and list the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support import untouched
+from torch import Tensor, nn
+
+from hookcli.checking import check
+from hookcli.reruns import _plain
+
+
+def nested(y: Tensor, layout: Any) -> Tensor:
+    return torch.nested.as_nested_tensor([y[0:1], y[1:]], layout=layout)
+
+
+OUTPUTS: dict[str, Callable[[Tensor], Any]] = {
+    "none": lambda y: None,
+    "text": lambda y: "text",
+    "coo": lambda y: y.relu().to_sparse(),
+    "csr": lambda y: y.relu().to_sparse_csr(),
+    "bsr": lambda y: y.to_sparse_bsr((1, 1)),
+    "nested": lambda y: nested(y, torch.strided),
+    "jagged": lambda y: nested(y, torch.jagged),
+    "dict of such": lambda y: {"a": y.to_sparse(), "b": None, 3: [nested(y, torch.jagged), "x"]},
+    "quantized": lambda y: torch.quantize_per_tensor(y, 0.1, 0, torch.qint8),
+    "complex": lambda y: torch.complex(y, -y).conj(),
+    "complex32": lambda y: torch.complex(y, y).to(torch.complex32),
+    "float8": lambda y: y.to(torch.float8_e4m3fn),
+    "float4": lambda y: torch.zeros(4, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+    "bits": lambda y: torch.zeros(4, 4, dtype=torch.uint8).view(torch.bits8),
+    "masked": lambda y: torch.masked.masked_tensor(y, y > 0),
+    "mkldnn": lambda y: y.detach().to_mkldnn(),
+    "bool": lambda y: y > 0,
+    "empty": lambda y: y[:0],
+}
+_ODD = "the output has a layout or dtype whose values can't be compared"
+
+
+class Returns(nn.Module):
+    def __init__(self, what: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.act, self.what = nn.Linear(4, 4), nn.ReLU(), what
+
+    def forward(self, x: Tensor) -> Any:
+        return self.what(self.body(x) + self.act(self.body(x)))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested", "ignore:.*MaskedTensor", "ignore:Sparse")
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_no_output_is_taken_for_a_crash(kind: str) -> None:
+    model = Returns(OUTPUTS[kind])
+    x = torch.randn(4, 4)
+    with untouched(model):
+        report = check(model, x, repeat=2, split_batch=True)
+    assert "HK001" not in {finding.check for finding in report.findings}
+    unjudged = {item.fqn.split()[0] for item in report.skipped if item.reason == f"not judged: {_ODD}"}
+    assert ("HK020" in unjudged) == (kind in ("nested", "jagged", "float4", "bits", "masked"))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_what_mixes_the_batch_is_found_in_a_sparse_output(layout: str) -> None:
+    found = {f.check for f in check(Returns(lambda y: OUTPUTS[layout](y - y.mean(0))), torch.randn(4, 4)).findings}
+    assert "HK020" in found
+    found = {f.check for f in check(Returns(OUTPUTS[layout]), torch.randn(4, 4)).findings}
+    assert "HK020" not in found
+
+
+def test_gradients_of_a_nested_output_are_those_of_its_parts() -> None:
+    """A random vector for each element, the same each time: gradients that are not zero, and that come again."""
+    model = Returns(lambda y: nested(y, torch.jagged))
+    report = check(model, torch.randn(4, 4), repeat=2)
+    assert not {"HK008", "HK009", "HK025"} & {finding.check for finding in report.findings}
+
+
+def test_values_that_are_compared_are_the_tensors_own() -> None:
+    y = torch.randn(3, 4)
+    for made in (y, y.to_sparse(), y.to_sparse_csr(), y.to_mkldnn(), y.as_subclass(type("Own", (Tensor,), {}))):
+        found = _plain(made)
+        assert found is not None and type(found) is Tensor and torch.equal(found, y)
