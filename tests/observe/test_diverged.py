@@ -30,7 +30,7 @@ def windows(tmp_path: Path) -> list[Window]:
     with hookcli.watch(model, every=1, output=tmp_path / "a.run.jsonl") as recording:
         for step in range(6):
             optimizer.zero_grad()
-            (model(torch.ones(2, 4)).sum() * (math.nan if step == 3 else 1)).backward()
+            (model(torch.eye(2, 4)).sum() * (math.nan if step == 3 else 1)).backward()
             optimizer.step()
     record = read_record(recording.path)
     return list(record.windows(record.places))
