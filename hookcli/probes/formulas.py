@@ -47,8 +47,8 @@ def _trilinear(a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sum
     whole = [_expanded(shape, put) for shape, put in ((a, e1), (weight, e2), (b, e3))]
     sizes = [max(triple) for triple in zip(*whole, strict=True)]
     summed_first = [i for i in sumdim if whole[2][i] == 1]
-    first: int = prod(sizes)
-    return 2 * (first + first // prod(sizes[i] for i in summed_first))
+    first = prod(sizes)
+    return int(2 * (first + first // prod(sizes[i] for i in summed_first)))
 
 
 def _expanded(shape: Size, put: Size) -> list[int]:
