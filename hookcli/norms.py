@@ -20,13 +20,9 @@ def gathered(rows: Iterable[Row]) -> dict[str, float | None]:
 
 
 def norm(parts: Iterable[float]) -> float:
-    """The L2 norm of the concatenation of tensors with these norms.
-
-    A part without a finite element has no norm (NaN) and adds nothing; where no part has one, the result is NaN.
-    """
+    """The L2 norm of the concatenation of tensors with these norms; NaN where one of them has none, also beside inf."""
     parts = list(parts)
-    known = [part for part in parts if not math.isnan(part)]
-    return math.hypot(*known) if known or not parts else math.nan
+    return math.nan if any(map(math.isnan, parts)) else math.hypot(*parts)
 
 
 def ratio(update: float | None, weight: float | None) -> float | None:

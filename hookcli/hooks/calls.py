@@ -12,7 +12,7 @@ import sys
 from array import array
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 
 from hookcli.hooks.globally import replaced
 
-_PLAIN = (bool, int, float, complex, str, bytes, slice, range, Enum, torch.dtype, torch.device, torch.layout)
+_PLAIN = (bool, int, float, complex, str, bytes, range, Enum, torch.dtype, torch.device, torch.layout)
 _CONSTANTS = (torch.memory_format, type(None), type(Ellipsis))
 
 
@@ -60,8 +60,8 @@ class Signature:
     """A call: the function, its arguments, what an operator of a library returned, and over how many it was mapped."""
 
     function: Any
-    args: Items
-    kwargs: Items
+    args: Items | Opaque
+    kwargs: Items | Opaque
     output: Any
     times: int
 
@@ -106,12 +106,29 @@ class Calls(TorchFunctionMode):
 
     def remember(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run it, and remember that it was."""
-        given = frozen(args), frozen(kwargs), _times(args)  # before it changes them
+        given = _given(func, args, kwargs)  # before it changes them
         output = run(*args, **kwargs)
-        of_library = isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket)
-        signature = Signature(func, given[0], given[1], frozen(output) if of_library else None, given[2])
-        self.log.append(self.signatures.setdefault(signature, len(self.signatures)))
+        if isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):  # whose formulas may ask for it
+            given = replace(given, output=_frozen_or_opaque(output))
+        self.log.append(self.signatures.setdefault(given, len(self.signatures)))
         return output
+
+
+def _given(func: Any, args: Any, kwargs: Any) -> Signature:
+    """The call without its output. Whatever its arguments are, the program must go on."""
+    try:
+        times = _times((args, kwargs))
+    except Exception:
+        times = 1
+    return Signature(func, _frozen_or_opaque(args), _frozen_or_opaque(kwargs), None, times)
+
+
+def _frozen_or_opaque(value: Any) -> Any:
+    try:
+        hash(found := frozen(value))
+    except Exception:  # sizes that are symbols, a tensor that tells nothing
+        return Opaque(type(value).__name__)
+    return found
 
 
 def frozen(value: Any) -> Any:

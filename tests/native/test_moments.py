@@ -88,6 +88,21 @@ CASES: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("scale", [1e200, 1e-200, 1e306, 1e-306])
+@pytest.mark.parametrize("end", [1.0, math.nan])
+def test_doubles_whose_squares_leave_their_range(scale: float, on_device: bool, end: float) -> None:
+    plain = torch.tensor([1.0, -0.5, 0.0, 0.25, end], dtype=torch.float64)
+    found = measured(plain * scale, _as_on_device=on_device)
+    assert_stats(found, float64_stats(plain).scaled(scale))
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_magnitudes_that_overflow_their_own_precision(on_device: bool) -> None:
+    found = measured(torch.full((4,), complex(3e38, 3e38), dtype=torch.complex64), _as_on_device=on_device)
+    assert found is not None and found.inf == 0 and found.max == pytest.approx(math.sqrt(2) * 3e38, rel=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("name", CASES)

@@ -132,8 +132,7 @@ def test_an_empty_window() -> None:
 
 
 def test_norms_that_are_not_finite() -> None:
-    assert math.isnan(norm([math.nan])) and norm([3.0, math.nan, 4.0]) == 5 and norm([]) == 0
-    assert norm([1.0, math.nan, math.inf]) == math.inf
+    assert math.isnan(norm([1.0, math.nan, math.inf])) and norm([1.0, math.inf]) == math.inf and norm([]) == 0
     assert ratio(0.5, 0.0) == math.inf and ratio(1.0, 4.0) == 0.25 and ratio(None, 4.0) is None
     assert math.isnan(ratio(0.0, 0.0) or 0) and math.isnan(ratio(math.nan, 0.0) or 0)
     assert norm([1e200, 1e200]) == pytest.approx(math.sqrt(2) * 1e200)  # squares of which overflow
