@@ -126,7 +126,8 @@ class TensorGradHooks:
             return True
         if x._version in (0, before):
             return True
-        ours = [hook for hook in (x._backward_hooks or {}).values() if getattr(hook, "of", None) is self]
+        hooks: Iterable[Any] = (x._backward_hooks or {}).values()
+        ours = [hook for hook in hooks if getattr(hook, "of", None) is self]
         return any(hook.version and not hook.version.changed() for hook in ours)
 
     def _edits(self, site: Site) -> bool:

@@ -48,7 +48,8 @@ def _trilinear(a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sum
     sizes = [max(triple) for triple in zip(*whole, strict=True)]
     summed_first = [i for i in sumdim if whole[2][i] == 1]
     first = prod(sizes)
-    return int(2 * (first + first // prod(sizes[i] for i in summed_first)))
+    second: int = first // prod(sizes[i] for i in summed_first)
+    return 2 * (first + second)
 
 
 def _expanded(shape: Size, put: Size) -> list[int]:
