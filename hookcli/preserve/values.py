@@ -68,8 +68,9 @@ def _plain(x: Tensor) -> Iterator[Tensor]:
     if not hasattr(x, "__tensor_flatten__"):
         yield x
         return
-    for name in x.__tensor_flatten__()[0]:
-        yield from _plain(getattr(x, name))
+    for part in (getattr(x, name) for name in x.__tensor_flatten__()[0]):
+        if isinstance(part, Tensor):  # a DTensor names its mesh of devices, too
+            yield from _plain(part)
 
 
 def _scarce(tensors: Iterable[Tensor]) -> set[torch.device]:

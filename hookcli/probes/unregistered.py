@@ -13,6 +13,7 @@ from itertools import islice
 from types import NoneType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hookcli.hooks import HookSession
@@ -82,7 +83,7 @@ def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
 
 def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
     for fqn, module in model.named_modules():
-        attributes = vars(module)
+        attributes = {} if isinstance(module, torch.jit.ScriptModule) else vars(module)  # which takes no hooks anyway
         for name in sorted(attributes.keys() - _PYTORCHS):
             value = attributes[name]
             if type(value) not in _PLAIN and (items := list(_items(value))):

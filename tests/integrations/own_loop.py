@@ -69,25 +69,23 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def _looked_at(model: nn.Module, step: Step) -> Iterator[None]:
-    """To what a module returns a zero is added, whose gradient is that of what was returned."""
-    zeros: dict[Place, list[Tensor]] = defaultdict(list)
+    """Keeps what modules return, and the gradient of each of these tensors."""
+    grads: dict[Place, list[Tensor]] = defaultdict(list)
 
     def keep(fqn: str) -> Callable[..., Any]:
-        def plus_zero(path: str, x: Tensor) -> Tensor:
-            step.outputs[fqn, path].append(x.detach().clone())
-            if not x.requires_grad:
-                return x
-            zeros[fqn, path].append(torch.zeros_like(x, requires_grad=True))
-            return x + zeros[fqn, path][-1]
+        def look(module: nn.Module, args: Any, output: Any) -> None:
+            for path, x in tree.leaves(output):
+                step.outputs[fqn, path].append(x.detach().clone())
+                if x.requires_grad:
+                    x.register_hook(lambda grad, place=(fqn, path): grads[place].append(grad.clone()))
 
-        return lambda module, args, output: tree.replace(output, plus_zero)
+        return look
 
     handles = [module.register_forward_hook(keep(fqn)) for fqn, module in model.named_modules()]
     yield
     for handle in handles:
         handle.remove()
-    grads = {place: [zero.grad for zero in found if zero.grad is not None] for place, found in zeros.items()}
-    step.output_grads = {place: found for place, found in grads.items() if found}
+    step.output_grads = dict(grads)
 
 
 def assert_window(window: Window, step: Step) -> None:
