@@ -85,6 +85,9 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(tmp_path: Path, of: int, 
     found = windows(callback.recording.path, NAME)
     assert list(found) == [0, 2, 4] and len(steps) == trainer.state.global_step
     logged = {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
+    if bfloat16:  # accelerate returns a copy of the logits in float32, which the loss is not made of
+        for step in steps:
+            step.output_grads.pop(("", '["logits"]'))
     for number, window in found.items():
         assert_window(window, steps[number])
         assert window.forwards == of and window.seconds
