@@ -69,7 +69,7 @@ class TensorGradHooks:
             return None
         if self._watched(call.site, _IN):
             self.uses.receive(call, args, kwargs)
-        if self._session.callers_run and self._watched(call.site, _OUT):
+        if self._watched(call.site, _OUT):
             bases = [tree.base(x) for _, x in tree.arguments(args, kwargs) if x.requires_grad and not x.is_inference()]
             call.versions = {id(base): base._version for base in bases}
         return None
@@ -114,8 +114,9 @@ class TensorGradHooks:
         if self._watched(call.site, _OUT):
             received = {id(x) for _, x in tree.arguments(args, kwargs)}
             for path, y in tree.leaves(output):
-                handed_on = id(y) in received
-                if y.requires_grad and self.hookable(y, None if handed_on else call.versions.get(id(tree.base(y)))):
+                before = call.versions.get(id(tree.base(y)))
+                handed_on = id(y) in received and (y.is_inference() or y._version == before)
+                if y.requires_grad and self.hookable(y, None if id(y) in received else before):
                     self._hook(_OUT, call, path, y, handed_on=handed_on)
         return output
 

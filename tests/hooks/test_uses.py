@@ -180,6 +180,14 @@ def test_a_use_that_no_output_leads_to_counts_where_pytorch_tells_of_nodes() -> 
 
 
 @pytest.mark.usefixtures("found")
+def test_what_is_changed_in_place_and_returned_is_not_handed_on() -> None:
+    model = Fn(lambda self, x: self.act(2 * x), act=nn.ReLU(inplace=True))
+    for kind in ("inputs", "outputs"):
+        report = of(kind, model, torch.ones(2, requires_grad=True))
+        assert not any(row.get("handed_on") for row in report.rows) and "notes" not in report.meta
+
+
+@pytest.mark.usefixtures("found")
 def test_what_is_handed_on_has_the_tensors_gradient_and_says_so() -> None:
     """loss = sum(identity(h) + 6 h): by hand 7, for what the Identity received as for what it returned."""
     model = Fn(lambda self, x: self.same(h := 2 * x) + 6 * h, same=nn.Identity())
