@@ -163,7 +163,8 @@ class InputUses:
             if after is None:
                 continue
             leaf = type(after).__name__ == "AccumulateGrad"
-            for use in uses.get(id(after.variable) if leaf else (after, number), ()):  # type: ignore[attr-defined]
+            received = uses.get(id(after.variable) if leaf else (after, number), [])  # type: ignore[attr-defined]
+            for use in reversed(received):  # a part's comes before that of the module around it
                 use.made += 1
                 self._keep(node.register_hook(self._session.safe(partial(self._arrive, use, place))))
 

@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.observe.clocks import Clocks
 from hookcli.observe.names import plain_type, unwrapped
-from hookcli.observe.unseen import UNSEEN, forward_called, passed_by, why_never_ran
+from hookcli.observe.unseen import UNSEEN, forward_called, frames_compiled, passed_by, why_never_ran
 from hookcli.runs.record import Ran
 from hookcli.weak import WeakIds
 
@@ -178,6 +178,7 @@ class Models:
         self._watched: WeakIds[nn.Module, Watched] = WeakIds()
         self._built: Counter[str] = Counter()
         self._alone: WeakIds[Optimizer, nn.Module] = WeakIds()
+        self._compiled = frames_compiled()
 
     def find(self, module: nn.Module) -> Watched | None:
         """The model that is called; None for a module that is none: one without parameters, such as a loss."""
@@ -222,7 +223,7 @@ class Models:
         """Those with parameters in it whose forward no hook sees; its parameters alone, where it has no others."""
         found = self.of(optimizer)
         if not found and not self.narrowed:
-            why = why_never_ran(optimizer)
+            why = why_never_ran(optimizer, self._compiled)
             alone = self._alone[optimizer] = _of_its_own(optimizer)
             found = [self._add(alone, f"parameters of {type(optimizer).__name__}")]
             found[0].blind = why

@@ -33,10 +33,17 @@ def unobservable() -> str:
 UNSEEN = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
 
 
-def why_never_ran(optimizer: Optimizer) -> str:
-    """Why no hook saw the forward that the parameters of an optimizer were used in. Looks at all objects there are."""
-    dynamo = sys.modules.get("torch._dynamo.convert_frame")
-    if getattr(dynamo, "FRAME_COUNTER", 0):
+def frames_compiled() -> int:
+    """How many functions `torch.compile` has looked at so far in this process."""
+    return int(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))
+
+
+def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
+    """Why no hook saw the forward that the parameters of an optimizer were used in. Looks at all objects there are.
+
+    `compiled`: what `frames_compiled` was when the observation began.
+    """
+    if frames_compiled() > compiled:
         return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
