@@ -19,7 +19,8 @@ from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
-from hookcli.probes.base import Probe, edited, leave_out, left_out, unmeasured
+from hookcli.probes.base import Probe, edited, unmeasured
+from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.memory import Memory, recomputed
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
