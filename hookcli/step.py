@@ -185,7 +185,9 @@ def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> No
         model.load_state_dict(model.state_dict())
         if optimizer:
             optimizer.load_state_dict(optimizer.state_dict())
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
 
 
