@@ -33,7 +33,7 @@ def left_out(found: OneTensorError | None, path: str = "", otherwise: str = "") 
 
 
 _ONE_TENSOR = (
-    "one tensor stands at several places of its arguments and results, of which full backward hooks make several"
+    "it receives or returns one tensor in several places, and full backward hooks would make several tensors of it"
 )
 
 

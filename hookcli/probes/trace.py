@@ -86,7 +86,7 @@ class TraceProbe(Probe):
         asked = set(self.kinds)
         if self.insist or not asked & set(_MAY_RAISE) or asked <= set(_MAY_RAISE):
             return self
-        return self._without(_MAY_RAISE, "such a hook can make a program raise; in a run of `capture` it is seen")
+        return self._without(_MAY_RAISE, "left out: such a hook can make your own step fail; capture shows it")
 
     def _without(self, dropped: Sequence[HookKind], reason: str) -> TraceProbe:
         other = TraceProbe([kind for kind in self.kinds if kind not in dropped], summary=self.summary)
