@@ -13,6 +13,7 @@ from itertools import islice
 from types import NoneType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hookcli.hooks import HookSession
@@ -82,6 +83,8 @@ def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
 
 def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
     for fqn, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):  # it keeps its parts in its own way, and takes no hooks
+            continue
         attributes = vars(module)
         for name in sorted(attributes.keys() - _PYTORCHS):
             value = attributes[name]
