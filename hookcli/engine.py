@@ -19,7 +19,8 @@ from hookcli.edits import Edit, check_applied, check_edits, parse_edit
 from hookcli.errors import ModelError, PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks import HookSession, Select, compiled_parts, uncompiled
 from hookcli.preserve import preserved
-from hookcli.probes.base import Probe, offers_another, with_fallbacks
+from hookcli.probes.base import Probe
+from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.unregistered import Strangers
 from hookcli.report import Report
 from hookcli.step import Loss, Share, Step
@@ -121,7 +122,7 @@ def _captured(
     preserving = preserved(model, inputs, parameters=restore)
     with step.mode(), uncompiled(model), preserving, _strangers_preserved(model, restore):
         session = make_session(fastpath=fastpath, edits=changes, averaged=averaged)
-        finish = partial(_reports, probes, session, name, described, started)
+        finish = partial(_reports, probes, name, described, started)
         with session:
             if watch_session:
                 watch_session(session)
@@ -156,7 +157,7 @@ class Watch:
 
     def __init__(self, session: HookSession, probes: Sequence[Probe], name: str, meta: Mapping[str, Any]) -> None:
         self.session = session
-        self._reports = partial(_reports, probes, session, name, dict(meta), time.perf_counter())
+        self._reports = partial(_reports, probes, name, dict(meta), time.perf_counter())
 
     def reports(self) -> list[Report]:
         """A report per probe. On an accelerator this waits for what was measured."""
@@ -286,13 +287,7 @@ def _synchronize(model: nn.Module) -> None:
 
 
 def _reports(
-    probes: Sequence[Probe],
-    session: HookSession,
-    name: str,
-    meta: dict[str, Any],
-    started: float,
-    *,
-    complete: bool,
+    probes: Sequence[Probe], name: str, meta: dict[str, Any], started: float, *, complete: bool
 ) -> list[Report]:
     meta = {**meta, "seconds": time.perf_counter() - started, "complete": complete}
     reports = []

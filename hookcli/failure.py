@@ -49,7 +49,9 @@ def refuses_full_backward(error: BaseException | None) -> bool:
         return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
     if "is not supported on ScriptModules" in said:  # global ones
         return "_get_backward" in said
-    return "BackwardHookFunction" in said and "inplace" in said
+    # A view of what such a hook made (`Output 0 of Slice`) is not named after it, but has the same ban.
+    made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
+    return made_by_it and "inplace" in said
 
 
 def describe(error: BaseException) -> str:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
-from weakref import ref
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from hookcli import tree
 from hookcli.blocks import blocks, fetched, is_dense, unit_of, unnested
 from hookcli.report import TensorStats, raised
 from hookcli.sums import BLOCK, sums
+from hookcli.weak import WeakIds
 
 DEVICE_BLOCK = 1 << 24
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
@@ -30,9 +31,8 @@ _FAR = 16.0
 _TINY, _HUGE = 1e-15, 1e15
 # Squares of float64 numbers whose exponents are farther from 0, summed over a block, leave its normal range.
 _FARTHEST = 450
-# How many tensors a Reducer knows again, up to which size it sums one to see whether it changed, and how many elements
-# of a larger one it looks at.
-_REMEMBERED, _SMALL, _GLIMPSED = 64, 1 << 16, 251
+# Up to which size a Reducer sums a tensor to see whether it changed, and how many elements of a larger one it looks at.
+_SMALL, _GLIMPSED = 1 << 16, 251
 
 Moments = tuple[float, float, float, float, float, float, float, float, float]
 """finite count, mean, std, min, max, l2, zeros, nan, inf."""
@@ -70,42 +70,40 @@ class Reducer:
     """`measure` for a run in which the same tensor comes by several times: unchanged, it is not reduced again.
 
     In-place operations move a tensor's version. Writing through `.data` or a NumPy view does not, so that a glimpse of
-    the values is compared as well. The last few tensors are remembered, by weak references without callbacks: Python
-    drops an exception that is raised in a callback, also a KeyboardInterrupt.
+    the values is compared as well.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[ref[Tensor], int, object, Pending]] = {}
+        self._seen: WeakIds[Tensor, tuple[object, Pending]] = WeakIds()
 
     def __call__(self, tensor: Tensor) -> Pending:
         glimpsed = glimpse(tensor)
         if glimpsed is None:
             return measure(tensor)
-        seen, version, before, pending = self._seen.pop(id(tensor), (None, None, None, None))
-        if pending is None or seen is None or seen() is not tensor or (version, before) != (tensor._version, glimpsed):
+        state = tensor._version, glimpsed
+        before, pending = self._seen.get(tensor) or (None, None)
+        if pending is None or before != state:
             pending = measure(tensor)
-        self._seen[id(tensor)] = ref(tensor), tensor._version, glimpsed, pending
-        if len(self._seen) > _REMEMBERED:
-            del self._seen[next(iter(self._seen))]
+            self._seen[tensor] = state, pending
         return pending
 
 
 def glimpse(tensor: Tensor) -> object:
     """What tells of a change in the values, for much less than reducing them: the sum of a small tensor, some elements
-    of a large one. None where it would take long, or nothing tells: on an accelerator, and of a tensor without version.
+    of a large one. None where it would take long, or nothing tells: on an accelerator, of a tensor without version, and
+    of a dtype that PyTorch can't sum.
     """
-    plain = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference())
-    if not plain or tensor.device.type != "cpu" or tree.is_sharded(tensor):
+    if tensor.device.type != "cpu" or tensor.is_inference() or not tree.is_plain(tensor):
         return None
-    with torch._C.DisableTorchFunction():
+    with torch._C.DisableTorchFunction(), suppress(RuntimeError):
         values = tensor.detach()
         if values.numel() <= _SMALL:
             total = values.sum().item()
             return total if cmath.isfinite(total) else None
-        if not is_dense(values):
-            return None
-        step = values.numel() // _GLIMPSED
-        return values.as_strided((_GLIMPSED,), (step,), values.storage_offset()).tolist()
+        if is_dense(values):
+            step = values.numel() // _GLIMPSED
+            return values.as_strided((_GLIMPSED,), (step,), values.storage_offset()).tolist()
+    return None
 
 
 def resolve(pending: Sequence[Pending]) -> list[TensorStats]:

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli import losses, tree
 from hookcli.choices import CALLS, OPTIMIZERS, VECTORS
-from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, refuse_coroutine, unknown
+from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, in_brief, refuse_coroutine, unknown
 from hookcli.hooks import HookKind, HookSession
 from hookcli.kinds import STATE_DICTS
 from hookcli.preserve.values import Kept, same_layout
@@ -185,8 +185,10 @@ def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> No
         model.load_state_dict(model.state_dict())
         if optimizer:
             optimizer.load_state_dict(optimizer.state_dict())
-    except Exception as error:
-        raise StateDictError(f"a round trip of the state dict failed: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
 
 
 def _require_something(requires_grad: bool) -> None:

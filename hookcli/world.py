@@ -47,8 +47,8 @@ def leftover() -> str | None:
             return None
     said = " ".join(f"{name}={shortened(text, 20)!r}" for name, text in zip(_NAMES, given, strict=True) if text)
     return (
-        f"TORCHELASTIC_RUN_ID is set, but {said or 'no RANK'} is not torchrun's: taken for one process alone "
-        "(unset TORCHELASTIC_RUN_ID to say so)"
+        f"TORCHELASTIC_RUN_ID is set, but {said or 'without RANK it'} can't be from torchrun: running as one process "
+        "(unset TORCHELASTIC_RUN_ID to silence this)"
     )
 
 

@@ -105,9 +105,9 @@ def _refuse_others(path: Path) -> None:
     if not hasattr(os, "getuid"):
         return
     if found.st_uid not in (os.getuid(), *_TRUSTED):
-        raise UsageError(f"{path} belongs to another user: C++ hooks are not loaded from there; delete it, or have it")
+        raise UsageError(f"{path} belongs to another user: C++ hooks are not loaded from there; delete it")
     if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"others may write {path}: C++ hooks are not loaded from there; chmod go-w it, or delete it")
+        raise UsageError(f"others may write {path}: C++ hooks are not loaded from there; chmod go-w or delete it")
 
 
 def _tools() -> str:

@@ -56,7 +56,7 @@ def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
 def forward_called(module: nn.Module) -> str:
     """What to say of a module that was not called as `module(x)`."""
     name = type_text(module)
-    return f"{name} was not called by itself, and {name}.forward(x) calls no hooks: call it as model(x) to see it"
+    return f"{name} was never called as model(x), and {name}.forward(x) runs no hooks: call model(x) to see it"
 
 
 def passed_by(module: nn.Module) -> nn.Module | None:

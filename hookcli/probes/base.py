@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from hookcli.errors import HookcliError, OneTensorError, class_name
+from hookcli.errors import OneTensorError, class_name
 from hookcli.hooks import HookEvent, HookSession
 from hookcli.probes.unregistered import unregistered
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.stats import Pending, Reducer, resolve
 from hookcli.tree import dtype_text, shape_of, type_text
-
-T = TypeVar("T")
 
 
 class Probe(ABC):
@@ -86,61 +83,6 @@ class Probe(ABC):
     def in_callers_run(self) -> Probe:
         """This probe, or another without hooks that may raise where a program of the caller's own runs the model."""
         return self
-
-
-def offers_another(probe: Probe) -> bool:
-    """Whether the probe may offer another in its place."""
-    return type(probe).instead is not Probe.instead
-
-
-def leave_out(session: HookSession, found: OneTensorError | None) -> None:
-    """Have the session leave full backward hooks out where they change what the model computes."""
-    if found is not None:
-        session.full_backward.searching = not found.all
-        session.full_backward.left_out |= found.fqns if found.all else frozenset()
-
-
-def left_out(found: OneTensorError | None, path: str = "", otherwise: str = "") -> list[Skipped]:
-    """The modules that were left out so."""
-    return [Skipped(fqn, ONE_TENSOR + otherwise, path) for fqn in sorted(found.fqns)] if found else []
-
-
-ONE_TENSOR = (
-    "one tensor stands at several places of its arguments and results, of which full backward hooks make several"
-)
-
-
-def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]], T]) -> T:
-    """`attempt(probes)`; where it fails, again with what the probes offer instead, as long as one has another to offer.
-
-    Those that have none take part again as they were before.
-    """
-    while True:
-        fresh = _states(probes)
-        try:
-            return attempt(probes)
-        except HookcliError as error:
-            others = [probe.instead(error) for probe in probes]
-            if not any(others) or (fresh is None and not all(others)):
-                raise
-        probes = [other or _renewed(probes[n], fresh, n) for n, other in enumerate(others)]
-
-
-def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:
-    """The attributes of probes before a run that may have to be made again; None where they can't be copied."""
-    if len(probes) < 2 or not any(map(offers_another, probes)):
-        return None
-    try:
-        return [copy.deepcopy(vars(probe)) for probe in probes]
-    except Exception:  # a probe of someone's own may hold anything
-        return None
-
-
-def _renewed(probe: Probe, fresh: list[dict[str, Any]] | None, number: int) -> Probe:
-    assert fresh is not None
-    vars(probe).clear()
-    vars(probe).update(fresh[number])
-    return probe
 
 
 def _require(method: str, given: Any, kind: type) -> None:

@@ -103,8 +103,7 @@ def _count(call: Signature, name: str) -> tuple[int, frozenset[str]]:
             with counter:
                 call.function(*args, **kwargs)
         except Exception:  # it needs values, or there is no such operator on the meta device
-            if counter.at is None or not free(counter.at):
-                counter.unknown.add(_named(counter.at or call.function))
+            counter.unknown.add(_named(call.function))
     return counter.flops // 2, frozenset(counter.unknown)
 
 

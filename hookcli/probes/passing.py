@@ -73,7 +73,7 @@ def _bounds(x: Tensor) -> list[Tensor]:
     A tensor of zeros and -inf, as is added to attention scores, counts as finite: it is a mask.
     """
     x = x.detach()
-    if x.layout is not torch.strided or x.is_meta or x.is_nested or x.is_quantized or not x.numel():
+    if not tree.is_plain(x) or not x.numel():
         return []
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
     if not x.is_floating_point():

@@ -47,7 +47,9 @@ def _settings(module: nn.Module) -> Iterator[tuple[str, Any]]:
 def _declared(module: nn.Module) -> set[str]:
     try:
         shown = module.extra_repr()
-    except Exception:  # the model's own code, which nobody else may have called
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the model's own code, which nobody else may have called
         shown = ""
     return {*getattr(module, "__constants__", ()), *_DECLARED.findall(shown)}
 

@@ -19,7 +19,8 @@ from hookcli.failure import refuses_full_backward
 from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
 from hookcli.hooks.backward import paths_of_outputs
 from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
-from hookcli.probes.base import Probe, edited, leave_out, left_out, unmeasured
+from hookcli.probes.base import Probe, edited, unmeasured
+from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.memory import Memory, recomputed
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
@@ -85,7 +86,7 @@ class TraceProbe(Probe):
         asked = set(self.kinds)
         if self.insist or not asked & set(_MAY_RAISE) or asked <= set(_MAY_RAISE):
             return self
-        return self._without(_MAY_RAISE, "such a hook can make a program raise; in a run of `capture` it is seen")
+        return self._without(_MAY_RAISE, "left out: such a hook can make your own step fail; capture shows it")
 
     def _without(self, dropped: Sequence[HookKind], reason: str) -> TraceProbe:
         other = TraceProbe([kind for kind in self.kinds if kind not in dropped], summary=self.summary)

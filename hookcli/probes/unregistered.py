@@ -83,7 +83,9 @@ def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
 
 def _candidates(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:
     for fqn, module in model.named_modules():
-        attributes = {} if isinstance(module, torch.jit.ScriptModule) else vars(module)  # which takes no hooks anyway
+        if isinstance(module, torch.jit.ScriptModule):  # it keeps its parts in its own way, and takes no hooks
+            continue
+        attributes = vars(module)
         for name in sorted(attributes.keys() - _PYTORCHS):
             value = attributes[name]
             if type(value) not in _PLAIN and (items := list(_items(value))):

@@ -95,7 +95,7 @@ def _of_series(report: Report, fqn: str, places: Iterable[Place]) -> list[Skippe
     ]
 
 
-_INCOMPLETE = "incomplete, so that its figures are of no whole step; --step shows it"
+_INCOMPLETE = "its step was not finished; --step shows it"
 
 
 def _nearest(steps: Sequence[int], step: int) -> str:

@@ -12,6 +12,8 @@ from torch import nn
 
 import hookcli
 from hookcli.errors import ModelError, in_brief, message_of, shortened
+from hookcli.probes.settings import SettingsProbe
+from hookcli.probes.trace import TraceProbe
 
 Cli = Callable[..., Any]
 
@@ -170,6 +172,21 @@ def test_in_a_program_it_is_a_model_error_too() -> None:
     with pytest.raises(ModelError, match="failed on input 1x2: GeneratorExit") as caught:
         hookcli.capture(Leaves(nn.Linear(2, 2)), torch.ones(1, 2), ["activations"])
     assert [row.fqn for row in caught.value.reports[0].rows] == ["0"]
+
+
+@pytest.mark.parametrize("name", ["state_dict", "extra_repr"])
+def test_methods_that_a_run_can_do_without(name: str) -> None:
+    class Own(BaseException):
+        pass
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise Own
+
+    model = type("Odd", (nn.Linear,), {name: fail})(2, 2)
+    trace, settings = hookcli.capture(model, torch.ones(1, 2), [TraceProbe(), SettingsProbe()], state_dict=True)
+    assert trace.rows and settings.rows
+    said = any("a round trip of the state dict failed: Own" in item.reason for item in trace.skipped)
+    assert said == (name == "state_dict")
 
 
 def test_a_message_is_one_short_line() -> None:

@@ -177,6 +177,26 @@ def make():
 # Transforms inside of a forward.
 
 
+class ChangesPart(nn.Module):
+    """Attention, which full backward hooks would change, and an in-place change to a view of what they pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.l, self.act = nn.Linear(4, 4), nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.l(self.attend(x, x, x)[0])
+        self.act(y[..., :2])
+        return y
+
+
+def test_a_trace_goes_without_the_hooks_that_a_view_of_theirs_refuses() -> None:
+    (report,) = hookcli.capture(ChangesPart(), torch.ones(2, 3, 4), ["trace"])
+    assert any(row["kind"] == "forward" for row in report.rows)
+    assert any(item.path == "full_backward" and "modified inplace" in item.reason for item in report.skipped)
+
+
 class Transforms(nn.Module):
     """A forward that differentiates or maps by `torch.func`."""
 

@@ -129,6 +129,7 @@ def arrived_from_outside() -> tuple[int, int]:
                     loop.step()
             except KeyboardInterrupt:
                 inside.clear()
+                torch.set_grad_enabled(True)  # PyTorch's no_grad does not put it back where it is interrupted
                 counted += 1
                 arrived.set()
         sender.join()

@@ -49,7 +49,7 @@ def trained(model: nn.Module, method: str) -> None:
 
 def test_a_forward_that_is_called_directly_is_told_once() -> None:
     (note,), observer = notes_of(lambda: trained(Net(), "loss"))
-    assert note.startswith("Net was not called by itself, and Net.forward(x) calls no hooks: call it as model(x)")
+    assert note.startswith("Net was never called as model(x), and Net.forward(x) runs no hooks: call model(x)")
     assert set(observer.models.tallies) == {"Sequential", "Linear"} and "compile" not in note
     assert not any(tally.notes for tally in observer.models.tallies.values())
 
@@ -74,7 +74,7 @@ def test_a_wrapper_that_calls_forward_sees_all_but_that_module() -> None:
 
 def test_weights_that_are_used_without_calling_any_module() -> None:
     (note,) = observed(lambda: trained(Functional(), "forward")).ran["parameters of SGD"].notes
-    assert note.startswith("Functional was not called by itself") and "compile" not in note
+    assert note.startswith("Functional was never called as model(x)") and "compile" not in note
 
 
 def test_tensors_of_no_module() -> None:

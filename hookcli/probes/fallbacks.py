@@ -1,0 +1,70 @@
+"""Runs that are made again with fewer hooks, where PyTorch refuses to run a model under all of a probe's, or would run
+another."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from hookcli.errors import HookcliError, OneTensorError
+from hookcli.hooks import HookSession
+from hookcli.probes.base import Probe
+from hookcli.report import Skipped
+
+T = TypeVar("T")
+
+
+def offers_another(probe: Probe) -> bool:
+    """Whether the probe may offer another in its place."""
+    return type(probe).instead is not Probe.instead
+
+
+def leave_out(session: HookSession, found: OneTensorError | None) -> None:
+    """Have the session leave full backward hooks out where they change what the model computes."""
+    if found is not None:
+        session.full_backward.searching = not found.all
+        session.full_backward.left_out |= found.fqns if found.all else frozenset()
+
+
+def left_out(found: OneTensorError | None, path: str = "", otherwise: str = "") -> list[Skipped]:
+    """The modules that were left out so."""
+    return [Skipped(fqn, _ONE_TENSOR + otherwise, path) for fqn in sorted(found.fqns)] if found else []
+
+
+_ONE_TENSOR = (
+    "it receives or returns one tensor in several places, and full backward hooks would make several tensors of it"
+)
+
+
+def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]], T]) -> T:
+    """`attempt(probes)`; where it fails, again with what the probes offer instead, as long as one has another to offer.
+
+    Those that have none take part again as they were before.
+    """
+    while True:
+        fresh = _states(probes)
+        try:
+            return attempt(probes)
+        except HookcliError as error:
+            others = [probe.instead(error) for probe in probes]
+            if not any(others) or (fresh is None and not all(others)):
+                raise
+        probes = [other or _renewed(probes[n], fresh, n) for n, other in enumerate(others)]
+
+
+def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:
+    """The attributes of probes before a run that may have to be made again; None where they can't be copied."""
+    if len(probes) < 2 or not any(map(offers_another, probes)):
+        return None
+    try:
+        return [copy.deepcopy(vars(probe)) for probe in probes]
+    except Exception:  # a probe of someone's own may hold anything
+        return None
+
+
+def _renewed(probe: Probe, fresh: list[dict[str, Any]] | None, number: int) -> Probe:
+    assert fresh is not None
+    vars(probe).clear()
+    vars(probe).update(fresh[number])
+    return probe
