@@ -25,6 +25,7 @@ from hookcli.errors import OneTensorError, RefusedError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.nodes import walk
+from hookcli.hooks.passing import Passing
 from hookcli.hooks.sites import Site
 from hookcli.kinds import FULL_BACKWARD
 
@@ -70,9 +71,9 @@ class FullBackwardHooks(Family):
         for site in sites:
             self.session.stack.callback(_put_flag_back, site.module, site.module._is_full_backward_hook)
             handle = (
-                site.module.register_full_backward_pre_hook(partial(self._pre, site))
+                site.module.register_full_backward_pre_hook(Passing(partial(self._pre, site)))
                 if kind is HookKind.FULL_BACKWARD_PRE
-                else site.module.register_full_backward_hook(partial(self._post, site))
+                else site.module.register_full_backward_hook(Passing(partial(self._post, site)))
             )
             self.session.stack.enter_context(handle)
 

@@ -25,7 +25,7 @@ from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.keywords import keywords
 from hookcli.hooks.passing import Passing
-from hookcli.hooks.sites import Call, Site, in_backward
+from hookcli.hooks.sites import Call, Site, in_backward, in_func
 from hookcli.hooks.tensors import TensorGradHooks
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class ModuleHooks(Family):
             self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
         if torch.is_grad_enabled():
             output = self.gradients.returned(call, args, kwargs, output)
-        if self.session.follow and module is self.session.model:
+        if self.session.follow and module is self.session.model and not in_func():
             self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
 

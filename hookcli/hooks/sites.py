@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -107,6 +107,12 @@ class Call:
 def in_backward() -> bool:
     """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
     return torch._C._current_graph_task_id() != -1
+
+
+def in_func() -> bool:
+    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
+    functorch: Any = torch._C._functorch
+    return functorch.peek_interpreter_stack() is not None
 
 
 def _pack_hook() -> int | None:
