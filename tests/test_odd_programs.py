@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
+from weakref import ref
 
 import pytest
 import torch
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
 from torch.func import functional_call, hessian, jacrev, jvp, stack_module_state, vmap
+from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.probes.base import Probe
@@ -148,3 +151,39 @@ def test_a_model_that_copies_a_part_of_itself_under_full_backward_hooks() -> Non
 
     (report,) = hookcli.capture(Copies(), torch.randn(2, WIDTH), [GradsProbe("outputs", "module")])
     assert [row.fqn for row in report.rows] == ["", "online"]
+
+
+class Token:
+    """Lives as long as the graph does."""
+
+
+class Marks(torch.autograd.Function):
+    tokens: ClassVar[list[ref[Token]]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.token = Token()
+        Marks.tokens.append(ref(ctx.token))
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+@pytest.mark.parametrize("probe", ["activations", *sorted(PROBES)])
+def test_no_graph_of_a_checkpoint_outlives_its_step(probe: str) -> None:
+    model = small()
+    body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+    model.append(body)
+    model.forward = lambda x: checkpoint(body, Marks.apply(x), use_reentrant=True)  # type: ignore[method-assign]
+    Marks.tokens.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            with hookcli.watch(model, [PROBES[probe]() if probe in PROBES else probe]):
+                model(torch.randn(2, WIDTH, requires_grad=True)).sum().backward()
+        assert len(Marks.tokens) == 2 and not any(token() for token in Marks.tokens)
+    finally:
+        gc.enable()

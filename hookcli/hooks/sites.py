@@ -52,7 +52,7 @@ class Site:
         """The number of a call that begins, and whether it repeats one. `ours`: hookcli's own hook on saved tensors."""
         pack = _pack_hook()
         if in_backward() and self._regions:
-            repeated = self._repeated(pack or torch._C._current_autograd_node())
+            repeated = self._repeated(pack or _current_node())
             if repeated is not None:
                 return repeated, True
         self.calls += 1
@@ -107,6 +107,12 @@ class Call:
 def in_backward() -> bool:
     """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
     return torch._C._current_graph_task_id() != -1
+
+
+def _current_node() -> Hashable:
+    """The node that autograd is running, by what tells it from others: held itself, it would keep its graph alive."""
+    node = torch._C._current_autograd_node()
+    return node and (id(node), node._sequence_nr())
 
 
 def in_func() -> bool:
