@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 from weakref import ref
 
@@ -187,3 +189,32 @@ def test_no_graph_of_a_checkpoint_outlives_its_step(probe: str) -> None:
         assert len(Marks.tokens) == 2 and not any(token() for token in Marks.tokens)
     finally:
         gc.enable()
+
+
+def test_parts_that_run_in_threads_at_once_are_told_apart() -> None:
+    class Part(nn.Module):
+        def __init__(self, mine: threading.Event, other: threading.Event) -> None:
+            super().__init__()
+            self.inner, self.mine, self.other = nn.Linear(WIDTH, WIDTH), mine, other
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.inner(x)
+            self.mine.set()
+            assert self.other.wait(20)
+            return y
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            a, b = threading.Event(), threading.Event()
+            self.a, self.b = Part(a, b), Part(b, a)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with ThreadPoolExecutor(2) as pool:
+                a, b = pool.map(lambda part: part(x), (self.a, self.b))
+            y: Tensor = a + b
+            return y
+
+    (report,) = hookcli.capture(Model(), torch.randn(2, WIDTH), ["activations"])
+    assert {row.fqn for row in report.rows} == {"", "a", "a.inner", "b", "b.inner"}
+    assert not report.skipped

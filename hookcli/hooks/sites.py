@@ -9,6 +9,7 @@ the node that it made.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -100,6 +101,8 @@ class Call:
     """The tensors that it received, by their ids, where their gradients are looked at."""
     versions: dict[int, int] = field(default_factory=dict)
     """Versions of the memory that it received, when it began, by the ids of the tensors that own the memory."""
+    thread: int = field(default_factory=threading.get_ident)
+    """Which one made it."""
     began: int = 0
     """Autograd's number of the next node when it began, where that matters."""
 
