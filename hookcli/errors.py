@@ -42,10 +42,14 @@ class OneTensorError(RefusedError):
     Not for a person: the run is made again, without such hooks to find `all` of these modules, then without theirs.
     """
 
-    def __init__(self, fqns: Iterable[str], *, all: bool) -> None:  # noqa: A002
+    def __init__(self, fqns: Iterable[str], all: bool) -> None:  # noqa: A002
         self.fqns = frozenset(fqns)
         self.all = all
         super().__init__(f"full backward hooks change what {', '.join(sorted(self.fqns))} computes")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A probe that holds one is copied, by which an exception is made anew."""
+        return type(self), (self.fqns, self.all)
 
 
 class NoGradientsError(UsageError):

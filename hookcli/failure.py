@@ -25,6 +25,10 @@ _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
     "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
 }
+_DETACHES = (
+    "it calls detach_() on a view, perhaps on what passed a full backward hook, which makes it one; tensor hooks work "
+    "here (hookcli grads without --via module)"
+)
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
@@ -49,6 +53,9 @@ def refuses_full_backward(error: BaseException | None) -> bool:
         return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
     if "is not supported on ScriptModules" in said:  # global ones
         return "_get_backward" in said
+    if "Can't detach views in-place" in said:  # without a name: a hook's view may be meant, or one of the model's own
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        return any(isinstance(frame.f_locals.get("bw_hook"), BackwardHook) for frame in frames)
     # A view of what such a hook made (`Output 0 of Slice`) is not named after it, but has the same ban.
     made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
     return made_by_it and "inplace" in said
@@ -64,6 +71,8 @@ def describe(error: BaseException) -> str:
     for sign, meaning in _KNOWN.items():
         if re.search(sign, said):
             what = meaning
+    if refuses_full_backward(error) and "detach views" in said:
+        what = _DETACHES
     frames = " < ".join(reversed(_own_frames(error)))
     return what + (f"\n  at {frames}" if frames else "")
 

@@ -117,9 +117,15 @@ def type_text(module: nn.Module) -> str:
 
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor has its values in strided memory, as most operators want them: not nested, quantized or on the
-    meta device, and of no class that has ways of its own to compute (MaskedTensor, DTensor)."""
+    meta device, of no class that has ways of its own to compute (MaskedTensor, DTensor), and not mapped by vmap."""
     own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+    own = own or is_mapped(tensor)
     return tensor.layout is torch.strided and not (own or tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+
+
+def is_mapped(tensor: Tensor) -> bool:
+    """Whether it stands for one item of a tensor that `torch.vmap` maps over: nothing of it can be read back."""
+    return torch._C._functorch.is_batchedtensor(tensor)
 
 
 def is_sharded(tensor: Tensor) -> bool:

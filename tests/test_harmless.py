@@ -295,6 +295,23 @@ def test_a_trace_of_what_is_changed_in_place_goes_without_full_backward_hooks() 
         hookcli.capture(model, x, [TraceProbe(insist=True)])
 
 
+def test_a_trace_of_what_is_detached_in_place_goes_without_full_backward_hooks() -> None:
+    class Detaches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.second(self.first(x).detach_())
+            return y
+
+    (trace,) = hookcli.capture(Detaches(), given(), ["trace"])
+    assert {"forward", "post_accumulate_grad"} <= {row["kind"] for row in trace.rows}
+    assert {"full_backward", "full_backward_pre"} <= {s.path for s in trace.skipped if "full backward hook" in s.reason}
+    with pytest.raises(ModelError, match="without --via module"):
+        hookcli.capture(Detaches(), given(), [GradsProbe("outputs", "module")])
+
+
 @pytest.mark.parametrize("step", ["backward", "grad"])
 def test_a_trace_never_stops_the_callers_own_step(step: str) -> None:
     model, x = blocks(), given()

@@ -25,6 +25,7 @@ from hookcli.errors import OneTensorError, RefusedError
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.nodes import walk
+from hookcli.hooks.passing import Passing
 from hookcli.hooks.sites import Site
 from hookcli.kinds import FULL_BACKWARD
 
@@ -45,7 +46,7 @@ class FullBackwardHooks(Family):
         self._made: dict[str, list[tuple[int, int]]] = {}  # autograd's number of a call's last node, and the call
         self._noting = False
         self.left_out: frozenset[str] = frozenset()
-        self.searching = False
+        self.searching = self.searched = False
         self._one_tensor: set[str] = set()
 
     def want(self, kind: HookKind) -> None:
@@ -70,9 +71,9 @@ class FullBackwardHooks(Family):
         for site in sites:
             self.session.stack.callback(_put_flag_back, site.module, site.module._is_full_backward_hook)
             handle = (
-                site.module.register_full_backward_pre_hook(partial(self._pre, site))
+                site.module.register_full_backward_pre_hook(Passing(partial(self._pre, site)))
                 if kind is HookKind.FULL_BACKWARD_PRE
-                else site.module.register_full_backward_hook(partial(self._post, site))
+                else site.module.register_full_backward_hook(Passing(partial(self._post, site)))
             )
             self.session.stack.enter_context(handle)
 
@@ -122,11 +123,16 @@ class FullBackwardHooks(Family):
 
     def _compare(self, event: HookEvent) -> None:
         """Not in the caller's own run, which can't be made again."""
-        if self.session.follow or event.fqn in self.left_out or not _one_at_several_places(event):
+        if self.session.follow or event.fqn in self.left_out:
+            return
+        tensors = _replaceable(event)
+        # Without grad the region may be a checkpoint's, which runs again with gradients.
+        replaced = any(x.requires_grad for x in tensors) if torch.is_grad_enabled() else self.searching
+        if not replaced or len({id(x) for x in tensors}) == len(tensors):
             return
         self._one_tensor.add(event.fqn)
         if not self.searching:
-            raise OneTensorError(self._one_tensor, all=False)
+            raise OneTensorError(self._one_tensor | self.left_out, all=self.searched)
 
     def _check_one_tensor(self) -> None:
         if self._one_tensor or self.searching:
@@ -141,12 +147,10 @@ class FullBackwardHooks(Family):
         return made[place][1] if 0 <= place < len(made) else None
 
 
-def _one_at_several_places(event: HookEvent) -> bool:
-    """Whether a tensor that such a hook would replace stands at two places of what went in and came out."""
+def _replaceable(event: HookEvent) -> list[Tensor]:
+    """What went in and came out where such a hook looks, which may be one tensor at several places."""
     output = event.output if isinstance(event.output, tuple) else (event.output,)
-    tensors = [x for x in (*event.args, *output) if isinstance(x, Tensor)]
-    shared = len({id(x) for x in tensors}) < len(tensors)
-    return shared and torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    return [x for x in (*event.args, *output) if isinstance(x, Tensor)]
 
 
 def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:

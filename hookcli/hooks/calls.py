@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 
 from hookcli.hooks.globally import replaced
+from hookcli.hooks.sites import in_func
 
 _PLAIN = (bool, int, float, complex, str, bytes, range, Enum, torch.dtype, torch.device, torch.layout)
 _CONSTANTS = (torch.memory_format, type(None), type(Ellipsis))
@@ -156,9 +157,9 @@ def _shape(x: Tensor) -> Shape:
 
 def _times(args: Any) -> int:
     """Over how many items `torch.vmap` maps the call."""
-    functorch: Any = torch._C._functorch
-    if functorch.peek_interpreter_stack() is None:
+    if not in_func():
         return 1
+    functorch: Any = torch._C._functorch
     sizes: dict[int, int] = {}
     for x in torch.utils._pytree.tree_leaves(args):
         while isinstance(x, Tensor) and functorch.is_functorch_wrapped_tensor(x):

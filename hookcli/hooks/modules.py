@@ -25,7 +25,7 @@ from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
 from hookcli.hooks.keywords import keywords
 from hookcli.hooks.passing import Passing
-from hookcli.hooks.sites import Call, Site, in_backward
+from hookcli.hooks.sites import Call, Site, in_backward, in_func
 from hookcli.hooks.tensors import TensorGradHooks
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class ModuleHooks(Family):
 
     def detach(self) -> None:
         """Take the hooks off the modules; what they have begun to see goes on, such as gradients on their way."""
-        self._leave()
+        for call in self.running[::-1]:
+            self._leave(call)
         self._hooked.close()
         self._attached = False
 
@@ -177,7 +178,7 @@ class ModuleHooks(Family):
             self._emit(HookKind.FORWARD, call, args=args, kwargs=kwargs, output=output, edited=str(applied))
         if torch.is_grad_enabled():
             output = self.gradients.returned(call, args, kwargs, output)
-        if self.session.follow and module is self.session.model:
+        if self.session.follow and module is self.session.model and not in_func():
             self.session.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
 
@@ -207,23 +208,30 @@ class ModuleHooks(Family):
         return Call(site, number, self._began - 1, again)
 
     def _end(self, site: Site) -> Call | None:
-        """The innermost call of this module, which is over."""
+        """The innermost call of this module in this thread, which is over. Others may have calls of their own."""
+        thread = threading.get_ident()
         for depth in range(len(self.running) - 1, -1, -1):
-            if self.running[depth].site is site:
-                for lost in self.running[depth + 1 :]:  # PyTorch tells of an Exception alone
-                    lost.site.raised.setdefault(lost.number, "")
-                self._leave(depth + 1)
-                call = self.running.pop()
-                call.undo()
+            call = self.running[depth]
+            if call.site is site and call.thread == thread:
+                for lost in [other for other in self.running[depth + 1 :] if other.thread == thread]:
+                    lost.site.raised.setdefault(lost.number, "")  # PyTorch tells of an Exception alone
+                    self._leave(lost)
+                self._drop(call)
                 return call
         return None
 
-    def _leave(self, depth: int = 0) -> None:
-        """Of calls that are over: put back what lists and mappings held. Some may have ended by an interrupt."""
-        for call in reversed(self.running[depth:]):
-            call.undo()
-            self.gradients.uses.leave(call)
-        del self.running[depth:]
+    def _leave(self, call: Call) -> None:
+        """A call is over that nobody told of: an interrupt may have ended it."""
+        self._drop(call)
+        self.gradients.uses.leave(call)
+
+    def _drop(self, call: Call) -> None:
+        """A call is over: put back what lists and mappings held."""
+        if self.running[-1] is call:
+            self.running.pop()
+        else:
+            self.running[:] = [other for other in self.running if other is not call]
+        call.undo()
 
 
 def unhooked_parts(model: nn.Module) -> dict[str, str]:

@@ -43,6 +43,7 @@ class ParameterHooks(Family):
             parameter = self.watched[fqn]
             if kind is HookKind.POST_ACCUMULATE_GRAD:
                 handle = parameter.register_post_accumulate_grad_hook(partial(self._accumulated, fqn))
+                _to_the_front(parameter)
             else:
                 handle = parameter.register_hook(partial(self._arrive, fqn))
             self.session.stack.enter_context(handle)
@@ -95,6 +96,14 @@ class ParameterHooks(Family):
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
         edited = self.edited.get(fqn, "")
         self.session.emit(HookEvent(kind, fqn, index=self.session.arrive(), grad=grad, edited=edited))
+
+
+def _to_the_front(parameter: Tensor) -> None:
+    """Have the hook that was put on last called first: one of the program's may step an optimizer and drop `.grad`."""
+    table = parameter._post_accumulate_grad_hooks
+    assert table is not None
+    for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
+        table[key] = table.pop(key)
 
 
 def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:

@@ -9,10 +9,11 @@ the node that it made.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -52,7 +53,7 @@ class Site:
         """The number of a call that begins, and whether it repeats one. `ours`: hookcli's own hook on saved tensors."""
         pack = _pack_hook()
         if in_backward() and self._regions:
-            repeated = self._repeated(pack or torch._C._current_autograd_node())
+            repeated = self._repeated(pack or _current_node())
             if repeated is not None:
                 return repeated, True
         self.calls += 1
@@ -100,6 +101,8 @@ class Call:
     """The tensors that it received, by their ids, where their gradients are looked at."""
     versions: dict[int, int] = field(default_factory=dict)
     """Versions of the memory that it received, when it began, by the ids of the tensors that own the memory."""
+    thread: int = field(default_factory=threading.get_ident)
+    """Which one made it."""
     began: int = 0
     """Autograd's number of the next node when it began, where that matters."""
 
@@ -107,6 +110,18 @@ class Call:
 def in_backward() -> bool:
     """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
     return torch._C._current_graph_task_id() != -1
+
+
+def _current_node() -> Hashable:
+    """The node that autograd is running, by what tells it from others: held itself, it would keep its graph alive."""
+    node = torch._C._current_autograd_node()
+    return node and (id(node), node._sequence_nr())
+
+
+def in_func() -> bool:
+    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
+    functorch: Any = torch._C._functorch
+    return functorch.peek_interpreter_stack() is not None
 
 
 def _pack_hook() -> int | None:

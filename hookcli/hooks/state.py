@@ -10,6 +10,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from hookcli.events import HookEvent, HookKind
 from hookcli.hooks.family import Family
+from hookcli.hooks.passing import Passing
 from hookcli.kinds import OPTIMIZER, STATE_DICT
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class StateDictHooks(Family):
             return
         for fqn, module in self.session.selected():
             register = getattr(module, f"register_{kind}_hook")
-            self.session.stack.enter_context(register(partial(self._fired, kind, fqn, module)))
+            self.session.stack.enter_context(register(Passing(partial(self._fired, kind, fqn, module))))
 
     def _fired(self, kind: HookKind, fqn: str, module: nn.Module, *details: Any) -> None:
         self.session.emit(HookEvent(kind, fqn, module))

@@ -97,6 +97,8 @@ class GradsProbe(StatsProbe):
 
     def _accumulated(self, event: HookEvent) -> None:
         assert self.session is not None
+        if event.grad is None:  # a function of the program's own gave None as the parameter's gradient
+            return
         if self.session.averaged > 1:  # over processes, which is not done yet
             self._awaited.append(replace(event, grad=None))
         else:

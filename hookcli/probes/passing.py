@@ -76,7 +76,7 @@ def _bounds(x: Tensor) -> list[Tensor]:
     if not tree.is_plain(x) or not x.numel():
         return []
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    if not x.is_floating_point():
+    if not x.is_floating_point() or tree.is_mapped(x):
         return []
     try:
         low, high = torch.aminmax(x)

@@ -332,3 +332,29 @@ def test_other_edits_show_in_both_ways(of: Of, what: str, edit: str) -> None:
     model = Hand().double()
     tensor, module = both(model, torch.ones(1, 2, dtype=torch.float64), of, edits=[edit])
     assert assert_same(tensor, module) == 4
+
+
+class Handing(nn.Module):
+    """Modules that hand on what they receive, in a region that runs again in backward."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.first, self.body = nn.Linear(4, 4), nn.Sequential(nn.Identity(), nn.Tanh(), nn.Dropout(0.0))
+        self.keep = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(self.body, self.first(x), use_reentrant=self.reentrant)
+        return self.keep(y) * 2
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("probes", [["trace"], ["activations", "trace"], [GradsProbe("outputs", "module")]])
+def test_what_hands_tensors_on_is_left_out_whatever_else_looks(reentrant: bool, probes: list[Any]) -> None:
+    torch.manual_seed(0)
+    model, x = Handing(reentrant).eval(), torch.randn(2, 4)
+    with untouched(model):
+        *_, report = capture(model, x, probes)
+    left = {item.fqn for item in report.skipped if "one tensor stands at several places" in item.reason}
+    assert left == {"body.0", "body.2", "keep"}
+    assert {row.fqn for row in report.rows} >= {"", "first"}
