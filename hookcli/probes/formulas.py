@@ -47,7 +47,7 @@ def _trilinear(a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sum
     whole = [_expanded(shape, put) for shape, put in ((a, e1), (weight, e2), (b, e3))]
     sizes = [max(triple) for triple in zip(*whole, strict=True)]
     summed_first = [i for i in sumdim if whole[2][i] == 1]
-    first = prod(sizes)
+    first: int = prod(sizes)
     second: int = first // prod(sizes[i] for i in summed_first)
     return 2 * (first + second)
 
