@@ -27,6 +27,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Output = list[Tensor | None]
 """The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
 _NO_BATCH = "the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"
+_HELD = "an argument holds tensors, as a list of images does, and which dimension is the batch is not known"
 _ODD = "the output has a layout or dtype whose values can't be compared"
 _STATE = "the same batch gives another result when it is run again (HK029)"
 _LARGER = 100  # what others in the batch change must be, beside what running again changes, to be their doing
@@ -65,7 +66,8 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
     passed = _evaluated(model, inputs, 1 if compares or "evaluation" not in wanted else 2)
     if passed.outputs[0] and all(x is None for x in passed.outputs[0]):
         return dict.fromkeys(wanted, _ODD)
-    found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, _NO_BATCH)
+    unbatched = _HELD if _in_containers(inputs) else _NO_BATCH
+    found: dict[str, Evaluation | Comparison | str] = dict.fromkeys(wanted, unbatched)
     if size is not None:
         ways: dict[str, Callable[..., Comparison | str]] = {"companions": _companions, "halves": _halves}
         found |= {name: way(model, inputs, size, passed.outputs[0]) for name, way in ways.items() if name in wanted}
@@ -83,11 +85,16 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
 
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 that all tensors among the arguments share; None where there is none above 1."""
-    values = [*inputs[0], *inputs[1].values()]
-    if any(not isinstance(value, Tensor) and any(tree.leaves(value)) for value in values):
+    if _in_containers(inputs):
         return None  # a list of images: what is in it is an item, not a batch
-    sizes = {x.size(0) if x.dim() else 0 for x in values if isinstance(x, Tensor)}
+    sizes = {x.size(0) if x.dim() else 0 for x in (*inputs[0], *inputs[1].values()) if isinstance(x, Tensor)}
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
+
+
+def _in_containers(inputs: Arguments) -> bool:
+    """Whether an argument that is no tensor holds some."""
+    values = (*inputs[0], *inputs[1].values())
+    return any(not isinstance(value, Tensor) and any(tree.leaves(value)) for value in values)
 
 
 class _Pass(NamedTuple):

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from hookcli.hooks.calls import Items, Opaque, Shape, Signature
 from hookcli.probes.families import multiplies_nothing
-from hookcli.probes.formulas import CALLS, FORMULAS, PRODUCTS
+from hookcli.probes.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
 
 _DERIVATIVES = frozenset({"grad", "backward", "_make_dual", "make_dual"})
 _OF_ROWS = frozenset({"linear", "matmul", "__matmul__", "mm"})
@@ -58,7 +58,7 @@ def free(operator: torch._ops.OpOverload) -> bool:
     if tags & {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy} or operator.is_view:
         return True
     library, _, name = operator._schema.name.partition("::")
-    return library != "aten" if library in _OTHERS else library == "aten" and multiplies_nothing(name)
+    return library in _OTHERS or (library in ("aten", "torchvision") and multiplies_nothing(name))
 
 
 # Libraries of PyTorch's own whose operators move data, or stand for others.
@@ -67,7 +67,8 @@ _OTHERS = ("prim", "prims", "c10d", "_c10d_functional", "_dtensor", "profiler")
 
 def _registry() -> dict[Any, Any]:
     """PyTorch's formulas, and those that were registered since; ours where there is none."""
-    return {**FORMULAS, **flop_registry}
+    deformed = getattr(torch.ops.torchvision, "deform_conv2d", None)  # there once torchvision is imported
+    return {**FORMULAS, **({deformed: CONVOLUTION} if deformed else {}), **flop_registry}
 
 
 def _cost(call: Signature) -> tuple[int, frozenset[str]]:

@@ -17,7 +17,7 @@ _FAMILIES = re.compile(
     | \w*(re|se|ce)lu6? | hardswish
     | \w*(batch|layer|group|instance|rms|native|weight|local_response)_norm\w* | (re|linalg_|linalg_vector_)?norm
     | normalize | frobenius_norm | norm_except_dim
-    | \w*(pool|unpool)\d?d?(_with_indices)?
+    | \w*(pool|unpool)\d?d?(_with_indices)? | (ps_|q)?roi_align | q?nms
     | \w*(loss|entropy|kl_div)\w* | poisson_nll\w* | cosine_similarity | pairwise_distance | dist
     | \w*dropout\w*
     # reductions and orders

@@ -108,6 +108,9 @@ _BY_SHAPES: dict[str, Callable[..., int]] = {
 FORMULAS = {getattr(aten, name): shape_wrapper(formula) for name, formula in _BY_SHAPES.items() if hasattr(aten, name)}
 """Two FLOPs for a multiply-accumulate, by operator, in the form of `torch.utils.flop_counter.flop_registry`."""
 
+CONVOLUTION = shape_wrapper(_conv_of)
+"""The formula of an operator whose second argument is a convolution's weight."""
+
 
 def _recurrent(tokens: Tensor, *rest: Any, **_: Any) -> int:
     """Each weight matrix is multiplied with each item of the sequences once, whatever kernel does it."""

@@ -184,7 +184,9 @@ class GradsProbe(StatsProbe):
         viewed = {id(tree.base(y)) for _, y in tree.leaves(event.output) if y._is_view()}
         for path, tensor in tree.arguments(event.args, event.kwargs):
             key = (event.fqn, event.call, path)
-            if tensor.requires_grad and not tensor.is_inference() and tensor._version != self._versions.get(key):
+            if key not in self._versions:
+                continue  # the module put it into a list that it received
+            if tensor.requires_grad and not tensor.is_inference() and tensor._version != self._versions[key]:
                 self._expected[key] = "input: it is a view that the module changes in place, which drops its hooks"
             elif tensor.requires_grad and self.via == "tensor" and id(tree.base(tensor)) in viewed:
                 self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"

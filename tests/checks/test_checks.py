@@ -413,6 +413,12 @@ def test_a_batch_that_has_no_items_is_said() -> None:
     assert reasons == ["not judged: the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"]
 
 
+def test_a_list_of_images_is_no_batch_whose_size_could_tell() -> None:
+    images = [torch.ones(3, 4), torch.ones(3, 4)]
+    [skipped] = check(Fn(before=torch.stack), (images,), select="HK020").skipped
+    assert "holds tensors" in skipped.reason and "--batch-size" not in skipped.reason
+
+
 def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
     [finding] = check(Counts("eval", buffer=False), torch.randn(4, 4), select="split-batch").findings
     assert finding.value is not None and finding.value > 0.3

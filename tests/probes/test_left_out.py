@@ -223,6 +223,27 @@ def nested(levels: int, item: Any) -> Any:
     return item
 
 
+@pytest.mark.parametrize("via", ["tensor", "module"])
+def test_what_a_module_appends_to_a_list_that_it_received_is_no_input(via: str) -> None:
+    class Appends(nn.Linear):
+        def forward(self, x: Tensor, found: list[Tensor]) -> Tensor:  # as a block of VoVNet
+            found.append(super().forward(x))
+            return torch.cat(found, 1)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = Appends(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.part(x, [x])
+
+    model, x = Net(), torch.ones(1, 2, requires_grad=True)
+    with untouched(model):
+        report = capture(model, (x,), [GradsProbe(of="inputs", via=via)])[0]
+    assert not [s for s in report.skipped if s.path == "[1][1]"]
+
+
 def test_deep_nesting_is_walked_or_said() -> None:
     report = run(Returns(lambda y: nested(60, y)), torch.randn(3, 4), "activations")
     assert [row["path"] for row in report.rows if row.fqn == ""] == ["[0]", "[1]" + 60 * "[0]"]

@@ -9,6 +9,7 @@ import torch
 import torchvision
 from support import Hand, Nested, Shared, untouched
 from torch import nn
+from torchvision import ops
 
 from hookcli.catalog import entries
 from hookcli.engine import capture
@@ -107,12 +108,34 @@ def test_attention_is_counted_whole_and_its_bypassed_parts_are_named() -> None:
 
 
 def test_an_operator_without_a_formula_is_said() -> None:
-    class Boxes(nn.Module):
-        def forward(self, boxes: torch.Tensor) -> torch.Tensor:
-            return torchvision.ops.nms(boxes, boxes[:, 0], 0.5)
+    @torch.library.custom_op("unheard::of", mutates_args=())
+    def unheard_of(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
 
-    report = capture(Boxes(), torch.rand(3, 4), ["shapes"])[0]
-    assert any("torchvision::nms" in item.reason for item in report.skipped)
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return unheard_of(x)
+
+    report = capture(Net(), torch.rand(3, 5), ["shapes"])[0]
+    assert any("unheard::of" in item.reason for item in report.skipped)
+
+
+def test_operators_of_torchvision_pool_regions_and_select_boxes_for_nothing_and_convolve_for_something() -> None:
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = ops.DeformConv2d(4, 6, 3, groups=2)
+
+        def forward(self, x: torch.Tensor, boxes: torch.Tensor) -> Any:
+            kept = boxes[ops.nms(boxes, boxes[:, 0], 0.5)]
+            pools = (ops.roi_align, ops.roi_pool, ops.ps_roi_align, ops.ps_roi_pool)
+            pooled = [pool(x, [kept], 2) for pool in pools]
+            return pooled, self.conv(x, torch.zeros(1, 18, 6, 6))
+
+    boxes = torch.tensor([[0.0, 0, 4, 4], [3.0, 3, 7, 7]])
+    report = capture(Detector(), (torch.rand(1, 4, 8, 8), boxes), ["shapes"])[0]
+    assert not report.skipped
+    assert report.totals["macs"] == 6 * 6 * 6 * 2 * 9  # a value of the output is a sum over 2 channels of 3x3
 
 
 def test_lazy_modules_are_measured_once_they_know_their_size() -> None:
