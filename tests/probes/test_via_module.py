@@ -355,6 +355,6 @@ def test_what_hands_tensors_on_is_left_out_whatever_else_looks(reentrant: bool, 
     model, x = Handing(reentrant).eval(), torch.randn(2, 4)
     with untouched(model):
         *_, report = capture(model, x, probes)
-    left = {item.fqn for item in report.skipped if "one tensor stands at several places" in item.reason}
+    left = {item.fqn for item in report.skipped if "one tensor in several places" in item.reason}
     assert left == {"body.0", "body.2", "keep"}
     assert {row.fqn for row in report.rows} >= {"", "first"}
