@@ -27,7 +27,7 @@ class GradsProbe(StatsProbe):
     `of="parameters"`: what is in `.grad` once autograd has added to it, so a second pass without zeroing shows the sum.
     `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of that
     tensor, also by the module itself. `of="inputs"`: with respect to each tensor that it received, by this module's use
-    of it. A tensor that the module received and returned as it is has one gradient, over all of its uses: its rows
+    of it. A tensor that the module received and only returned has one gradient, over all of its uses: its rows
     carry `handed_on`. Rows are per call and pass. `via="module"` takes gradients from PyTorch's full backward hooks:
     they leave out what a module's other outputs make of an output, are refused where a hooked tensor is changed in
     place, and see fewer kinds of values.
