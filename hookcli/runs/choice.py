@@ -11,6 +11,7 @@ from hookcli.runs.overview import findings, of_probe, overview
 from hookcli.runs.reading import Place, Record
 from hookcli.runs.record import Bad, Window
 from hookcli.runs.series import names, needed, series, spoken, titled
+from hookcli.visible import shell_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class Choice:
             known = {name for window in record.windows(last) for name in names(window)}
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: nothing was measured of it")
-            raise UsageError(unknown("module or parameter", fqn, known, see=f"hookcli show {record.path} lists them"))
+            see = f"hookcli show {shell_path(record.path)} lists them"
+            raise UsageError(unknown("module or parameter", fqn, known, see=see))
         left_out = [place for place in places if place not in shown]
         return [replace(report, skipped=_of_series(report, fqn, left_out)) for report in found]
 

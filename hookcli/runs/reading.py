@@ -12,6 +12,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.files import exists, is_file, is_folder
 from hookcli.runs.record import FITS, LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
 from hookcli.saved import require
+from hookcli.visible import shell_path
 
 Key = tuple[str, str]
 """A model's name and a phase."""
@@ -173,5 +174,5 @@ def _no_file(path: Path) -> str:
 def _not_a_record(path: Path) -> str:
     if not path.stat().st_size:
         return "is empty: nothing was recorded, or not yet (--follow waits)"
-    run = f"; `hookcli run {path}` makes one" if path.suffix == ".py" else ""
+    run = f"; `hookcli run {shell_path(path)}` makes one" if path.suffix == ".py" else ""
     return f"damaged, or not a record of a run: none of its lines is one of hookcli run's{run}"
