@@ -1,5 +1,49 @@
-"""`python -m hookcli`, and `torchrun -m hookcli`."""
+"""`python -m hookcli`, `torchrun -m hookcli`, and the console script."""
 
-from hookcli.cli import entry
+from __future__ import annotations
 
-entry()
+import os
+from contextlib import suppress
+
+
+def entry() -> None:
+    """Run the command line of this process and end the process.
+
+    Ctrl-C ends it with one line from here on, also while the command line is still being imported.
+    """
+    try:
+        _die_of_interrupts()
+        from hookcli.cli import begin
+
+        _raise_interrupts()
+        end = begin()
+    except KeyboardInterrupt:
+        _interrupted()
+    end()
+
+
+def _die_of_interrupts() -> None:
+    """End at once at an interrupt: an import that is cut short can turn the exception into another, or lose it."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores them
+        signal.signal(signal.SIGINT, _interrupted)
+
+
+def _raise_interrupts() -> None:
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is _interrupted:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupted(*_: object) -> None:
+    """End with the exit code of an interrupt. A rank says nothing: its launcher does."""
+    if "HOOKCLI_LAUNCHER" not in os.environ:
+        with suppress(OSError):
+            os.write(2, b"hookcli: interrupted\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    entry()

@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -232,23 +233,27 @@ def _show_help(text: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def entry() -> None:
-    """The console script."""
+def begin() -> Callable[[], object]:
+    """Run the command line of this process. Returns what ends the process as the command line wants it to end."""
     arguments = sys.argv[1:]
     if _wanted(arguments) == ("run",):
         from hookcli.script import leave
 
         result = _main(arguments)
-        if not isinstance(result, int):
-            leave(result)
-        sys.exit(result)
+        return partial(sys.exit, result) if isinstance(result, int) else partial(leave, result)
     own_process()
     if world().size == 1:
         code = main()
         leave_stdout()
-        sys.exit(code)
+        exec("")  # or Python would end by the signal of an interrupt that has been told (see `keep_signal`)
+        return partial(sys.exit, code)
     end_with_launcher()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would repeat each warning of C++
     code = main()
     leave_stdout()
-    os._exit(code)  # a process group that broke can hang or abort in what C++ does at the end of a process
+    return partial(os._exit, code)  # a group that broke can hang or abort in what C++ does at the end of a process
+
+
+def entry() -> None:
+    """The console script of an installation that was made before it was that of `__main__`."""
+    begin()()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 # Control characters (C0, DEL, C1), which drive terminals; line and paragraph separators and marks of direction, which
 # reorder a line; and surrogates, which no encoding can hold.
@@ -26,3 +27,27 @@ def visible_lines(text: str) -> str:
 def visible_json(text: str) -> str:
     r"""A JSON document without the characters that `json` leaves as they are: `\u009b` means the same to a reader."""
     return text if text.isascii() else _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def shell_word(text: str) -> str:
+    r"""The text as a word of a command line that a person can copy, also from where control characters are shown.
+
+    What can't be shown stands as bytes in the `$'\x1b'` of bash, zsh and POSIX 2024, the names of files that are no
+    text included.
+    """
+    if visible(text) == text:
+        return shlex.quote(text)
+    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{_ANY.sub(lambda found: _as_bytes(found[0]), quoted)}'"
+
+
+def shell_path(path: object) -> str:
+    """The same for a file, which must not look like an option."""
+    text = str(path)
+    return shell_word(f"./{text}" if text.startswith("-") else text)
+
+
+def _as_bytes(character: str) -> str:
+    of_a_file = "\udc80" <= character <= "\udcff"
+    data = character.encode("utf-8", "surrogateescape" if of_a_file else "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in data)

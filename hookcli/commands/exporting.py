@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import tempfile
 from collections import Counter
@@ -22,6 +21,7 @@ from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
 from hookcli.files import replacing
 from hookcli.report import Column, Report, Row
+from hookcli.visible import shell_path, shell_word
 
 if TYPE_CHECKING:
     from hookcli.hooks.packaging import Module, Rule
@@ -107,7 +107,7 @@ def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared
         raise UsageError("--device meta: there are no values to put into a package")
     if spec.startswith("package:"):
         raise UsageError(
-            f"{spec} is a package already: hookcli package --load {spec.removeprefix('package:')} reads it"
+            f"{spec} is a package already: hookcli package --load {shell_path(spec.removeprefix('package:'))} reads it"
         )
     recipe = find_recipe(spec, options)
     progress.stage(f"building {recipe.name}")
@@ -169,7 +169,7 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: 
     found = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
     denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
     without = f", without {' '.join(denied)}" if denied else ""
-    command = shlex.join(["hookcli", "package", *rest, *found])
+    command = " ".join(map(shell_word, ["hookcli", "package", *rest, *found]))
     return f"{what}: {_named(blocking)}{extra}. This passes{without}:\n  {command}"
 
 

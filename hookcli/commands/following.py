@@ -13,7 +13,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
 from hookcli.files import exists, is_folder
 from hookcli.norms import gathered
-from hookcli.runs.choice import Choice
+from hookcli.runs.choice import Choice, NothingToShowError
 from hookcli.runs.overview import COLUMNS, overview
 from hookcli.runs.reading import Record
 from hookcli.runs.record import Window
@@ -150,6 +150,7 @@ def _on_terminal(tail: Tail, choice: Choice, output: Output) -> None:
 
         def changed(record: Record) -> None:
             if choice.of(record.places):
-                live.update(Text.from_ansi(output.rendered(choice.reports(record))), refresh=True)
+                with suppress(NothingToShowError):  # the next window may be whole
+                    live.update(Text.from_ansi(output.rendered(choice.reports(record))), refresh=True)
 
         _watch(tail, output, changed)

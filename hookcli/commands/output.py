@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hookcli import registry
+from hookcli import present, registry
 from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, class_name, shortened, unknown
 from hookcli.files import followed, is_folder, is_stream
@@ -76,7 +76,8 @@ class Output:
             write_report(text)
             return
         _replace(self.path, text, self._option)
-        remark(f"wrote {self.path}: {sum(len(r.rows) for r in shown):,} rows", self.options)
+        rows = sum(len(report.rows) for report in shown)
+        remark(f"wrote {self.path}: {present.counted(rows, 'row')}", self.options)
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write what was measured before a failure, which is still to be told whatever becomes of this."""

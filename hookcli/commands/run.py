@@ -21,6 +21,7 @@ from hookcli.script import Ending, Script, find
 from hookcli.script.ending import keep_signal
 from hookcli.script.importing import when_imported
 from hookcli.streams import aside, is_terminal, say, terminal_size
+from hookcli.visible import shell_path
 from hookcli.world import leftover, world
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ class _Run:
             if not self.quiet and sys.__stderr__ is not None:
                 aside(f"hookcli: {_summary(self.recorder, end)}\n", sys.__stderr__)
         except Exception as error:  # the exit code is the script's all the same
-            _say(f"warning: no summary ({type(error).__name__}: {error}); see hookcli show {self.recorder.path}")
+            see = f"hookcli show {shell_path(self.recorder.path)}"
+            _say(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
         keep_signal(self.ending)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch.package.package_exporter import PackageExporter, PackagingError
 from torch.package.package_exporter import PackagingErrorReason as Reason
 
 from hookcli.errors import ModelError, UsageError, class_name, in_brief, message_of
+from hookcli.visible import shell_word
 
 _ALWAYS = "always (torch, stdlib)"  # torch.package itself; of the standard library all but sys and io
 _ITSELF = "the model itself"
@@ -44,7 +44,7 @@ class Rule:
         return GlobGroup(self.pattern).matches(module)
 
     def __str__(self) -> str:
-        return f"--{self.kind} {shlex.quote(self.pattern)}"
+        return f"--{self.kind} {shell_word(self.pattern)}"
 
 
 @dataclass(frozen=True, slots=True)

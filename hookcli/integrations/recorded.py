@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from shlex import quote
 from typing import Any
 
 from torch import nn
 
 from hookcli.observe.recording import Recording
 from hookcli.streams import say
+from hookcli.visible import shell_path
 
 
 class Recorded:
@@ -39,7 +39,7 @@ class Recorded:
             self.recording = None
             return
         self.recording.start()
-        say(f"the training is recorded: hookcli show {quote(str(self.recording.path))}")
+        say(f"the training is recorded: hookcli show {shell_path(self.recording.path)}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings alone: a callback that goes to another process records there."""

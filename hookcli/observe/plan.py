@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Event
 
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
@@ -34,6 +35,8 @@ class Plan:
     first_bad: str | None = None
     check: bool = False
     began: float = field(default_factory=time.monotonic)
+    ended: Event = field(default_factory=Event)
+    """Set where what is seen can't be written down any more: no step is looked at from then on."""
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -58,7 +61,8 @@ class Plan:
 
     def covers(self, step: int) -> bool:
         """Whether it is one of those that are asked for."""
-        return step >= self.start and (self.stop is None or step < self.stop) and not self.over
+        asked = step >= self.start and (self.stop is None or step < self.stop)
+        return asked and not (self.over or self.ended.is_set())
 
 
 def parse_steps(text: str | None) -> tuple[int, int | None]:

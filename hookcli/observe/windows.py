@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -22,7 +23,8 @@ _MOST_OPEN = 8
 
 
 class Sink(Protocol):
-    """Where it goes. What it raises ends the observation, not the program."""
+    """Where it goes. What it raises ends the observation, not the program; an OSError, where it takes no more, ends
+    the looking alone: the program's steps and forwards are counted on."""
 
     def window(self, window: Window) -> None:
         """A window is closed."""
@@ -114,13 +116,23 @@ class Windows:
         if watched.window is window:
             watched.window = None
         self.look(window)
-        if not window.kept:
+        if not window.kept or self._plan.ended.is_set():
             window.discard()
             return
         record = window.close()
-        watched.tally.windows += 1
         stopwatch = watched.training if window.phase == "train" else watched.inference
-        self._sink.window(replace(record, plain_seconds=stopwatch.mean()))
+        with self._ending():
+            self._sink.window(replace(record, plain_seconds=stopwatch.mean()))
+            watched.tally.windows += 1
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Look no more where the sink takes no more."""
+        try:
+            yield
+        except OSError as error:
+            self._plan.ended.set()
+            self._sink.gave_up(error)
 
     def leave(self, window: OpenWindow) -> None:
         """Hand it on as it is: of a model with an optimizer, which may be gone, the step may never come."""
@@ -143,9 +155,12 @@ class Windows:
 
     def look(self, window: OpenWindow) -> None:
         """Search what is new in it."""
+        if self._plan.ended.is_set():
+            return
         if bad := self._search.look(window):
             window.kept = True
-            self._sink.bad(bad)
+            with self._ending():
+                self._sink.bad(bad)
 
     def stop_if_asked(self) -> None:
         """Raises StopProgram where the first bad value was found, and is to be the last."""

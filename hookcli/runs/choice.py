@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Report, Skipped
 from hookcli.runs.overview import findings, of_probe, overview
-from hookcli.runs.reading import Place, Record
+from hookcli.runs.reading import Place, Record, in_part
 from hookcli.runs.record import Bad, Window
 from hookcli.runs.series import names, needed, series, spoken, titled
+from hookcli.visible import shell_path
+
+
+class NothingToShowError(UsageError):
+    """The windows that are asked for are all damaged, or nothing was measured in them. One that is still to come, of a
+    run that is followed, may be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +31,15 @@ class Choice:
     over_time: str | None = None
 
     def reports(self, record: Record) -> list[Report]:
-        """Of what is asked for. Raises UsageError for what the record doesn't have."""
+        """Of what is asked for. Raises UsageError for what the record doesn't have, and where nothing can be shown."""
         places = self._known(record)
         if self.over_time is not None:
             return self._series(record, "" if self.over_time == "." else self.over_time, self._of_one_phase(places))
-        chosen = self._at_step(places, record) if self.step is not None else record.latest(places).values()
-        found = [report for window in record.windows(chosen) for report in self._of_window(window)]
+        chosen = places if self.step is None else self._at_step(places, record)
+        windows = list(record.last(chosen) if self.step is None else record.windows(chosen))
+        if chosen and not any(window.reports for window in windows):
+            raise NothingToShowError(self._nothing(record, chosen, places))
+        found = [report for window in windows if window.reports for report in self._of_window(window)]
         if not found and self.probe:
             raise UsageError(_no_probe(self.probe, record))
         return found
@@ -65,21 +74,34 @@ class Choice:
         shown = [place for place in places if record.counts(place) or place.key not in whole]
         found = series(record.windows(shown, needed(fqn)), fqn)
         if not found:
-            last = {place.key: place for place in places}.values()
-            known = {name for window in record.windows(last) for name in names(window)}
+            known = {name for window in record.last(places) for name in names(window)}
+            if places and not known:
+                raise NothingToShowError(self._nothing(record, places, ()))
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: nothing was measured of it")
-            raise UsageError(unknown("module or parameter", fqn, known, see=f"hookcli show {record.path} lists them"))
+            see = f"hookcli show {shell_path(record.path)} lists them"
+            raise UsageError(unknown("module or parameter", fqn, known, see=see))
         left_out = [place for place in places if place not in shown]
         return [replace(report, skipped=_of_series(report, fqn, left_out)) for report in found]
 
     def _at_step(self, places: Sequence[Place], record: Record) -> list[Place]:
         found = [place for place in places if place.step == self.step]
         if not found:
-            steps = sorted({place.step for place in places})
             every = f" (every {record.header.every:,})" if record.header else ""
-            raise UsageError(f"--step {self.step}: was not looked at{_nearest(steps, self.step or 0)}{every}")
+            raise UsageError(f"--step {self.step}: was not looked at{self._nearest(places)}{every}")
         return found
+
+    def _nothing(self, record: Record, chosen: Sequence[Place], places: Sequence[Place]) -> str:
+        """Why these windows show nothing, and which of the places are the nearest to their step."""
+        damaged = [place.line for place in chosen if place.line in record.damaged]
+        lines = f"line{'s' * (len(damaged) != 1)} {in_part(damaged)}"
+        why = f"all that was measured is damaged ({lines})" if damaged else "nothing was measured"
+        if self.step is None:
+            return f"{record.path}: no window can be shown: {why}"
+        return f"--step {self.step}: {why}{self._nearest([p for p in places if p not in chosen])}"
+
+    def _nearest(self, places: Sequence[Place]) -> str:
+        return _nearest(sorted({place.step for place in places}), self.step or 0)
 
     def _of_window(self, window: Window) -> Iterable[Report]:
         return of_probe(window, self.probe) if self.probe else [overview(window), *findings(window)]
@@ -105,7 +127,7 @@ def _nearest(steps: Sequence[int], step: int) -> str:
 
 
 def _no_probe(probe: str, record: Record) -> str:
-    known = {report.probe for window in record.windows(record.latest().values()) for report in window.reports}
+    known = {report.probe for window in record.last() for report in window.reports}
     if probe in known:
         return (
             f"--probe {probe}: the windows of this choice have none (there are gradients and updates in training alone)"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -12,6 +13,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.files import exists, is_file, is_folder
 from hookcli.runs.record import FITS, LINES, RUN_SCHEMA, Bad, End, Header, Line, Window
 from hookcli.saved import require
+from hookcli.visible import shell_path
 
 Key = tuple[str, str]
 """A model's name and a phase."""
@@ -49,6 +51,8 @@ class Record:
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
     lines: int = 0
+    _read: set[int] = field(default_factory=set, repr=False)
+    """The lines of the windows that have been loaded, or were found to be damaged then."""
     source: Path | None = None
     """Where its lines are, if not in the file at `path`: the copy of a pipe."""
 
@@ -75,14 +79,19 @@ class Record:
             case End():
                 self.end = line
 
-    def latest(self, places: Iterable[Place] | None = None) -> dict[Key, Place]:
+    def last(self, places: Iterable[Place] | None = None) -> Iterator[Window]:
         """The last window of each model and phase, in their order, of these places or all; a complete one if there is,
-        or one in which something was not finite."""
-        found: dict[Key, Place] = {}
+        or one in which something was not finite.
+
+        In the place of one that is damaged, or in which nothing was measured, stands the last before it that is whole:
+        to look for it from the end costs less than to read them all.
+        """
+        by_key: dict[Key, list[Place]] = {}
         for place in self.places if places is None else places:
-            if self.counts(place) or not (place.key in found and self.counts(found[place.key])):
-                found[place.key] = place
-        return found
+            by_key.setdefault(place.key, []).append(place)
+        for own in by_key.values():
+            best_first = sorted(own, key=lambda place: (self.counts(place), place.offset), reverse=True)
+            yield from islice((window for window in self.windows(best_first) if window.reports), 1)
 
     def counts(self, place: Place) -> bool:
         """Whether it is one to look at: its step came to an end, or it is where something was not finite."""
@@ -95,6 +104,7 @@ class Record:
         """
         with (self.source or self.path).open("rb") as file:
             for place in places:
+                self._read.add(place.line)
                 file.seek(place.offset)
                 try:
                     data = json.loads(file.readline())
@@ -105,14 +115,23 @@ class Record:
                     self.damaged.append(place.line)
 
     def said_of_damage(self) -> str | None:
-        """One line on the lines that were left out: `2 of 31 lines are damaged and left out: 7, 31`."""
+        """One line on the lines that were left out: `2 of 31 lines are damaged and left out: 7, 31`.
+
+        It says that there may be more, where windows turned out to be damaged and others have not been read.
+        """
         if not self.damaged:
             return None
         numbers = sorted(set(self.damaged))
-        more = f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else ""
         verb = "is" if len(numbers) == 1 else "are"
-        named = ", ".join(map(str, numbers[:_NAMED])) + more
-        return f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {named}"
+        unread = any(place.line not in self._read for place in self.places)
+        others = "; windows that are not shown were not checked" if unread and self._read & set(numbers) else ""
+        return f"{len(numbers):,} of {self.lines:,} lines {verb} damaged and left out: {in_part(numbers)}{others}"
+
+
+def in_part(numbers: Sequence[int]) -> str:
+    """The first of these numbers, and how many more there are: `2, 3, 4, 5, 6 and 1,495 more`."""
+    more = f" and {len(numbers) - _NAMED:,} more" if numbers[_NAMED:] else ""
+    return ", ".join(map(str, numbers[:_NAMED])) + more
 
 
 _NAMED = 5
@@ -173,5 +192,5 @@ def _no_file(path: Path) -> str:
 def _not_a_record(path: Path) -> str:
     if not path.stat().st_size:
         return "is empty: nothing was recorded, or not yet (--follow waits)"
-    run = f"; `hookcli run {path}` makes one" if path.suffix == ".py" else ""
+    run = f"; `hookcli run {shell_path(path)}` makes one" if path.suffix == ".py" else ""
     return f"damaged, or not a record of a run: none of its lines is one of hookcli run's{run}"

@@ -44,13 +44,13 @@ class Recorder:
 
     def window(self, window: Window) -> None:
         """Append it. Raises OSError where the file takes no more."""
+        self._writer.write(window)
         before = self.latest.get((window.model, window.phase))
         bad = any((one.model, one.step, one.phase) == (window.model, window.step, window.phase) for one in self._bad)
         if bad or window.complete or before is None or not before.complete:
             self.latest[window.model, window.phase] = window
         if window.loss is not None and window.complete:
             self._first_losses.setdefault(window.model, window.loss)
-        self._writer.write(window)
 
     def bad(self, bad: Bad) -> None:
         """Append it, and say it at once: the program may go on for hours."""

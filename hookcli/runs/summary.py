@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from hookcli.registry import load
 from hookcli.report import Column, Report, Row
 from hookcli.runs.overview import findings, overview
 from hookcli.runs.record import Bad, End, Header, Window
-from hookcli.visible import visible
+from hookcli.visible import shell_path, shell_word, visible
 
 _MODELS = 10  # in the table of models
 _SHOWN = 3  # of which the modules are shown
@@ -149,9 +148,9 @@ def _notes(end: End, windows: Iterable[Window]) -> list[str]:
 
 def _further(shown: Sequence[Window], path: str | Path) -> list[str]:
     """How to see more, with the module whose weights change most as the example."""
-    command = f"hookcli show {shlex.quote(str(path))}"
+    command = f"hookcli show {shell_path(path)}"
     rows = [row for window in shown for row in overview(window).rows if row.fqn]
     known = [row for row in rows if math.isfinite(row.get("ratio") or math.nan)]
     example = max(known, key=lambda row: row["ratio"]) if known else rows[-1] if rows else None
-    over_time = [f"over time: {command} --over-time {shlex.quote(example.fqn)}"] if example else []
+    over_time = [f"over time: {command} --over-time {shell_word(example.fqn)}"] if example else []
     return [f"see more: {command}", *over_time]

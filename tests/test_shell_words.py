@@ -1,0 +1,61 @@
+"""Commands that are printed for a person to copy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from records import RUN, save
+
+from hookcli.runs.record import End, Header
+from hookcli.runs.summary import summary
+from hookcli.visible import shell_path, shell_word, visible
+
+WORDS = [
+    "train.run.jsonl",
+    "two words",
+    "it's",
+    "$HOME",
+    "",
+    "~",
+    "new\nline",
+    "\x1b[31mred",
+    "it's\ta \\n",
+    "\x01f",  # an escape that a digit follows
+    "\u202eltr",
+    "caf\u00e9",
+    os.fsdecode(b"\xff\xfe.jsonl"),
+]
+SHELLS = [shell for shell in ("bash", "zsh", "ksh") if shutil.which(shell)]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("text", WORDS)
+def test_a_shell_reads_the_word_that_was_meant(text: str, shell: str) -> None:
+    said = shell_word(text)
+    assert visible(said) == said
+    ran = subprocess.run([shell, "-c", f"printf %s {said}"], capture_output=True, check=True)
+    assert ran.stdout == os.fsencode(text)
+
+
+@pytest.mark.parametrize("name", ["-x.run.jsonl", "--step", "a\n\x1bb.run.jsonl", os.fsdecode(b"\xff.run.jsonl")])
+def test_the_command_that_a_summary_ends_with_shows_the_record(tmp_path: Path, name: str) -> None:
+    try:
+        path = save(tmp_path / name, RUN)
+    except OSError:
+        pytest.skip("the file system takes no such name")
+    header, ended = RUN[0], RUN[-1]
+    assert isinstance(header, Header) and isinstance(ended, End)
+    (line,) = [text for text in summary(header, ended, {}, [], name, 80, False).splitlines() if "see more" in text]
+    command = line.partition("see more: hookcli ")[2]
+    ran = subprocess.run(
+        ["bash", "-c", f"python -m hookcli {command} --format csv"], cwd=path.parent, capture_output=True, check=False
+    )
+    assert ran.returncode == 0 and ran.stdout.startswith(b"fqn,"), ran.stderr
+
+
+def test_only_what_looks_like_an_option_is_changed() -> None:
+    assert [shell_path(path) for path in ("a-b", Path("/x/-y"), "-y")] == ["a-b", "/x/-y", "./-y"]
