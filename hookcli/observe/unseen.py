@@ -34,7 +34,7 @@ UNSEEN = "compiled in place by Module.compile(): no hook sees its forward (TORCH
 
 
 def frames_compiled() -> int:
-    """How many functions `torch.compile` has looked at so far in this process, or since `torch._dynamo.reset()`."""
+    """How many functions `torch.compile` has looked at in this process, since `torch._dynamo.reset()` if that ran."""
     return int(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))
 
 
@@ -43,7 +43,7 @@ def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
 
     `compiled`: what `frames_compiled` was when the observation began.
     """
-    if frames_compiled() not in (0, compiled):
+    if frames_compiled() > compiled:
         return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))

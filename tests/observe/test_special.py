@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.convert_frame as convert_frame
 import torch._dynamo.utils as dynamo
 from observing import observed, rows, skipped
 from support import assert_stats, float64_stats
@@ -88,7 +89,9 @@ class Parts(nn.Module):
 
 def compiled(how: str) -> Callable[[], Any]:
     def program() -> Any:
+        frames = convert_frame.FRAME_COUNTER
         torch._dynamo.reset()
+        convert_frame.FRAME_COUNTER = frames  # which a program that compiles does not put back in its course
         dynamo.counters.clear()
         model = run = Parts()
         if how == "outer":
