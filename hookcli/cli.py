@@ -252,8 +252,3 @@ def begin() -> Callable[[], object]:
     code = main()
     leave_stdout()
     return partial(os._exit, code)  # a group that broke can hang or abort in what C++ does at the end of a process
-
-
-def entry() -> None:
-    """The console script of an installation that was made before it was that of `__main__`."""
-    begin()()

@@ -207,7 +207,7 @@ if __name__ == "__main__":
         _as_new(job)
         progress._PATIENCE = 0.0
         try:
-            cli.entry()
+            cli.begin()()
         except SystemExit as error:
             if job["whole"]:
                 raise

@@ -90,7 +90,7 @@ def test_version(cli: Cli) -> None:
 
 def test_completion_knows_the_models() -> None:
     asked = {"COMP_WORDS": "hookcli shapes resnet1", "COMP_CWORD": "2", "_HOOKCLI_COMPLETE": "complete_bash"}
-    code = "from hookcli.cli import entry; entry()"
+    code = "from hookcli.__main__ import entry; entry()"
     ran = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
     )
