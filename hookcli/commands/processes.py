@@ -57,11 +57,13 @@ class Processes:
 
     def check(self, model: nn.Module, batched: bool) -> None:
         """Say what will not be as in one process with the whole batch."""
-        from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+        from torch.nn import SyncBatchNorm
+
+        from hookcli.hooks.torch_private.modules import BatchNorm
 
         if not batched:
             remark("each process has a list of inputs of its own: rows are merged by their place in it", self.options)
-        alone = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SyncBatchNorm)]
+        alone = [m for m in model.modules() if isinstance(m, BatchNorm) and not isinstance(m, SyncBatchNorm)]
         if any(m.training for m in alone):
             what = "batch normalization in train mode takes each process's part of the batch by itself"
             remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch", self.options)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch._dynamo  # noqa: F401 - the first DistributedDataParallel imports it, for seconds: not in the time of a run
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import ProcessGroup
@@ -23,8 +22,12 @@ from hookcli.errors import CommHookError, HookcliError, ModelError, UsageError, 
 from hookcli.hooks.comm import CommObserver, Payload
 from hookcli.hooks.comm_hooks import CommHook, check_works
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.distributed import ddp_logging_data
+from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.comm import CommProbe
 from hookcli.report import Report
+
+preload()  # which the first DistributedDataParallel does: not in the time of a run
 
 _MIB = 2**20
 _NAMED = 4  # parameters in a message
@@ -157,7 +160,7 @@ class _Run:
             # Each step from the same state; what a hook does to the random state is undone, too.
             with preserved(self.model, self.inputs), observer.payload.counting():
                 self._one(ddp, observer)
-        self.meta["ddp"][self.hook.name] = ddp._get_ddp_logging_data()
+        self.meta["ddp"][self.hook.name] = ddp_logging_data(ddp)
 
     def _one(self, ddp: DistributedDataParallel, observer: CommObserver) -> None:
         args, kwargs = ((), self.inputs) if isinstance(self.inputs, dict) else (self.inputs, {})

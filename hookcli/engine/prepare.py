@@ -15,6 +15,7 @@ from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import model_dtype
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
 from hookcli.hooks.registration import parameters_on_meta
+from hookcli.hooks.torch_private.modules import Convolution
 from hookcli.sources.base import InputSpec, Recipe
 from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.sources.weights import fill, is_file, read_state
@@ -208,7 +209,7 @@ def _guess(model: nn.Module) -> str:
             return f"1x{module.in_features}"
         if isinstance(module, nn.Embedding):
             return "1x16:int64"
-        if isinstance(module, nn.modules.conv._ConvNd) and not module.transposed:
+        if isinstance(module, Convolution) and not module.transposed:
             spatial = {1: "1000", 2: "224x224", 3: "16x112x112"}
             return f"1x{module.in_channels}x{spatial[len(module.kernel_size)]}"
     return "1x3x224x224"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext
 from torch.autograd import graph
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle, unserializable_hook
@@ -24,7 +23,9 @@ from hookcli.hooks.calls import Call
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import walk
+from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number, tracing_context
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view, version
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession
@@ -50,19 +51,19 @@ class Version:
     __slots__ = ("_counter", "_then")
 
     def __init__(self, tensor: Tensor) -> None:
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        with torch.no_grad(), torch.DisableTorchFunctionSubclass():
             self._counter = tensor.detach()
             self._counter.data = self._counter.new_empty(0)
-        self._then = tensor._version
+        self._then = version(tensor)
 
     @classmethod
     def of_view(cls, tensor: Tensor) -> Self | None:
         """None for a tensor that is no view: its hooks stay with its value."""
-        return cls(tensor) if tensor._is_view() and not tensor.is_inference() else None
+        return cls(tensor) if is_view(tensor) and not tensor.is_inference() else None
 
     def changed(self) -> bool:
         """Whether the tensor, or memory that it shares, was changed since."""
-        return self._counter._version != self._then
+        return version(self._counter) != self._then
 
 
 @dataclass(slots=True)
@@ -116,13 +117,13 @@ class InputUses:
                 continue
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
             shape = None if x.is_nested else x.shape
-            use = found[id(x)] = Use(edge, [event], shape, -1 if x.is_inference() else x._version)
+            use = found[id(x)] = Use(edge, [event], shape, -1 if x.is_inference() else version(x))
             settle = unserializable_hook(self._session.safe(partial(self._settle, use)))
             self._keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._exact:
                 self._open.setdefault(edge, []).append(use)
         call.uses = found
-        call.began = torch._C._autograd._get_sequence_nr()
+        call.began = next_sequence_number()
 
     def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """The call is over: note what it handed on, and what of it is a view that can lose its hooks."""
@@ -131,14 +132,14 @@ class InputUses:
         if not self._exact:
             self._search(output, call)
         returned = [y for _, y in tree.leaves(output)]
-        same, bases = {id(y) for y in returned}, {id(tree.base(y)) for y in returned if y._is_view()}
+        same, bases = {id(y) for y in returned}, {id(tree.base(y)) for y in returned if is_view(y)}
         for x in {id(x): x for _, x in tree.arguments(args, kwargs)}.values():
             if use := call.uses.get(id(x)):
                 self._compare(x, use, handed_on=id(x) in same, seen=id(tree.base(x)) in bases)
 
     def _compare(self, x: Tensor, use: Use, *, handed_on: bool, seen: bool) -> None:
-        changed = use.version >= 0 and x._version != use.version
-        use.lost = changed and x._is_view()  # its gradient goes past it, to what it is a view of
+        changed = use.version >= 0 and version(x) != use.version
+        use.lost = changed and is_view(x)  # its gradient goes past it, to what it is a view of
         use.handed_on = handed_on and not changed
         if seen and use.version >= 0:  # a view of it was returned, which the caller may change
             use.views.append(Version(x))
@@ -156,7 +157,7 @@ class InputUses:
     # Nodes.
 
     def _created(self, node: Node) -> None:
-        if self._open and TracingContext.try_get() is None:  # else torch.compile at work
+        if self._open and tracing_context() is None:  # else torch.compile at work
             self._hook(node, self._open)
 
     def _hook(self, node: Node, uses: dict[Edge, list[Use]]) -> None:
@@ -173,7 +174,7 @@ class InputUses:
         """Find the nodes of a call that lead to its outputs, which it made since it began."""
         uses = {use.edge: [use] for use in call.uses.values()}
         ends = [y.grad_fn for _, y in tree.leaves(output) if y.grad_fn is not None]
-        for node in list(walk(ends, lambda node: node._sequence_nr() >= call.began)):
+        for node in list(walk(ends, lambda node: sequence_number(node) >= call.began)):
             self._hook(node, uses)
 
     # Gradients.

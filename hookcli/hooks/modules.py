@@ -19,14 +19,17 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from hookcli.errors import UsageError
-from hookcli.hooks.calls import Call, Site, in_backward, in_func
+from hookcli.hooks.calls import Call, Site
 from hookcli.hooks.edits.base import Applied, by_what
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import Family
-from hookcli.hooks.keywords import keywords
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.output_grads import TensorGradHooks
 from hookcli.hooks.picklable import Passing
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.dynamo import compiled_in_place, optimized_module
+from hookcli.hooks.torch_private.frames import keywords
+from hookcli.hooks.torch_private.overrides import in_func
 from hookcli.tensors import tree
 
 if TYPE_CHECKING:
@@ -247,13 +250,14 @@ _SCRIPTED = "TorchScript takes no hooks: the nn.Module that it was made from doe
 
 def compiled_parts(model: nn.Module) -> dict[str, str]:
     """The modules that no hook sees, with the reason: `torch.compile` runs them as one graph."""
-    if "torch._dynamo" not in sys.modules:  # slow to import, and what is compiled has imported it
+    wrapper = optimized_module()
+    if wrapper is None:
         return {}
-    from torch._dynamo.eval_frame import OptimizedModule
-
     modules = list(model.named_modules())
-    graphs = [f"{fqn}._orig_mod".lstrip(".") for fqn, m in modules if isinstance(m, OptimizedModule)]
-    graphs += [fqn for fqn, m in modules if m._compiled_call_impl is not None]
+    graphs = [
+        f"{fqn}.{name}".lstrip(".") for fqn, m in modules if isinstance(m, wrapper) for name, _ in m.named_children()
+    ]
+    graphs += [fqn for fqn, m in modules if compiled_in_place(m)]
     return {
         fqn: _COMPILED
         for fqn, _ in modules

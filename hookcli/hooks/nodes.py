@@ -14,9 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
 from torch import Tensor
-from torch._guards import TracingContext
 from torch.autograd import graph
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
@@ -26,6 +24,7 @@ from hookcli.hooks.events import HookEvent, Made
 from hookcli.hooks.hook_group import Family
 from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
 from hookcli.hooks.parameters import selects_parameter
+from hookcli.hooks.torch_private.autograd import next_sequence_number, queue_callback, sequence_number, tracing_context
 from hookcli.tensors import tree
 
 if TYPE_CHECKING:
@@ -72,13 +71,13 @@ class NodeHooks(Family):
     @contextmanager
     def _marking(self) -> Iterator[None]:
         self._ours = True
-        first = _next_number()
+        first = next_sequence_number()
         try:
             yield
         finally:
             self._ours = False
             if not self.exact:  # known by their numbers once a module claims them
-                self._numbers |= {*range(first, _next_number())}
+                self._numbers |= {*range(first, next_sequence_number())}
 
     def ours(self) -> AbstractContextManager[None]:
         """While it lasts, new nodes are the hooks' own."""
@@ -102,7 +101,7 @@ class NodeHooks(Family):
         return found
 
     def _created(self, node: Node) -> None:
-        if TracingContext.try_get() is not None:  # torch.compile at work: this graph is for tracing, and never runs
+        if tracing_context() is not None:  # torch.compile at work: this graph is for tracing, and never runs
             return
         made = self._made(node)
         if not self._ours:
@@ -118,7 +117,7 @@ class NodeHooks(Family):
             fqn = self._names.get(id(variable), LEAF)
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
-        ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
+        ours = passes or (variable is None and (self._ours or sequence_number(node) in self._numbers))
         again = call is not None and call.again
         made = Made(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
         notes = _notes(node)
@@ -197,11 +196,6 @@ def _ends(roots: Iterable[Tensor]) -> list[Node]:
     return [root.grad_fn or gradient_accumulator(root) for root in roots]
 
 
-def _next_number() -> int:
-    """What autograd will number the next node with."""
-    return torch._C._autograd._get_sequence_nr()
-
-
 def _notes(node: Node) -> dict[Any, Any]:
     return cast("dict[Any, Any]", node.metadata)
 
@@ -225,10 +219,3 @@ def walk(ends: Iterable[Node], wanted: Callable[[Node], bool] = lambda node: Tru
 def gradient_accumulator(leaf: Tensor) -> Node:
     """The AccumulateGrad node of a leaf that requires grad, which PyTorch makes when it is first asked for."""
     return graph.get_gradient_edge(leaf).node
-
-
-def queue_callback(callback: Callable[[], None]) -> None:
-    """Have autograd call back when the backward pass that is running is over."""
-    public = getattr(graph, "queue_callback", None)
-    queue = public or torch.autograd.Variable._execution_engine.queue_callback
-    queue(callback)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -30,7 +30,9 @@ from hookcli.hooks.events import Alias, HookEvent
 from hookcli.hooks.grad_arrivals import let_go
 from hookcli.hooks.input_grads import InputUses, Version
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view, version
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession
@@ -72,7 +74,7 @@ class TensorGradHooks:
             self.uses.receive(call, args, kwargs)
         if self._watched(call.site, _OUT):
             bases = [tree.base(x) for _, x in tree.arguments(args, kwargs) if x.requires_grad and not x.is_inference()]
-            call.versions = {id(base): base._version for base in bases}
+            call.versions = {id(base): version(base) for base in bases}
         return None
 
     def _watched(self, site: Site, kind: HookKind) -> bool:
@@ -91,7 +93,7 @@ class TensorGradHooks:
         if not getattr(call.site.module, "inplace", False):
             with self._session.nodes.ours():
                 x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
-        elif not x._is_view():
+        elif not is_view(x):
             return self._hook(_IN, call, path, x)
         elif edits:
             raise UsageError(
@@ -116,7 +118,7 @@ class TensorGradHooks:
             received = {id(x) for _, x in tree.arguments(args, kwargs)}
             for path, y in tree.leaves(output):
                 before = call.versions.get(id(tree.base(y)))
-                handed_on = id(y) in received and (y.is_inference() or y._version == before)
+                handed_on = id(y) in received and (y.is_inference() or version(y) == before)
                 if y.requires_grad and self.hookable(y, None if id(y) in received else before):
                     self._hook(_OUT, call, path, y, handed_on=handed_on)
         return output
@@ -124,11 +126,11 @@ class TensorGradHooks:
     def hookable(self, x: Tensor, before: int | None = None) -> bool:
         """Whether a hook on this tensor can't change the order of sums. `before`: its memory's version, before it was
         made."""
-        if not (self._session.callers_run and x._is_view()) or x.is_inference():
+        if not (self._session.callers_run and is_view(x)) or x.is_inference():
             return True
-        if x._version in (0, before):
+        if version(x) in (0, before):
             return True
-        hooks: Iterable[Any] = (x._backward_hooks or {}).values()
+        hooks: Iterable[Any] = (tensor_hooks(x) or {}).values()
         ours = [hook for hook in hooks if getattr(hook, "of", None) is self]
         return any(hook.version and not hook.version.changed() for hook in ours)
 
@@ -143,8 +145,8 @@ class TensorGradHooks:
         if not y.requires_grad:
             return y
         hooked = self._watched(call.site, _OUT) or "grad_output" in call.site.edits
-        shared = hooked and (id(y) in received or y.is_leaf or y._backward_hooks)
-        if shared or y._is_view():
+        shared = hooked and (id(y) in received or y.is_leaf or tensor_hooks(y))
+        if shared or is_view(y):
             with self._session.nodes.ours():
                 y = Alias.apply(y)
         return self._hook(_OUT, call, path, y) if hooked else y
@@ -170,7 +172,7 @@ class TensorGradHooks:
             version = Version.of_view(x)
             hooks.append(self._session.safe(partial(self._arrive, event, version)))
             hooks[-1].version = version
-        table = cast("dict[int, Any]", x._backward_hooks or {})
+        table = tensor_hooks(x) or {}
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]
         for hook in hooks:
             hook.of = self

@@ -13,6 +13,7 @@ from hookcli.hooks.edits.base import by_what
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import Family
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession, Select
@@ -101,8 +102,7 @@ class ParameterHooks(Family):
 
 def _to_the_front(parameter: Tensor) -> None:
     """Have the hook that was put on last called first: one of the program's may step an optimizer and drop `.grad`."""
-    table = parameter._post_accumulate_grad_hooks
-    assert table is not None
+    table = post_accumulate_grad_hooks(parameter) or {}
     for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
         table[key] = table.pop(key)
 

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.torch_private.dynamo import made_by_tracing
 
 Registered = Callable[[HookKind, nn.Module, str, Any], None]
 """What is called: the kind, the owner, the attribute's name, and what was registered (None: nothing yet)."""
@@ -63,7 +64,7 @@ def made_meanwhile(model: nn.Module, tell: Callable[[MadeModule], None]) -> Iter
     def registered(owner: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if parameter is None or id(owner) in parts or id(parameter) in known or threading.get_ident() != thread:
             return
-        if not torch.compiler.is_compiling() and not type(owner).__module__.startswith(("torch.fx", "torch._")):
+        if not torch.compiler.is_compiling() and not made_by_tracing(owner):
             elements = 0 if is_lazy(parameter) else parameter.numel()
             tell(MadeModule(weakref.ref(owner), type(owner).__name__, elements))
 

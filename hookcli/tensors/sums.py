@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hookcli.tensors.chunks import Scratch
+from hookcli.tensors.torch_private import is_copy_on_write
 
 # 1 M float32 elements are 4 MB: small enough for the cache, and measured a little faster than 2 MB or 8 MB.
 BLOCK = 1 << 20
@@ -48,10 +49,9 @@ def _address(block: Tensor) -> int:
     """
     if not (type(block) is Tensor and block.is_contiguous() and not block.is_neg()):
         return 0
-    c: Any = torch._C
     try:
-        return 0 if c._is_cow_tensor(block) else block.data_ptr()
-    except (RuntimeError, AttributeError):  # the latter of a PyTorch without that question, which is not public
+        return 0 if is_copy_on_write(block) else block.data_ptr()
+    except RuntimeError:
         return 0
 
 
