@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from typing import Any, TypeVar
 
 from hookcli.report import Report, Row, TensorStats
@@ -25,7 +26,7 @@ def printable(report: Report, *, lines: bool = False) -> Report:
 def _made_visible(value: T, shown: Callable[[str], str]) -> T:
     found: Any = value
     if isinstance(value, str):
-        found = shown(value)
+        found = value if isinstance(value, Enum) else shown(value)
     elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
         pass
     elif isinstance(value, Mapping):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from hookcli.report.stats import STATS_KEYS, TITLES, TensorStats
@@ -63,16 +64,38 @@ class Row:
         return cls(rest, TensorStats(**stats) if whole else None)
 
 
+class Reason(StrEnum):
+    """The kind of reason for which something was not measured, where code has to tell it from others."""
+
+    NEVER_CALLED = "never_called"
+    """The module was not called during the run."""
+    NOT_JUDGED = "not_judged"
+    """The check did not run, or lacked what it judges."""
+    OTHER = "other"
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What was not measured, and why. An absent row is never mistaken for a zero.
+    """Something that was not measured, and why. An absent row is never mistaken for a zero.
 
-    `path` tells which tensor of several, as in a row.
+    `reason` is a text for people, `kind` the same for code. `path` tells which tensor of several, as in a row.
     """
 
     fqn: str
     reason: str
     path: str = ""
+    kind: Reason = Reason.OTHER
+
+    def to_dict(self) -> dict[str, str]:
+        """The JSON object, without a path or a kind that says nothing."""
+        path = {"path": self.path} if self.path else {}
+        kind = {"kind": str(self.kind)} if self.kind != Reason.OTHER else {}
+        return {"fqn": self.fqn, "reason": self.reason, **path, **kind}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, str]) -> Skipped:
+        """The inverse of `to_dict`."""
+        return cls(data["fqn"], data["reason"], data.get("path", ""), Reason(data.get("kind", Reason.OTHER)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +147,7 @@ class Report:
             "columns": [asdict(column) for column in self.columns],
             "rows": [row.flat() for row in self.rows],
             "totals": dict(self.totals),
-            "skipped": [{k: v for k, v in asdict(item).items() if v or k != "path"} for item in self.skipped],
+            "skipped": [item.to_dict() for item in self.skipped],
             "findings": [asdict(item) for item in self.findings],
             **({"grouping": self.grouping} if self.grouping != "nested" else {}),
         }
@@ -141,7 +164,7 @@ class Report:
             rows=tuple(Row.from_flat(row) for row in data["rows"]),
             meta=data["meta"],
             totals=data["totals"],
-            skipped=tuple(Skipped(**item) for item in data["skipped"]),
+            skipped=tuple(Skipped.from_dict(item) for item in data["skipped"]),
             findings=tuple(Finding(**item) for item in data["findings"]),
             grouping=data.get("grouping", "nested"),
         )
