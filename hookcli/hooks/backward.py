@@ -27,7 +27,7 @@ from hookcli.hooks.autograd_graph import walk
 from hookcli.hooks.calls import HookedModule
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Calls, HookGroup
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.picklable import PicklableHook
@@ -40,7 +40,7 @@ class FullBackwardHooks(HookGroup):
     """`full_backward_pre` and `full_backward`."""
 
     kinds = FULL_BACKWARD
-    needs = Calls.WATCHED
+    needs = Needs.WATCHED
 
     def __init__(self, core: SessionCore, modules: ModuleHooks) -> None:
         super().__init__(core)

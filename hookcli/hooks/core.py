@@ -18,7 +18,7 @@ from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.select import Select
-from hookcli.hooks.signals import of_a_signal
+from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.unhooked import compiled_parts, scripted_parts
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class SessionCore:
             except HookcliError:
                 raise
             except Exception as error:
-                if of_a_signal(error):
+                if raised_by_signal_handler(error):
                     raise
                 owner = type(getattr(callback, "__self__", callback)).__name__
                 raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error

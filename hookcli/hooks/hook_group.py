@@ -10,7 +10,7 @@ from hookcli.hooks.core import SessionCore
 from hookcli.hooks.kinds import HookKind
 
 
-class Calls(Enum):
+class Needs(Enum):
     """Which calls a hook group must know of: the modules are hooked for it."""
 
     NONE = auto()
@@ -23,7 +23,7 @@ class HookGroup:
     """Hooks that are registered in one way, each on the session's stack, so that they end with it."""
 
     kinds: ClassVar[Sequence[HookKind]]
-    needs: ClassVar[Calls] = Calls.NONE
+    needs: ClassVar[Needs] = Needs.NONE
 
     def __init__(self, core: SessionCore) -> None:
         self.core = core

@@ -20,9 +20,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from hookcli.hooks.calls import Call, HookedModule, in_backward, in_func
 from hookcli.hooks.core import SessionCore
-from hookcli.hooks.edits.base import Applied, by_what
+from hookcli.hooks.edits.base import Applied, matching_edits
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Calls, HookGroup
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.keywords import keywords
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import NodeHooks
@@ -38,7 +38,7 @@ class ModuleHooks(HookGroup):
     """
 
     kinds = (HookKind.FORWARD_PRE, HookKind.FORWARD)
-    needs = Calls.WATCHED
+    needs = Needs.WATCHED
 
     def __init__(self, core: SessionCore, nodes: NodeHooks, gradients: TensorGradHooks) -> None:
         super().__init__(core)
@@ -63,7 +63,7 @@ class ModuleHooks(HookGroup):
         new: dict[int, HookedModule] = {}
         fused = _fused(core.model) if core.fastpath and not core.globally else set()
         for fqn, module in core.model.named_modules():
-            edits = by_what(core.edits, fqn)
+            edits = matching_edits(core.edits, fqn)
             watched = core.select is None or core.select(fqn, module)
             if id(module) in self.hooked or fqn in core.unhooked or not (watched or edits or everything):
                 continue

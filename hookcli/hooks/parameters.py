@@ -9,7 +9,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.core import SessionCore
-from hookcli.hooks.edits.base import by_what
+from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
@@ -50,7 +50,7 @@ class ParameterHooks(HookGroup):
     def edit(self) -> None:
         """Put the edits of parameters' gradients on, before any hook that looks at them."""
         for fqn, parameter in self.core.model.named_parameters():
-            edits = by_what(self.core.edits, fqn).get("grad", [])
+            edits = matching_edits(self.core.edits, fqn).get("grad", [])
             if not (edits and parameter.requires_grad and not is_lazy(parameter)):
                 continue
             self.edited[fqn] = ", ".join(edit.op for edit in edits)

@@ -18,14 +18,14 @@ from hookcli.hooks.backward import FullBackwardHooks
 from hookcli.hooks.core import Safe, SessionCore
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback
-from hookcli.hooks.hook_group import Calls, HookGroup
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.parameters import ParameterHooks
-from hookcli.hooks.registration import MadeModule, made_meanwhile
+from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.select import Select
 from hookcli.hooks.tensor_grads import TensorGradHooks
@@ -72,7 +72,7 @@ class HookSession(SessionCore):
         )
         self.averaged = averaged
         self.passes = 0
-        self.made: dict[str, list[MadeModule]] = {}
+        self.made: dict[str, list[CreatedModule]] = {}
         self.unregistered: list[Any] | None = None  # probes/unregistered.py
         self._after_backward: list[Callable[[], object]] = []
         creation = NodeCreation(self)
@@ -116,11 +116,11 @@ class HookSession(SessionCore):
     def note_made(self) -> None:
         """Note in `made` which modules with parameters the model makes while it runs, by the module that makes them."""
 
-        def note(made: MadeModule) -> None:
+        def note(made: CreatedModule) -> None:
             call = self.calls.innermost()
             self.made.setdefault(call.hooked.fqn if call else "", []).append(made)
 
-        self.enter_context(made_meanwhile(self.model, note))
+        self.enter_context(noting_created_modules(self.model, note))
 
     # What a probe asks for. A callback gets one HookEvent and returns nothing.
 
@@ -128,8 +128,8 @@ class HookSession(SessionCore):
         """Call back whenever a hook of this kind fires."""
         if not self.wants(kind):
             group = self._groups[kind]
-            if group.needs is not Calls.NONE:
-                self.modules.hook(everything=group.needs is Calls.EVERY)
+            if group.needs is not Needs.NONE:
+                self.modules.hook(everything=group.needs is Needs.EVERY)
             group.start(kind)
         self.subscribe(kind, callback)
 

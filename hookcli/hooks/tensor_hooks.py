@@ -18,7 +18,7 @@ from hookcli.hooks.calls import Call
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.grad_arrivals import let_go
+from hookcli.hooks.grad_arrivals import all_gone
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.received import TensorVersion
 
@@ -36,7 +36,7 @@ class TensorHooks:
 
     def gone(self) -> bool:
         """Whether none of the hooked tensors' hooks can fire any more, but for leaves, which outlive their graphs."""
-        return let_go(self.handles)
+        return all_gone(self.handles)
 
     def keep(self, handle: RemovableHandle, *, leaf: bool = False) -> None:
         """Remove this handle when the session ends."""

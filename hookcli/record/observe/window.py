@@ -15,7 +15,7 @@ from hookcli import registry
 from hookcli.engine.run_info import describe_run
 from hookcli.hooks.core import Safe
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.grad_arrivals import Reach
+from hookcli.hooks.grad_arrivals import GradArrivals
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, StatsProbe
@@ -69,7 +69,7 @@ class OpenWindow:
         self._plan = plan
         self._hidden = compiled_parts(model) if not watched.blind else {}
         self.losses = Losses(model)
-        self._reach = Reach()
+        self._reach = GradArrivals()
         self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
         self.session = HookSession(
