@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.kinds import HookKind
 from hookcli.tensors import tree
 
-__all__ = ["Alias", "Callback", "HookEvent", "HookKind", "Made"]
+__all__ = ["Callback", "HookEvent", "HookKind", "Made"]
 
 
 @dataclass(slots=True)
@@ -63,22 +62,6 @@ class HookEvent:
 
 
 Callback = Callable[[HookEvent], None]
-
-
-class Alias(torch.autograd.Function):
-    """The same memory and version counter as another tensor for autograd, without being a view of it or a copy."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Nothing to keep: the gradient passes through."""
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return grads[0]
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ that FSDP puts on a parameter's AccumulateGrad, are kept in C++ and can't be lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.origin import held_modules, origin
+from hookcli.hooks.select import Select
 
 LEGACY = (
     "deprecated, and sees the last operation's gradients only: use register_full_backward_hook or "
@@ -48,8 +49,6 @@ _OPTIMIZER_TABLES = {
     "optimizer_step_post": "_global_optimizer_post_hooks",
 }
 _FLAG_TABLES = {"with_kwargs": "_with_kwargs", "always_call": "_always_called"}
-
-Select = Callable[[str, nn.Module], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.functions import Calls
-from hookcli.hooks.modules import compiled_parts
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured
 from hookcli.probes.costs import Costs, matters
 from hookcli.probes.sizes import count_parameters, packed_parameters

@@ -9,11 +9,10 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from hookcli.report import Report, Row, TensorStats
+from hookcli.report.stats import COUNTS, FIGURES
 from hookcli.system.escaping import visible, visible_lines
 
 T = TypeVar("T")
-COUNTS = ("zeros", "nan", "inf")
-FIGURES = ("mean", "std", "min", "max", "l2")
 
 
 def printable(report: Report, *, lines: bool = False) -> Report:
@@ -90,7 +89,7 @@ def cell(row: Row, name: str) -> str:
         return mark(row)
     if name == "fqn":
         return f"{row.fqn or '(model)'}{_times(row)}"
-    if name in COUNTS:
+    if name in COUNTS and name != "numel":
         return share(row, name)
     if name == "file" and row.get("line"):
         return f"{value}:{row['line']}"

@@ -17,7 +17,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.calls import in_backward
-from hookcli.hooks.picklable import Passing
+from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.program.finalizer import Token, raise_dropped, when_gone
 from hookcli.hooks.program.listener import Watcher
 
@@ -85,7 +85,7 @@ class OutermostCalls:
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
             local.call = call = _Running(module, sys._getframe(1), sys.exc_info()[1])
-            call.handle = self._at_the_end(module, Passing(partial(self._leave, call)))
+            call.handle = self._at_the_end(module, PicklableHook(partial(self._leave, call)))
 
         return enter
 
