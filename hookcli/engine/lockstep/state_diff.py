@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.diff.align import Alignment
-from hookcli.diff.judgement import Measured, judged
+from hookcli.diff.tensors import Measured, judged
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import WEIGHT
 from hookcli.engine.lockstep.tensor_pairs import OUTPUT
