@@ -15,8 +15,8 @@ from torch import nn
 
 from hookcli.checks.base import Facts
 from hookcli.checks.crash import with_crash
+from hookcli.checks.judgement import judge, located
 from hookcli.checks.plan import Plan, make_plan
-from hookcli.checks.verdict import judge, located, verdict
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.capture import arguments, capture
 from hookcli.engine.eval_runs import evaluate, in_eval
@@ -119,12 +119,12 @@ def examine(
     if facts.baseline and facts.activations and not run.error:
         facts.baseline.require_same_run(facts.activations.meta)
     checks = with_crash(plan.checks) if run.error else plan.checks
-    found, skipped, judged = judge(checks, facts, values=run.values)
-    findings = [_located(finding, model) for finding in found]
+    judgement = judge(checks, facts, values=run.values)
+    judgement = replace(judgement, findings=[_located(finding, model) for finding in judgement.findings])
     described = facts.health.meta if facts.health else describe_run(model, inputs) | run.meta
     modules = sum(1 for _ in model.modules())
     described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
-    report = verdict(run.name, findings, skipped, judged, described)
+    report = judgement.report(run.name, described)
     measured = [r for r in (facts.health, facts.activations, facts.grads, facts.settings, facts.shapes) if r]
     return Examination(report, measured, run.error)
 

@@ -6,7 +6,7 @@ AccumulateGrad, are kept in C++ and can't be listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.origin import held_modules, origin
+from hookcli.hooks.select import Select
 from hookcli.hooks.torch_private.modules import (
     FULL_FLAG,
     GLOBAL_FULL_FLAG,
@@ -36,11 +37,9 @@ LEGACY = (
 STALE = "stale_flag"
 EVERY_MODULE, EVERY_OPTIMIZER = "(every module)", "(every optimizer)"
 
-Select = Callable[[str, nn.Module], bool]
-
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ExistingHook:
     """One hook that is there.
 
     `fqn` names the module, parameter or buffer; `(every module)` and `(every optimizer)` mean the whole process.
@@ -61,7 +60,7 @@ class Carried:
     note: str | None = None
 
 
-def carried(model: nn.Module, select: Select | None = None) -> list[Carried]:
+def existing_hooks(model: nn.Module, select: Select | None = None) -> list[ExistingHook]:
     """The hooks of the process, then those of each module with its parameters and buffers, in the model's order.
 
     `select(fqn, module)` narrows the places; a parameter or buffer is taken by its own name or with its module, and
@@ -82,40 +81,43 @@ def carried(model: nn.Module, select: Select | None = None) -> list[Carried]:
     return found
 
 
-def _tensors(fqn: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
-    """A module's own parameters, then its buffers: "Parameter" or "Buffer", the fqn, the tensor."""
-    for fqn_, parameter in module.named_parameters(fqn, recurse=False, remove_duplicate=False):
-        yield "Parameter", fqn_, parameter
-    for fqn_, buffer in module.named_buffers(fqn, recurse=False, remove_duplicate=False):
-        yield "Buffer", fqn_, buffer
+def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
+    """A module's own parameters, then its buffers, each with "Parameter" or "Buffer" and its fqn."""
+    for fqn, parameter in module.named_parameters(prefix, recurse=False, remove_duplicate=False):
+        yield "Parameter", fqn, parameter
+    for fqn, buffer in module.named_buffers(prefix, recurse=False, remove_duplicate=False):
+        yield "Buffer", fqn, buffer
 
 
-def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[Carried]:
+def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[ExistingHook]:
     type_ = type(module).__name__
+    flag, had_any = full_backward(module), False
     for kind, table, flags in module_tables(module):
         hooks = _entries(fqn, type_, kind, table, flags, own)
-        yield from _told_apart(hooks, full_backward(module)) if kind == "full_backward" else hooks
-        if kind == "full_backward" and not table:
-            yield from _stale(fqn, type_, FULL_FLAG, full_backward(module))
+        yield from _told_apart(hooks, flag) if kind == "full_backward" else hooks
+        had_any |= kind == "full_backward" and bool(table)
+    if not had_any:
+        yield from _stale(fqn, type_, FULL_FLAG, flag)
 
 
-def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> Iterator[Carried]:
+def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> Iterator[ExistingHook]:
     with torch.DisableTorchFunctionSubclass():
         tables = list(tensor_tables(tensor))
     for kind, table, flags in tables:
         yield from _entries(fqn, type_, kind, table, flags, own)
 
 
-def _of_process() -> Iterator[Carried]:
-    full = global_full_backward()
+def _of_process() -> Iterator[ExistingHook]:
+    flag, any_there = global_full_backward(), False
     for kind, table, flags in global_tables():
         hooks = _entries(EVERY_MODULE, None, kind, table, flags)
-        yield from _told_apart(hooks, full) if kind == "full_backward" else hooks
-        if kind == "full_backward" and not table:
-            yield from _stale(EVERY_MODULE, None, GLOBAL_FULL_FLAG, full)
+        yield from _told_apart(hooks, flag) if kind == "full_backward" else hooks
+        any_there |= kind == "full_backward" and bool(table)
+    if not any_there:
+        yield from _stale(EVERY_MODULE, None, GLOBAL_FULL_FLAG, flag)
     if left := ids_left():
         note = "ids of removed hooks stayed: torch.compile warns as if there were global hooks"
-        yield Carried(EVERY_MODULE, None, STALE, 0, f"{LEFT_IDS} ({len(left)})", note=note)
+        yield ExistingHook(EVERY_MODULE, None, STALE, 0, f"{LEFT_IDS} ({len(left)})", note=note)
     for kind, table, flags in optimizer_tables():
         yield from _entries(EVERY_OPTIMIZER, None, kind, table, flags)
 
@@ -127,7 +129,7 @@ def _entries(
     table: Mapping[int, Any],
     flag_tables: Mapping[str, Collection[int]],
     own: Collection[int] | None = None,
-) -> Iterator[Carried]:
+) -> Iterator[ExistingHook]:
     """The hooks of one table. `own` are the ids of the model's modules; None where no model owns the hook."""
     ids = list(table)
     for order, (key, entry) in enumerate(table.items()):
@@ -137,7 +139,7 @@ def _entries(
         flags += ["private"] if private and kind in ("state_dict_post", "load_state_dict_pre") else []
         at = origin(hook)
         note = None if own is None else _foreign(hook, own)
-        yield Carried(fqn, type_, kind, order, at.function, at.file, at.line, tuple(flags), note=note)
+        yield ExistingHook(fqn, type_, kind, order, at.function, at.file, at.line, tuple(flags), note=note)
 
 
 def _was_prepended(order: int, ids: list[int]) -> bool:
@@ -145,17 +147,17 @@ def _was_prepended(order: int, ids: list[int]) -> bool:
     return max(ids) < RemovableHandle.next_id and ids[order] > min(ids[order:])
 
 
-def _told_apart(hooks: Iterator[Carried], full: bool | None) -> Iterator[Carried]:
+def _told_apart(hooks: Iterator[ExistingHook], full: bool | None) -> Iterator[ExistingHook]:
     """Full and legacy backward hooks share a table; a flag on the module tells which it holds."""
     for hook in hooks:
         if full is False:
             note = "; ".join(filter(None, (LEGACY, hook.note)))
             yield replace(hook, kind="backward", legacy=True, note=note)
         else:
-            yield hook if full else replace(hook, note="never fires: _is_full_backward_hook is None")
+            yield hook if full else replace(hook, note=f"never fires: {FULL_FLAG} is None")
 
 
-def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterator[Carried]:
+def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterator[ExistingHook]:
     if full is None:
         return
     what, refused = ("full", "register_backward_hook") if full else ("legacy", "register_full_backward_hook")
@@ -164,7 +166,7 @@ def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterato
     else:
         until = "on this module until it is built anew"
     note = f"a {what} backward hook was here, and its flag stays: {refused} is refused {until}"
-    yield Carried(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
+    yield ExistingHook(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
 
 
 def _foreign(hook: Any, own: Collection[int]) -> str | None:

@@ -75,7 +75,7 @@ class Signature:
     times: int
 
 
-class Calls(TorchFunctionMode):
+class FunctionCalls(TorchFunctionMode):
     """Remembers the calls for which `matters(function)`; `log` has their numbers in `signatures`, in order."""
 
     def __init__(self, matters: Callable[[Any], bool]) -> None:
@@ -88,7 +88,7 @@ class Calls(TorchFunctionMode):
         self._known: dict[Hashable, bool] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Calls:
+    def __enter__(self) -> FunctionCalls:
         compiled = optimized_module() if self.past_compiled else None
         self._stack.enter_context(exchanged_for_counting(_transparent, _told, _unseen, compiled))
         mode: Any = super()  # untyped
@@ -201,7 +201,7 @@ def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _innermost() -> Calls | None:
+def _innermost() -> FunctionCalls | None:
     """Our mode, where it is the next one to be asked."""
     mode = innermost_function_mode()
-    return mode if isinstance(mode, Calls) else None
+    return mode if isinstance(mode, FunctionCalls) else None
