@@ -61,6 +61,7 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
 
     from hookcli.engine.prepare import META, Setting, build
     from hookcli.hooks.existing import existing_hooks
+    from hookcli.tensors.torch_private import noted
 
     recipe = find_recipe(spec, options)
     progress.stage(f"building {recipe.name}")
@@ -69,7 +70,7 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     if said:
         remark(said, options)
     found = existing_hooks(model, selector(model, options))
-    meta = {"torch": torch.__version__, "seed": options.seed} | dict(recipe.meta) | versions()
+    meta = {"torch": torch.__version__, "seed": options.seed} | dict(recipe.meta) | versions() | noted()
     return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], meta, _totals(found))
 
 

@@ -26,6 +26,7 @@ from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.unregistered import Strangers
 from hookcli.report import Report
+from hookcli.tensors.torch_private import noted
 
 
 def capture(
@@ -245,7 +246,7 @@ def _synchronize(model: nn.Module) -> None:
 def _reports(
     probes: Sequence[Probe], name: str, meta: dict[str, Any], started: float, *, complete: bool
 ) -> list[Report]:
-    meta = {**meta, "seconds": time.perf_counter() - started, "complete": complete}
+    meta = {**meta, **noted(), "seconds": time.perf_counter() - started, "complete": complete}
     reports = []
     for probe in probes:
         with _blaming(probe):

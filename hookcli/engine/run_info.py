@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import noted
 
 
 def floating_dtype(tensors: Iterable[Tensor]) -> torch.dtype | None:
@@ -39,4 +40,5 @@ def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
         "dtype": str(dtype).removeprefix("torch."),
         "mode": "train" if model.training else "eval",
         "input": ", ".join(shapes),
+        **noted(),
     }
