@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
 from hookcli.engine.run_info import describe_run
-from hookcli.hooks.core import Safe
+from hookcli.hooks.core import CallbackGuard
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.grad_arrivals import GradArrivals
 from hookcli.hooks.session import HookSession
@@ -52,7 +52,7 @@ class Place(NamedTuple):
 class OpenWindow:
     """From the first forward of a step on. Keeps the model alive until `close`."""
 
-    def __init__(self, watched: Watched, model: nn.Module, plan: Plan, safe: Safe, place: Place) -> None:
+    def __init__(self, watched: Watched, model: nn.Module, plan: Plan, safe: CallbackGuard, place: Place) -> None:
         self.watched = watched
         self.model = model
         self.phase, self.step, self.forward, self.kept = place.phase, place.step, place.forward, place.kept
@@ -73,7 +73,7 @@ class OpenWindow:
         self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
         self.session = HookSession(
-            nn.Identity() if watched.blind else model, select=self._selects, safe=safe, callers_run=True
+            nn.Identity() if watched.blind else model, select=self._selects, guard=safe, callers_run=True
         )
         if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(model)):
             watched.note(f"--match {plan.match}: no module or parameter of it has such a name")
