@@ -83,7 +83,7 @@ class NoGradient(Check):
     """A parameter that requires a gradient got none: the parameters that DistributedDataParallel complains of.
 
     DDP waits for the gradient of every such parameter, and raises "Expected to have finished reduction in the prior
-    iteration" unless it is told `find_unused_parameters=True`. Without DDP the parameter uncalledly stays as it was
+    iteration" unless it is told `find_unused_parameters=True`. Without DDP the parameter silently stays as it was
     initialised. Frozen parameters (requires_grad=False) are not meant. A module none of whose parameters got one is
     one finding.
     """
@@ -169,7 +169,7 @@ def _left_out(rows: Iterable[Row]) -> set[str]:
         was_zero = is_zero
         if by_chance and _is_random(row):
             places.add(row.fqn.rpartition(".")[0])
-    return places
+    return places - {""}
 
 
 def _is_random(row: Row) -> bool:

@@ -287,8 +287,8 @@ def test_findings_follow_those_of_their_causes_whatever_the_order() -> None:
         made("D", severity="info"),
         made("E", severity="error"),
     ]
-    found, _, ids = judge(checks, Measurements())
-    assert [f.check for f in found] == ["E", "C", "B", "A", "D"] and ids == ["A", "B", "C", "D", "E"]
+    found = judge(checks, Measurements())
+    assert [f.check for f in found.findings] == ["E", "C", "B", "A", "D"] and found.checks == ["A", "B", "C", "D", "E"]
 
 
 # Fused attention does the work of a dropout that is never called.
