@@ -15,8 +15,8 @@ from hookcli.commands.options import GRADIENTS, Options, complete_models
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.commands.sides import Spec, parse_side
-from hookcli.diff.judgement import TENSORS
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
+from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report, Row

@@ -24,7 +24,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
-from hookcli.probes.unregistered import Strangers
+from hookcli.probes.shared.unregistered import Strangers
 from hookcli.report import Report
 
 
@@ -120,7 +120,7 @@ def _captured(
         described["compiled"] = "run without torch.compile"
     preserving = preserved(model, inputs, parameters=restore)
     with step.mode(), uncompiled(model), preserving, _strangers_preserved(model, restore):
-        session = make_session(fastpath=fastpath, edits=changes, averaged=averaged)
+        session = make_session(fastpath=fastpath, edits=changes, processes=averaged)
         finish = partial(_reports, probes, name, described, started)
         with session:
             if watch_session:
@@ -130,7 +130,7 @@ def _captured(
                 if any(p.needs_input_grad for p in probes):
                     step = replace(step, input_grad=True)
                     described["input_requires_grad"] = True
-                session.note_made()
+                session.note_created_modules()
                 with UserCode(crashed):
                     step.run(session, args, kwargs, passes, described)
                     _synchronize(model)

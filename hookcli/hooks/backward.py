@@ -27,7 +27,7 @@ from hookcli.hooks.autograd_graph import walk
 from hookcli.hooks.calls import HookedModule
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Calls, HookGroup
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.picklable import PicklableHook
@@ -40,7 +40,7 @@ class FullBackwardHooks(HookGroup):
     """`full_backward_pre` and `full_backward`."""
 
     kinds = FULL_BACKWARD
-    needs = Calls.WATCHED
+    needs = Needs.WATCHED_CALLS
 
     def __init__(self, core: SessionCore, modules: ModuleHooks) -> None:
         super().__init__(core)
@@ -110,7 +110,7 @@ class FullBackwardHooks(HookGroup):
         call = self._call(hooked, at_input=any(grad is not None for grad in shown.get("grad_inputs", ())))
         if call is None:
             call = self._guess(kind, hooked)
-        self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.arrive(), **shown))
+        self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.next_arrival(), **shown))
 
     def _guess(self, kind: HookKind, hooked: HookedModule) -> int:
         """Where the nodes don't tell, as after a recomputed forward: gradients of later calls come first."""

@@ -5,8 +5,8 @@ Every hook group gets the core; the session (session.py) is the core with all gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,20 +18,21 @@ from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.select import Select
-from hookcli.hooks.signals import of_a_signal
+from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.unhooked import compiled_parts, scripted_parts
 
 T = TypeVar("T")
 Roots = Sequence[Tensor]
-Safe = Callable[[Callable[..., Any]], Callable[..., Any]]
+CallbackGuard = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class SessionCore:
-    """What the hook groups of a session share; `HookSession` says what the arguments are.
+    """What the hook groups of a session share. `HookSession` documents the arguments.
 
-    `unhooked`: the parts that take no hooks, with the reason: TorchScript, and with `follow` what is compiled, which
-    would be compiled again with the hooks in it. `aside`: gradients that arrive now are none of the loss's. `arrived`
-    counts the gradients that have arrived. Raises UsageError where the model itself is TorchScript.
+    `stack`: closed when the session ends; every hook and switch is on it.
+    `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
+    which would be compiled again with the hooks in it.
+    `arrived`: how many gradients have arrived.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class SessionCore:
         globally: bool,
         edits: Sequence[Edit],
         follow: bool,
-        safe: Safe,
+        guard: CallbackGuard,
         callers_run: bool,
     ) -> None:
         self.unhooked = scripted_parts(model) | (compiled_parts(model) if follow else {})
@@ -53,11 +54,11 @@ class SessionCore:
         self.globally = globally
         self.edits = edits
         self.follow = follow
-        self.safe = safe
+        self.guard = guard
         self.callers_run = callers_run or follow
         self.stack = ExitStack()
         self.calls = CallStack()
-        self.aside = False
+        self._inner = False
         self.arrived = 0
         self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
         self._before_backward: list[Callable[[Roots], object]] = []
@@ -97,20 +98,29 @@ class SessionCore:
         """Once the graph stands, before each backward pass: `callback(roots)` gets what is differentiated."""
         self._before_backward.append(callback)
 
-    def tell_backward(self, roots: Roots) -> None:
+    def backward_begins(self, roots: Roots) -> None:
         """A backward pass from these tensors is about to begin."""
         for callback in self._before_backward:
             callback(roots)
 
-    def arrive(self) -> int:
+    def next_arrival(self) -> int:
         """The next number in the order in which gradients arrive."""
         self.arrived += 1
         return self.arrived - 1
 
+    @contextmanager
+    def inner_gradients(self) -> Iterator[None]:
+        """Gradients that arrive in this block are of a differentiation inside the loss function, not of the loss."""
+        self._inner = True
+        try:
+            yield
+        finally:
+            self._inner = False
+
     def emit_gradient(self, event: HookEvent, grad: Tensor) -> None:
         """Hand on a gradient that has arrived. While a module's forward runs it is of what the model differentiates."""
-        inner = self.aside or bool(self.calls.running)
-        self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.arrive()))
+        inner = self._inner or bool(self.calls.running)
+        self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.next_arrival()))
 
     def emit(self, event: HookEvent) -> None:
         """Hand an event to those who asked for its kind; their errors are theirs, not the model's."""
@@ -120,7 +130,7 @@ class SessionCore:
             except HookcliError:
                 raise
             except Exception as error:
-                if of_a_signal(error):
+                if raised_by_signal_handler(error):
                     raise
                 owner = type(getattr(callback, "__self__", callback)).__name__
                 raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hookcli.hooks.kinds import HookKind
 from hookcli.tensors import tree
 
-__all__ = ["Callback", "HookEvent", "HookKind", "Made"]
+__all__ = ["Callback", "HookEvent", "HookKind", "NodeInfo"]
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class HookEvent:
     grad_inputs: tuple[Tensor | None, ...] = ()
     tensor: Tensor | None = None
     name: str = ""
-    node: Made | None = None
+    node: NodeInfo | None = None
     edited: str = ""
     watched: bool = True
     handed_on: bool = False
@@ -65,7 +65,7 @@ Callback = Callable[[HookEvent], None]
 
 
 @dataclass(slots=True)
-class Made:
+class NodeInfo:
     """An autograd node, without holding it: its name, the call that made it, and the nodes that it hands on to.
 
     `id` numbers the nodes in the order in which they were found, `next` holds the ids of those that get its gradients

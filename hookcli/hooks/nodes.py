@@ -21,8 +21,8 @@ from torch.nn.parameter import is_lazy
 from hookcli.hooks.autograd_graph import gradient_accumulator, nodes_of, queue_callback, walk
 from hookcli.hooks.calls import Call
 from hookcli.hooks.core import SessionCore
-from hookcli.hooks.events import HookEvent, Made
-from hookcli.hooks.hook_group import Calls, HookGroup
+from hookcli.hooks.events import HookEvent, NodeInfo
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
 from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.select import selects_parameter
@@ -38,12 +38,12 @@ class NodeHooks(HookGroup):
     """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node that was found."""
 
     kinds = NODE
-    needs = Calls.EVERY
+    needs = Needs.EVERY_CALL
 
     def __init__(self, core: SessionCore, creation: NodeCreation) -> None:
         super().__init__(core)
         self._creation = creation
-        self.made: list[Made] = []
+        self.made: list[NodeInfo] = []
         self.exact = creation.available
         self._key = object()
         self._started = False
@@ -91,7 +91,7 @@ class NodeHooks(HookGroup):
         for node, made in [(node, self._note(node, call)) for node in found]:
             self._hook(node, made)
 
-    def following(self, made: Made) -> list[int | None]:
+    def following(self, made: NodeInfo) -> list[int | None]:
         """The ids of the nodes that get its gradients, past nodes that hooks added."""
         found: list[int | None] = []
         for after in made.next:
@@ -106,7 +106,7 @@ class NodeHooks(HookGroup):
         if not (self.core.follow and made.fqn == OUTSIDE):  # beyond the model's outputs
             self._hook(node, made)
 
-    def _note(self, node: Node, call: Call | None = None) -> Made:
+    def _note(self, node: Node, call: Call | None = None) -> NodeInfo:
         call = call or self.core.calls.innermost()
         variable = getattr(node, "variable", None)
         fqn = call.hooked.fqn if call else OUTSIDE
@@ -116,7 +116,7 @@ class NodeHooks(HookGroup):
         passes = name == "BackwardHookFunctionBackward" and self.core.wants(*FULL_BACKWARD)
         ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
         again = call is not None and call.again
-        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
+        made = NodeInfo(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
         notes = _notes(node)
         notes[self._key] = made
         self._noted.append(notes)
@@ -143,14 +143,14 @@ class NodeHooks(HookGroup):
         if self.core.wants(HookKind.ENGINE_CALLBACK):
             self._queue_callback(ends[0])
 
-    def in_walk_order(self, roots: Iterable[Tensor]) -> list[Made]:
+    def in_walk_order(self, roots: Iterable[Tensor]) -> list[NodeInfo]:
         """The nodes below these tensors, breadth first, as the C++ hooks number them."""
         return [self._made(node) for node in walk(nodes_of(roots))]
 
-    def _made(self, node: Node) -> Made:
+    def _made(self, node: Node) -> NodeInfo:
         return _notes(node).get(self._key) or self._note(node)
 
-    def _hook(self, node: Node, made: Made) -> None:
+    def _hook(self, node: Node, made: NodeInfo) -> None:
         made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
         if not made.hooked and self.core.wants(HookKind.NODE_PRE, HookKind.NODE):
             made.hooked = True
@@ -168,19 +168,19 @@ class NodeHooks(HookGroup):
 
         self.core.stack.enter_context(first.register_prehook(queue))
 
-    def _pre(self, made: Made, grad_outputs: tuple[Tensor | None, ...]) -> None:
+    def _pre(self, made: NodeInfo, grad_outputs: tuple[Tensor | None, ...]) -> None:
         self._emit(HookKind.NODE_PRE, made, grad_outputs=grad_outputs)
 
-    def _post(self, made: Made, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
+    def _post(self, made: NodeInfo, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
         self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
 
-    def _emit(self, kind: HookKind, made: Made | None, **shown: Any) -> None:
+    def _emit(self, kind: HookKind, made: NodeInfo | None, **shown: Any) -> None:
         if not self.core.wants(kind) or (made and (made.ours or not made.watched)):
             return
         where: dict[str, Any] = (
             {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}
         )
-        self.core.emit(HookEvent(kind, index=self.core.arrive(), **where, **shown))
+        self.core.emit(HookEvent(kind, index=self.core.next_arrival(), **where, **shown))
 
     def _forget(self) -> None:
         for notes in self._noted:

@@ -9,7 +9,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.core import SessionCore
-from hookcli.hooks.edits.base import by_what
+from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
@@ -50,7 +50,7 @@ class ParameterHooks(HookGroup):
     def edit(self) -> None:
         """Put the edits of parameters' gradients on, before any hook that looks at them."""
         for fqn, parameter in self.core.model.named_parameters():
-            edits = by_what(self.core.edits, fqn).get("grad", [])
+            edits = matching_edits(self.core.edits, fqn).get("grad", [])
             if not (edits and parameter.requires_grad and not is_lazy(parameter)):
                 continue
             self.edited[fqn] = ", ".join(edit.op for edit in edits)
@@ -88,13 +88,13 @@ class ParameterHooks(HookGroup):
         self._emit(HookKind.POST_ACCUMULATE_GRAD, fqn, parameter.grad)
 
     def _all_there(self, fqn: str, grads: list[Tensor | None]) -> None:
-        index = self.core.arrive()
+        index = self.core.next_arrival()
         module = self.core.model.get_submodule(fqn)
         self.core.emit(HookEvent(HookKind.MULTI_GRAD, fqn, module, index=index, grad_inputs=tuple(grads)))
 
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
         edited = self.edited.get(fqn, "")
-        self.core.emit(HookEvent(kind, fqn, index=self.core.arrive(), grad=grad, edited=edited))
+        self.core.emit(HookEvent(kind, fqn, index=self.core.next_arrival(), grad=grad, edited=edited))
 
 
 def _to_the_front(parameter: Tensor) -> None:

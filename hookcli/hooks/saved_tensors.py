@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hookcli.hooks.calls import Call
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Calls, HookGroup
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.tensors import tree
 
@@ -36,7 +36,7 @@ class SavedTensorHooks(HookGroup):
     """`saved_tensor_pack` and `saved_tensor_unpack`, told with the innermost module that was running."""
 
     kinds = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
-    needs = Calls.EVERY
+    needs = Needs.EVERY_CALL
     paused = False
     """Whether the hooks were off for a while."""
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from hookcli.hooks.calls import Call
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.edited_grads import EditedGrads
-from hookcli.hooks.hook_group import Calls, HookGroup
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.input_grads import InputGrads
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.node_creation import NodeCreation
@@ -30,7 +30,7 @@ class TensorGradHooks(HookGroup):
     """`tensor_grad_input` and `tensor_grad_output`; `ModuleHooks` says when a module is called and returns."""
 
     kinds = (_IN, _OUT)
-    needs = Calls.WATCHED
+    needs = Needs.WATCHED_CALLS
 
     def __init__(self, core: SessionCore, nodes: NodeHooks, creation: NodeCreation) -> None:
         super().__init__(core)

@@ -18,7 +18,7 @@ from hookcli.hooks.calls import Call
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.grad_arrivals import let_go
+from hookcli.hooks.grad_arrivals import all_gone
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.received import TensorVersion
 
@@ -36,7 +36,7 @@ class TensorHooks:
 
     def gone(self) -> bool:
         """Whether none of the hooked tensors' hooks can fire any more, but for leaves, which outlive their graphs."""
-        return let_go(self.handles)
+        return all_gone(self.handles)
 
     def keep(self, handle: RemovableHandle, *, leaf: bool = False) -> None:
         """Remove this handle when the session ends."""
@@ -72,7 +72,7 @@ class TensorHooks:
                 handed_on=handed_on,
             )
             version = TensorVersion.of_view(x)
-            hooks.append(self._core.safe(partial(self._arrive, event, version)))
+            hooks.append(self._core.guard(partial(self._arrive, event, version)))
             hooks[-1].version = version
         table = cast("dict[int, Any]", x._backward_hooks or {})
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]

@@ -21,9 +21,7 @@ class TableReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         tables = [tabulated(formatting.printable(report), view, headed=len(reports) > 1) for report in reports]
         if view.width is not None or view.color:
-            from hookcli.reporters.rich_table import (
-                draw,  # Rich takes as long to import as all else of `hookcli models`
-            )
+            from hookcli.reporters.rich_table import draw  # imports Rich, which takes long
 
             text = draw(tables, view)
         else:

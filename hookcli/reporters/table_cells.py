@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, fold, for_people
+from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN
 
@@ -36,7 +36,7 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     """Lay the report out as the view wants it; `headed`: the line about the run stands above the table."""
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
-        shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
+        shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = table_columns.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
