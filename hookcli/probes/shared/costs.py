@@ -25,8 +25,8 @@ from hookcli.hooks.torch_private.overrides import (
     TorchDispatchMode,
     without_dispatch_modes,
 )
-from hookcli.probes.families import multiplies_nothing
-from hookcli.probes.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
+from hookcli.probes.shared.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
+from hookcli.probes.shared.zero_cost import multiplies_nothing
 
 _DERIVATIVES = frozenset({"grad", "backward", "_make_dual", "make_dual"})
 _OF_ROWS = frozenset({"linear", "matmul", "__matmul__", "mm"})
