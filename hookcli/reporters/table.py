@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, fold, for_people
+from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
 from hookcli.report.stats import FIGURES
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
@@ -51,7 +51,7 @@ class TableReporter(Reporter):
 def _print(console: Console, report: Report, view: View, *, headed: bool) -> None:
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
-        shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
+        shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = table_columns.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
     rich = view.width is not None or view.color
