@@ -9,13 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookcli.engine.capture import Watch, capture
+    from hookcli.engine.capture import capture
     from hookcli.engine.checking import check
+    from hookcli.engine.step import Step
+    from hookcli.engine.watch import Watch
     from hookcli.record.watch import watch
 
-__all__ = ["Watch", "capture", "check", "watch"]
+__all__ = ["Step", "Watch", "capture", "check", "watch"]
 
-_HOMES = {"Watch": "engine.capture", "capture": "engine.capture", "check": "engine.checking", "watch": "record.watch"}
+_HOMES = {
+    "Step": "engine.step",
+    "Watch": "engine.watch",
+    "capture": "engine.capture",
+    "check": "engine.checking",
+    "watch": "record.watch",
+}
 
 
 def __getattr__(name: str) -> Any:
