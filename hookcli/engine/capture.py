@@ -139,7 +139,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     edits = parse_edits(hooking.edits, model, step.backward)
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
-    info = replace(run.info, fastpath=fastpath, edits=[edit.text for edit in edits] or UNSET)
+    info = replace(run.info, fastpath=fastpath, edits=[edit.text for edit in edits] or run.info.edits)
     if compiled_parts(model):
         info.compiled = "run without torch.compile"
     probing = Probing(probes, run.name, info)

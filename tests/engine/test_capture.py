@@ -171,7 +171,7 @@ def test_a_failing_probe_is_the_probes_fault() -> None:
 )
 def test_names_are_checked_before_the_run(settings: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        capture(Hand(), torch.ones(1, 2), "grads", **settings)
+        capture(Hand(), torch.ones(1, 2), "grads", step=Step(**settings))
     with pytest.raises(UsageError, match=r"needs an nn\.Module, not int"):
         capture(3, torch.ones(1, 2))  # type: ignore[arg-type]
 
