@@ -85,7 +85,7 @@ class GraphProbe(Probe):
             "in_shape": lone(seen.shapes[0]),
             "out_shape": lone(seen.shapes[1]),
             "dtype": seen.dtype,
-            **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
+            **(out.named("out_") if out else {f"out_{key}": None for key in STATS_KEYS}),
             "us": seen.us,
             "id": seen.made.id if placed else None,
             "next": self.session.nodes.following(seen.made) if placed else [],

@@ -8,7 +8,7 @@ from typing import ClassVar
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
-from hookcli.report import Finding, Report
+from hookcli.report import Finding, Reason, Report
 from hookcli.report.formatting import printable
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
@@ -41,7 +41,7 @@ def _add_suite(root: Element, report: Report) -> None:
     for check in report.meta.get("checks", ()):
         _add_case(suite, report, check)
     for item in report.skipped:
-        if item.reason.startswith("not judged"):
+        if item.kind is Reason.NOT_JUDGED:
             case = _case(suite, report, item.fqn)
             SubElement(case, "skipped", message=_legal(item.reason))
     counts = {"tests": "testcase", "failures": "testcase/failure", "errors": "testcase/error"}

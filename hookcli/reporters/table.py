@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, fold, for_people
+from hookcli.report.stats import FIGURES
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN
 
@@ -157,7 +158,7 @@ def _style(row: Row, name: str, text: str) -> str:
         return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
-    small = name in formatting.FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
+    small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
     return "dim" if small or name in ("dtype", "type") else ""
 
 
