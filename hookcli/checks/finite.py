@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hookcli.checks.base import ERROR, Check, Facts
 from hookcli.report import Finding, Row
+from hookcli.report.names import is_within
 
 
 class _NotFinite(Check):
@@ -85,7 +86,7 @@ def _innermost(rows: Sequence[Row]) -> list[Row]:
     """The rows that are not finite, without containers that hand on what a part of theirs made."""
     bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
     names = {row.fqn for row in bad}
-    return [r for r in bad if not any(n != r.fqn and n.startswith(f"{r.fqn}." if r.fqn else "") for n in names)]
+    return [r for r in bad if not any(is_within(n, r.fqn) for n in names)]
 
 
 class GradientNotFinite(_NotFinite):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hookcli.checks.base import INFO, Check, Facts
 from hookcli.report import Finding, Row
+from hookcli.report.names import is_within
 
 _ADAPTED = 4  # times as many frozen parameters as trained ones: where adapters are trained, it is ten times and more
 
@@ -70,7 +71,7 @@ def _outermost(fqn: str, called: dict[str, Row]) -> str:
 def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
     """Whether anything in the module is trained, or, where it has no parameters, in the nearest one around that has."""
     while True:
-        inside = [trained for name, trained in parameters.items() if name.startswith(f"{place}." if place else "")]
+        inside = [trained for name, trained in parameters.items() if is_within(name, place)]
         if inside or not place:
             return any(inside)
         place = place.rpartition(".")[0]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hookcli.checks.base import Check, Facts, Threshold
 from hookcli.report import Finding, Row, TensorStats
 from hookcli.report.formatting import number
+from hookcli.report.names import is_within
 
 # A spread is of a few values only where there are many.
 _ENOUGH = 16
@@ -69,7 +70,7 @@ class Float16Overflow(Check):
 def _parts_first(rows: Sequence[Row]) -> list[Row]:
     """Rows in the order of entry, each after those that lie within it: as modules return."""
     names = [row.fqn for row in rows]
-    inside = {name: sum(1 for n in names if n != name and (not name or n.startswith(f"{name}."))) for name in names}
+    inside = {name: sum(is_within(n, name) for n in names) for name in names}
     return [row for _, row in sorted(enumerate(rows), key=lambda item: (item[0] + inside[item[1].fqn], -item[0]))]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hookcli.checks.base import ERROR, Check, Facts
 from hookcli.report import Finding, Report, Row
+from hookcli.report.names import is_within, is_within_any
 
 # Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
@@ -34,10 +35,10 @@ class NeverRan(Check):
         assert facts.health is not None and facts.grads is not None
         reached = {row.fqn for row in facts.grads.rows}
         silent = [row for row in facts.health.rows if row["kind"] == "silent" and row["trainable"]]
-        used = {row.fqn for row in silent if any(name.startswith(f"{row.fqn}.") for name in reached)}
+        used = {row.fqn for row in silent if any(is_within(name, row.fqn) for name in reached)}
         names = {row.fqn for row in silent} - used
         for row in silent:
-            if row.fqn in names and not _inside(row.fqn, names):
+            if row.fqn in names and not is_within_any(row.fqn, names):
                 yield self.finding(row.fqn, f"{row['type']} with {row['params']:,} parameters never ran", row["params"])
 
 
@@ -61,7 +62,7 @@ class NotCalled(Check):
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.health is not None
         silent = {row.fqn: row for row in facts.health.rows if row["kind"] == "silent"}
-        found = [r for r in silent.values() if _is_layer(r) and not _inside(r.fqn, silent.keys())]
+        found = [r for r in silent.values() if _is_layer(r) and not is_within_any(r.fqn, silent.keys())]
         number = Counter(map(_kind, found))
         for key, row in {_kind(row): row for row in reversed(found)}.items():
             others = f", nor were {number[key] - 1} more of that name" if number[key] > 1 else ""
@@ -74,10 +75,6 @@ def _kind(row: Row) -> tuple[str, str]:
 
 def _is_layer(row: Row) -> bool:
     return not row["params"] and row["builtin"] and not row.get("used") and any(word in row["type"] for word in _LAYERS)
-
-
-def _inside(fqn: str, names: Iterable[str]) -> bool:
-    return any(fqn != name and fqn.startswith(f"{name}.") for name in names)
 
 
 class NoGradient(Check):
@@ -133,7 +130,7 @@ class ZeroGradient(Check):
     def judge(self, facts: Facts) -> Iterator[Finding]:
         assert facts.grads is not None and facts.activations is not None
         left_out = _left_out(facts.activations.rows)
-        zero = [row.fqn for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
+        zero = [row.fqn for row in facts.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
         if zero:
             owner = zero[0].rpartition(".")[0]
             own = [name for name in zero if name.rpartition(".")[0] == owner]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hookcli.checks.base import Facts
 from hookcli.checks.crash import with_crash
-from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
+from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.commands.check_config import Job
 from hookcli.commands.common import Shown, setting_of, use_threads
 from hookcli.commands.differentiation import StepOptions
@@ -100,8 +100,8 @@ def _kept(job: Job, examination: Examination) -> list[Baseline]:
 
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not even be built."""
-    findings, skipped, judged = judge(with_crash(job.plan.checks), Facts(crash=str(error)))
-    return verdict(job.spec, findings, skipped, judged, {"complete": False, "error": str(error).partition("\n")[0]})
+    judgement = judge(with_crash(job.plan.checks), Facts(crash=str(error)))
+    return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
 
 
 def _examined(job: Job, progress: Progress) -> Examination:

@@ -21,8 +21,9 @@ from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Loss, Step
 from hookcli.errors import ModelError, UsageError, UserCode, message_of
 from hookcli.hooks.edits.base import check_applied
-from hookcli.hooks.modules import compiled_parts, uncompiled
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.unregistered import Strangers
@@ -151,7 +152,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             fastpath=fastpath,
             globally=hooking.globally,
             edits=edits,
-            averaged=step.share.of if step.backward and step.share.averaged else 1,
+            processes=step.share.of if step.backward and step.share.averaged else 1,
         )
         with session:
             with partial_reports(probing):
@@ -159,7 +160,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
                 if any(p.needs_input_grad for p in probes):
                     step = replace(step, input_grad=True)
                     info.input_requires_grad = True
-                session.note_made()
+                session.note_created_modules()
                 with UserCode(partial(failure.crashed, model, info)):
                     step.run(session, *arguments(run.inputs), info)
                     _synchronize(model)

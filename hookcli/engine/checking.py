@@ -15,8 +15,8 @@ from torch import nn
 
 from hookcli.checks.base import Facts
 from hookcli.checks.crash import with_crash
+from hookcli.checks.judgement import judge, located
 from hookcli.checks.plan import Plan, make_plan
-from hookcli.checks.verdict import judge, located, verdict
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.capture import arguments, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
@@ -110,12 +110,12 @@ def examine(run: PreparedRun, plan: Plan, shapes: Callable[[], Report] | None = 
     if facts.baseline and facts.activations and not examiner.error:
         facts.baseline.require_same_run(facts.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks
-    found, skipped, judged = judge(checks, facts, values=examiner.values)
-    findings = [_located(finding, run.model) for finding in found]
+    judgement = judge(checks, facts, values=examiner.values)
+    judgement = replace(judgement, findings=[_located(finding, run.model) for finding in judgement.findings])
     described = facts.health.meta if facts.health else run.info.to_meta()
     modules = sum(1 for _ in run.model.modules())
     described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
-    report = verdict(run.name, findings, skipped, judged, described)
+    report = judgement.report(run.name, described)
     measured = [r for r in (facts.health, facts.activations, facts.grads, facts.settings, facts.shapes) if r]
     return Examination(report, measured, examiner.error)
 

@@ -92,7 +92,7 @@ class Step:
         random = torch.get_rng_state() if self.share.of > 1 else None
         inputs = Kept(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
         for number in range(self.passes):
-            session.passes = number
+            session.begin_pass(number)
             if inputs and number:
                 inputs.put_back()
             given = self._own((args, kwargs))
@@ -129,10 +129,10 @@ class Step:
     def _differentiate(self, session: HookSession, output: Any, info: RunInfo) -> None:
         roots, vectors = self._vectors(output, info) if self.backward_vector else self._loss(session, output, info)
         del output
-        session.tell_backward(roots)
+        session.backward_begins(roots)
         if self.call == "backward":
             torch.autograd.backward(roots, vectors)
-            session.tell_backward_over()
+            session.backward_ended()
             return
         info.call = "torch.autograd.grad"
         wanted = [p for p in session.model.parameters() if p.requires_grad]
@@ -147,11 +147,8 @@ class Step:
     def _loss(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
         name = self.loss or "sum"
         function: Loss = losses.NAMED[name] if isinstance(name, str) else name
-        session.aside = True  # a loss function may take gradients itself: a penalty on them
-        try:
+        with session.inner_gradients():  # a loss function may take gradients itself: a penalty on them
             value = function(output)
-        finally:
-            session.aside = False
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
@@ -170,7 +167,7 @@ class Step:
             return None
         info.optimizer = self.optimizer
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
-        session.tell_optimizer(optimizer)
+        session.hook_optimizer(optimizer)
         return optimizer
 
 

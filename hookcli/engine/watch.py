@@ -10,7 +10,8 @@ from torch import nn
 
 from hookcli.engine.probing import Edits, Probing, make_probes, parse_edits
 from hookcli.engine.run_info import UNSET, describe_run
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.report import Report
 

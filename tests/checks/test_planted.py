@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hookcli import check
 from hookcli.checks.base import Check, Facts
-from hookcli.checks.verdict import fails, judge
+from hookcli.checks.judgement import fails, judge
 from hookcli.report import Finding, Report
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place, align
-from hookcli.diff.judgement import TENSORS
+from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.capture import arguments
@@ -30,8 +30,9 @@ from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit, check_applied
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.modules import compiled_parts
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.sources.copies import twin
@@ -140,20 +141,17 @@ class _Run:
         """What was compared."""
         weights = self.held.rows(tolerance)
         rows = beside(self.meeting.rows(tolerance, info.complete), weights)
-        first = verdict.first_beyond(rows)
-        counted = verdict.totals(rows, self.alignment, first["differs"] if first else "", info.complete)
-        line = verdict.weights_line(weights, self.held.compared)
         names = [side.name or type(side.model).__name__ for side in self.sides]
-        metas = [_meta(side, own) for side, own in zip(self.sides, self.infos, strict=True)]
-        return Report(
-            probe="diff",
+        return verdict.report(
+            rows,
+            self.alignment,
+            tolerance,
             model=" → ".join(names),
             columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
-            rows=rows,
-            meta=verdict.both(*metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | info.to_meta(),
-            totals=counted | ({"weights": line} if line else {}) | {"verdict": counted["verdict"]},
+            metas=[_meta(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
+            meta=info.to_meta(),
             skipped=[*self.meeting.skipped(), *self.held.skipped, *self.skipped],
-            findings=verdict.findings(rows, self.alignment),
+            weights=verdict.weights_line(weights, self.held.compared),
         )
 
     @contextmanager

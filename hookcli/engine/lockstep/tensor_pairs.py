@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place
-from hookcli.diff.judgement import Measured, judged
+from hookcli.diff.tensors import Measured, judged
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.hooks.events import HookEvent

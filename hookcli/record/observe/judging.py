@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from hookcli.checks.base import Check, Facts
+from hookcli.checks.judgement import judge
 from hookcli.checks.leftover_hooks import HooksLeft
 from hookcli.checks.selection import choose
-from hookcli.checks.verdict import judge, verdict
 from hookcli.report import Report, Row
 
 _MEASURED = {"health", "activations", "grads"}
@@ -33,8 +33,7 @@ def judged(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) ->
         dtype=str(meta.get("dtype", "float32")),
         missing=dict.fromkeys(("activations", "grads"), "--probe leaves them out"),
     )
-    findings, skipped, ids = judge(checks(), facts)
-    return verdict(name, findings, skipped, ids, {**meta, "modules": reports["health"].totals["modules"]})
+    return judge(checks(), facts).report(name, {**meta, "modules": reports["health"].totals["modules"]})
 
 
 def _in_order_of_arrival(grads: Report) -> list[Row]:
