@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hookcli.checks.base import ERROR, INFO, WARNING, Check, Facts
+from hookcli.checks.base import ERROR, INFO, WARNING, Check, Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
 from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped
 
@@ -44,7 +44,7 @@ class Judgement:
         return Report(PROBE, model, COLUMNS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
-def judge(checks: Iterable[Check], facts: Facts, *, values: bool = True) -> Judgement:
+def judge(checks: Iterable[Check], measured: Measurements, *, values: bool = True) -> Judgement:
     """Run the checks on what was measured; `values` is False on the meta device.
 
     After a crash nothing is known of the rest of the run, so a check that found nothing until then did not judge it.
@@ -53,10 +53,10 @@ def judge(checks: Iterable[Check], facts: Facts, *, values: bool = True) -> Judg
     skipped: list[Skipped] = []
     judged: list[str] = []
     for check in checks:
-        reason = _why_not(check, facts, values)
-        said = [] if reason else _judged(check, facts)
+        reason = _why_not(check, measured, values)
+        said = [] if reason else _judged(check, measured)
         found = [item for item in said if isinstance(item, Finding)]
-        if facts.crash and check.needs and not found:
+        if measured.crash and check.needs and not found:
             reason = _CRASHED
         if reason:
             skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
@@ -86,21 +86,21 @@ def _causes_first(checks: Iterable[Check]) -> list[str]:
     return list(found)
 
 
-def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
+def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
     with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
-        found = list(check.judge(facts))
+        found = list(check.judge(measured))
         if odd := [item for item in found if not isinstance(item, (Finding, Skipped))]:
             raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
         return found
 
 
-def _why_not(check: Check, facts: Facts, values: bool) -> str | None:
+def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
     if check.values and not values:
         return "needs values, and the meta device has none"
-    if check.whole and facts.crash:
+    if check.whole and measured.crash:
         return _CRASHED
-    lacking = [name for name in check.needs if getattr(facts, name) is None]
-    return facts.missing.get(lacking[0], f"no {lacking[0]} were measured") if lacking else None
+    lacking = [name for name in check.needs if getattr(measured, name) is None]
+    return measured.missing.get(lacking[0], f"no {lacking[0]} were measured") if lacking else None
 
 
 def _row(finding: Finding) -> Row:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.checks.base import Facts
+from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.commands.check_config import Job
@@ -100,7 +100,7 @@ def _kept(job: Job, examination: Examination) -> list[Baseline]:
 
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not even be built."""
-    judgement = judge(with_crash(job.plan.checks), Facts(crash=str(error)))
+    judgement = judge(with_crash(job.plan.checks), Measurements(crash=str(error)))
     return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
 
 

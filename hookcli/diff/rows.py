@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, Place, align
+from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
@@ -118,12 +118,12 @@ def _check(a: Report, b: Report) -> None:
         raise UsageError(f"reports of {a.probe} can't be compared: their rows are no places in a model")
 
 
-def _places(report: Report, other: Report) -> list[Place]:
+def _places(report: Report, other: Report) -> list[NamedPart]:
     """Every place that the report speaks of, each once; what was not measured has the type that the other knows."""
     types = {row.fqn: str(row.get("type") or "") for row in report.rows}
     known = {row.fqn: str(row.get("type") or "") for row in other.rows}
     types |= {item.fqn: known.get(item.fqn, "") for item in report.skipped if item.fqn not in types}
-    return [Place(fqn, kind) for fqn, kind in types.items()]
+    return [NamedPart(fqn, kind) for fqn, kind in types.items()]
 
 
 def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> Iterator[Row]:

@@ -34,7 +34,7 @@ _VALUES = ("output", WEIGHT)  # all others are gradients, which have a scale in 
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPair:
     """A pair of tensors: what its row says of the place, the figures, both dtypes, and what the module had received."""
 
     values: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Measured:
     received: Sequence[Discrepancy] = ()
 
 
-def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
+def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[Row]:
     """A row for each: its figures, `times` the tolerance, and where that is above 1 `beyond`, with why in `differs`.
 
     `growth` is the relative error over the largest of what the module received, None where that is not known or zero,
@@ -54,7 +54,7 @@ def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
     return [_row(item, tolerance, scales.get(item.values["kind"])) for item in measured]
 
 
-def _row(item: Measured, tolerance: Tolerance, scale: float | None) -> Row:
+def _row(item: MeasuredPair, tolerance: Tolerance, scale: float | None) -> Row:
     rtol, atol = tolerance.limits(*item.dtypes, scale=scale)
     before = max((found.rel_l2 for found in item.received), default=0.0)
     known = 0 < before < math.inf and not any(found.nonfinite for found in (item.found, *item.received))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hookcli.diff.align import Alignment, Place
+from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.tolerance import Tolerance
 from hookcli.report import Column, Finding, Report, Row, Skipped
 from hookcli.report.formatting import number
@@ -146,7 +146,7 @@ def _title(row: Row) -> str:
     return said + (f", pass {row['pass']}" if row.get("pass") else "")
 
 
-def change(a: Place | None, b: Place | None) -> str:
+def change(a: NamedPart | None, b: NamedPart | None) -> str:
     """What became of a place, as a row's `change`; "" where nothing did."""
     if a is None or b is None:
         return "added" if a is None else "removed"
@@ -171,9 +171,9 @@ def text_of(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _name(place: Place) -> str:
+def _name(place: NamedPart) -> str:
     return place.fqn or "(model)"
 
 
-def _named(place: Place) -> str:
+def _named(place: NamedPart) -> str:
     return _name(place) + (f" ({place.type})" if place.type else "")

@@ -26,7 +26,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
-from hookcli.probes.unregistered import Strangers
+from hookcli.probes.shared.unregistered import Strangers
 from hookcli.report import Report
 from hookcli.sources.base import Recipe
 

@@ -15,7 +15,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
-from hookcli.probes.unregistered import unregistered
+from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.tensors import tree
 

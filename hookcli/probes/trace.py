@@ -21,8 +21,8 @@ from hookcli.hooks.registration import registrations
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, edited, unmeasured
 from hookcli.probes.fallbacks import leave_out, left_out
-from hookcli.probes.memory import Memory, recomputed
-from hookcli.probes.unseen import UnseenTensors
+from hookcli.probes.shared.saved_memory import Memory, recomputed
+from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import Column, Row, Skipped
 from hookcli.tensors import tree
 
@@ -69,7 +69,7 @@ class TraceProbe(Probe):
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
         self._memory = Memory([])
-        self._unseen = UnseenTensors()
+        self._unseen = UnreachableTensors()
         self._started = 0
         self._building = 0  # nanoseconds, until the run began
 

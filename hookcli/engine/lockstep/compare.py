@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, Place, align
+from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
@@ -251,8 +251,8 @@ def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
     return align(_places(a), _places(b))
 
 
-def _places(model: nn.Module) -> list[Place]:
-    return [Place(fqn, type(module).__name__) for fqn, module in model.named_modules()]
+def _places(model: nn.Module) -> list[NamedPart]:
+    return [NamedPart(fqn, type(module).__name__) for fqn, module in model.named_modules()]
 
 
 def _devices(sides: Iterable[Side]) -> set[torch.device]:

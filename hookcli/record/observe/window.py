@@ -20,7 +20,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.file.record import Window
 from hookcli.record.observe import updates
 from hookcli.record.observe.judging import judged
@@ -80,7 +80,7 @@ class OpenWindow:
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
         self.probes = [self._probe(name) for name in here]
         if plan.check and self.phase == "train" and not watched.blind:  # before the others, whose hooks it would find
-            self.probes.insert(0, HealthProbe(backward=True))
+            self.probes.insert(0, InventoryProbe(backward=True))
 
     # While it is open.
 
@@ -220,8 +220,8 @@ class OpenWindow:
         """What was seen until now. On an accelerator this waits for it."""
         meta = self._meta | {"phase": self.phase, "step": self.step, "complete": self.complete}
         by_probe = {probe.name: self._report(probe, meta) for probe in self.probes}
-        verdict = [judged(self.watched.tally.model, by_probe, meta)] if "health" in by_probe else []
-        reports = [report for name, report in by_probe.items() if name != "health"] + verdict
+        verdict = [judged(self.watched.tally.model, by_probe, meta)] if "inventory" in by_probe else []
+        reports = [report for name, report in by_probe.items() if name != "inventory"] + verdict
         if "updates" in self._plan.probes and (rows := self._parameters.update_rows()):
             skipped = self._parameters.unmoved(self.watched.optimizers())
             reports.append(Report("updates", self.watched.tally.model, updates.COLUMNS, rows, meta, {}, skipped))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.session import HookSession
-from hookcli.probes.sizes import count_elements
+from hookcli.probes.shared.parameter_counts import count_elements
 from hookcli.report import Skipped
 
 _LISTS = (list, tuple, set, frozenset, deque)
