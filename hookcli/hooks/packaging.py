@@ -132,8 +132,7 @@ def idle_rules(rules: Iterable[Rule], modules: Sequence[PackagedModule]) -> Iter
 
 
 def _export(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExporter], None]) -> list[PackagedModule]:
-    rules = list(rules)
-    fired: list[str] = []
+    rules, fired = list(rules), list[str]()
 
     def hook(_: PackageExporter, module: str) -> None:
         fired.append(module)
