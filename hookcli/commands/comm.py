@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 
 from hookcli.commands.common import setting_of, versions, write_partial
 from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
 from hookcli.commands.progress import Progress, working
@@ -34,7 +34,6 @@ EXAMPLES = (
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
-OPTIONS = tuple(f.name for f in fields(Options) if f.name not in ("edit", "match", "type", "fastpath"))
 _PANEL = "Communication"
 _PROCESSES = 2  # where neither --nproc nor torchrun says how many
 
@@ -66,7 +65,7 @@ def comm(
     ] = None,
     loss: LossName = None,
     backward_vector: BackwardVector = None,
-    options: Options,
+    options: Annotated[Options, all_but("edit", "match", "type", "fastpath")],
 ) -> int:
     """What DDP's communication hooks make of gradients, bucket by bucket.
 

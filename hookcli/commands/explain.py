@@ -15,7 +15,6 @@ from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, terminal_size
 
-OPTIONS = ()
 EXAMPLES = ("hookcli explain HK012", "hookcli explain dead-units HK011")
 _WIDEST = 100
 
@@ -29,8 +28,6 @@ def explain(
     checks: Annotated[
         list[str], typer.Argument(metavar="ID...", help="Ids or names of checks.", autocompletion=complete_checks)
     ],
-    *,
-    options: object,
 ) -> int:
     """What a check looks for, what a finding usually means, and what to try."""
     stream = require_stdout()

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hookcli.commands.common import selector, versions
-from hookcli.commands.options import BUILDING, DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
@@ -16,7 +16,6 @@ from hookcli.report import Column, Report, Row
 if TYPE_CHECKING:
     from hookcli.hooks.existing import ExistingHook
 
-OPTIONS = BUILDING
 EXAMPLES = (
     "hookcli hooks net.py:Net",
     "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
@@ -37,7 +36,7 @@ _COLUMNS = (
 )
 
 
-def hooks(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
     """Every hook that a model already carries.
 
     Of each module, parameter and buffer, and of the whole process: what is called, and where its code is. The

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import SHOWING, Options
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Column, Report, Row
 from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
-OPTIONS = SHOWING
 EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
 
 _COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "Params"), Column("input", "Input"))
@@ -22,7 +21,7 @@ _COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "P
 def models(
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A part of the name, or a glob.")] = "*",
     *,
-    options: Options,
+    options: ShowingOptions,
 ) -> int:
     """Every torchvision model, with its natural input.
 

@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from hookcli import registry
-from hookcli.commands.options import SHOWING, Options
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS, HookInfo
 from hookcli.report import Column, Report, Row
 
-OPTIONS = SHOWING
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
 SHADOWED = "not used: hookcli has its own of this name"
@@ -36,7 +35,7 @@ def plugins(
     load: Annotated[bool, typer.Option("--load", help="Import each one, and say which don't load.")] = False,
     hooks: Annotated[bool, typer.Option("--hooks", help="Every kind of hook instead, and what shows it.")] = False,
     *,
-    options: Options,
+    options: ShowingOptions,
 ) -> int:
     """Every plugin, and the distribution it is from.
 
