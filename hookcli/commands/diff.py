@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
+from hookcli.commands.differentiation import OnePassOptions
 from hookcli.commands.live import Live
 from hookcli.commands.options import GRADIENTS, Only, Options, complete_models
 from hookcli.commands.output import Output, remark
@@ -59,8 +59,6 @@ class DiffOptions:
     backward: Annotated[bool, typer.Option("--backward", help="Compare gradients, too.", rich_help_panel=GRADIENTS)] = (
         False
     )
-    loss: LossName = None
-    backward_vector: BackwardVector = None
 
 
 def diff(
@@ -68,6 +66,7 @@ def diff(
     b: Annotated[str, _side("B", "Another; a model may have options of its own: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
+    step: OnePassOptions,
     options: Annotated[Options, Only(_SHARED)],
 ) -> int:
     """Compare two models (or saved reports) and find where they diverge.
@@ -78,8 +77,8 @@ def diff(
     apply to both. Exit code 1: a difference is beyond tolerance.
     """
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
-    if (own.loss or own.backward_vector) and not own.backward:
-        given = "--loss" if own.loss else "--backward-vector"
+    if (step.loss or step.backward_vector) and not own.backward:
+        given = "--loss" if step.loss else "--backward-vector"
         raise UsageError(f"{given}: without --backward nothing is differentiated")
     if (own.same_weights or own.backward) and any(side.file for side in sides):
         given = "--same-weights" if own.same_weights else "--backward"
@@ -90,8 +89,7 @@ def diff(
     try:
         with working(options) as progress:
             saved = [read_reports(side.file) if side.file else None for side in sides]
-            loss = chosen_loss(own.loss, own.backward_vector)
-            live = Live(options, progress, own.backward, loss, own.backward_vector)
+            live = Live(options, progress, own.backward, step)
             reports = _compared(sides, saved, tolerance, live, own.same_weights)
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from hookcli.commands.common import selector, versions
+from hookcli.commands.common import selector
 from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
@@ -37,11 +37,12 @@ _COLUMNS = (
 
 
 def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
-    """Every hook that a model already carries.
+    """List the hooks that are already registered on a model.
 
-    Of each module, parameter and buffer, and of the whole process: what is called, and where its code is. The
-    deprecated register_backward_hook is marked as legacy. The model is built, never run. Hooks on autograd's nodes
-    (FSDP's on AccumulateGrad) and DDP's communication hooks are kept in C++, where nothing can list them.
+    Covers every module, parameter and buffer, and PyTorch's global hooks: the function that is called, and where its
+    code is. Hooks of the deprecated register_backward_hook are marked as legacy. The model is built but not run. Hooks
+    on autograd's nodes (such as FSDP's on AccumulateGrad) and DDP's communication hooks live in C++ and can't be
+    listed.
     """
     output = Output(replace(options, depth="all"))  # each hook is a row: there is nothing to merge
     output.check_columns(_COLUMNS)
@@ -58,7 +59,9 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
 def _look(spec: str, options: Options, progress: Progress) -> Report:
     import torch
 
-    from hookcli.engine.prepare import META, Setting, build
+    from hookcli.engine.prepare import build
+    from hookcli.engine.run_info import RunInfo, torchvision_version
+    from hookcli.engine.setting import META, Setting
     from hookcli.hooks.existing import existing_hooks
 
     recipe = find_recipe(spec, options)
@@ -68,8 +71,8 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     if said:
         remark(said, options)
     found = existing_hooks(model, selector(model, options))
-    meta = {"torch": torch.__version__, "seed": options.seed} | dict(recipe.meta) | versions()
-    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], meta, _totals(found))
+    info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
+    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], info.to_meta(), _totals(found))
 
 
 def _row(hook: ExistingHook) -> Row:

@@ -19,13 +19,15 @@ _COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "P
 
 
 def models(
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A part of the name, or a glob.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="Part of a name, a glob, or a kind of model.")
+    ] = "*",
     *,
     options: ShowingOptions,
 ) -> int:
-    """Every torchvision model, with its natural input.
+    """List torchvision's models, with their parameters and default inputs.
 
-    Parameters are those that torchvision publishes for its weights. Imports no torch.
+    Parameter counts are those that torchvision publishes for its weights. Does not import torch.
     """
     output = Output(options)
     output.check_columns(_COLUMNS)

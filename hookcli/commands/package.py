@@ -71,11 +71,10 @@ def package(
     own: PackageOptions,
     options: Annotated[Options, all_but("output")],
 ) -> int:
-    """Export a model with torch.package, and see which modules went which way.
+    """Export a model with torch.package and show what became of each module.
 
-    Of the patterns, the first that matches a module decides, in the order in which they are typed. torch and the
-    standard library (but sys and io) are always extern. What blocks the export is listed, with patterns that let it
-    pass.
+    The first pattern that matches a module decides, in the order typed. torch and the standard library (except sys and
+    io) are always extern. Modules that block the export are listed, with patterns that work.
     """
     if own.load is not None:
         given = [f"--{kind}" for kind in _KINDS if getattr(own, kind)]

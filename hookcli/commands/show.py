@@ -62,10 +62,10 @@ def show(
     which: ShowOptions,
     options: Annotated[Options, Only(("depth", *SHOWING))],
 ) -> int:
-    """What a record of hookcli run holds, or a saved report, in any format.
+    """Show a record from `hookcli run`, or a saved report.
 
-    A row per module: statistics of what it returned, L2 norms of its output's gradient and of its parameters', and the
-    size of the last update beside that of the weights. Imports no torch.
+    A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
+    the size of the last update relative to the weights. Any format works. Does not import torch.
     """
     path = Path(record)
     choice = which.choice()
