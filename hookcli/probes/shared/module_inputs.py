@@ -15,7 +15,7 @@ from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 
 
-class Passing:
+class ModuleInputs:
     """Rows of kind `called`, of each module's first call, and `received`, of each call that was given NaN or infinity.
 
     Values are read back for the rows alone.

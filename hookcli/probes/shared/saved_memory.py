@@ -15,7 +15,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from hookcli.hooks.calls import Call, in_backward
 
 
-class Memory:
+class SavedMemory:
     """What memory is kept for backward, each storage once."""
 
     def __init__(self, held: Sequence[Tensor]) -> None:
