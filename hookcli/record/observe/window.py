@@ -104,7 +104,7 @@ class OpenWindow:
         """It is over: they come off, but for those on tensors."""
         self.abandon()
         self._reach.watch(output)
-        self._meta = self._meta or describe_run(self.model, (args, kwargs))
+        self._meta = self._meta or describe_run(self.model, (args, kwargs)).to_meta()
 
     def abandon(self) -> None:
         """It is over, whatever way it ended."""
