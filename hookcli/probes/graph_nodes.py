@@ -15,7 +15,8 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.report import TensorStats
-from hookcli.tensors.stats import Pending, Reducer, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of
 
 

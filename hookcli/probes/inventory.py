@@ -24,7 +24,8 @@ from hookcli.probes.shared.saved_memory import SavedMemory
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.tensors import tree
-from hookcli.tensors.stats import Pending, measure, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import measure, resolve
 
 # Those on state dicts and registrations fire outside of forward and backward.
 _FIRING = (
