@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from torch.utils import _pytree
+from hookcli.tensors.torch_private import registered_nodes
 
 
 def items_of(value: Any) -> Iterable[tuple[str, Any]] | None:
@@ -35,11 +35,11 @@ def _attributes(value: Any) -> list[str]:
 def is_registered(value: Any) -> bool:
     """Whether only pytree knows how to take this value apart."""
     known = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
-    return type(value) in _pytree.SUPPORTED_NODES and not known
+    return type(value) in registered_nodes and not known
 
 
 def _registered(value: Any) -> list[tuple[str, Any]] | None:
-    node = _pytree.SUPPORTED_NODES[type(value)]
+    node = registered_nodes[type(value)]
     try:
         if (named := node.flatten_with_keys_fn) is not None:
             return [(str(key), item) for key, item in named(value)[0]]
@@ -77,7 +77,7 @@ def rebuilt(value: Any, items: list[Any]) -> Any:
     if type(value) is list:
         return items
     if is_registered(value):
-        node = _pytree.SUPPORTED_NODES[type(value)]
+        node = registered_nodes[type(value)]
         return node.unflatten_fn(items, node.flatten_fn(value)[1])
     twin = copy.copy(value)
     for key, new in zip(keys_of(value), items, strict=True):

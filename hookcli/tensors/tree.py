@@ -1,7 +1,7 @@
 """The tensors inside nested values: lists, tuples, named tuples, mappings, dataclasses, and types that are registered
-with `torch.utils._pytree`.
+with pytree.
 
-`torch.utils._pytree` knows neither plain dataclasses nor paths in PyTorch's spelling, and rebuilds containers even
+pytree knows neither plain dataclasses nor paths in PyTorch's spelling, and rebuilds containers even
 where nothing changed; hooks must hand back the very object they were given unless a tensor in it was replaced.
 """
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.tensors.containers import get_item, is_registered, items_of, keys_of, rebuilt, set_item
+from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view
 
 T = TypeVar("T")
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
@@ -86,7 +87,7 @@ def once(change: Change) -> Change:
 
 def base(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of; itself where it is none."""
-    found = tensor._base if tensor._is_view() else None
+    found = base_of_view(tensor) if is_view(tensor) else None
     return tensor if found is None else found
 
 
@@ -119,11 +120,6 @@ def is_plain(tensor: Tensor) -> bool:
     own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     own = own or is_mapped(tensor)
     return tensor.layout is torch.strided and not (own or tensor.is_quantized or tensor.is_nested or tensor.is_meta)
-
-
-def is_mapped(tensor: Tensor) -> bool:
-    """Whether it stands for one item of a tensor that `torch.vmap` maps over: nothing of it can be read back."""
-    return torch._C._functorch.is_batchedtensor(tensor)
 
 
 def is_sharded(tensor: Tensor) -> bool:
