@@ -17,6 +17,7 @@ from torch.package.package_exporter import PackageExporter, PackagingError
 from torch.package.package_exporter import PackagingErrorReason as Reason
 
 from hookcli.errors import ModelError, UsageError, class_name, in_brief, message_of
+from hookcli.hooks.torch_private.modules import PARTS
 from hookcli.system.escaping import shell_word
 
 _ALWAYS = "always (torch, stdlib)"  # torch.package itself; of the standard library all but sys and io
@@ -235,7 +236,7 @@ def _culprit(model: nn.Module, error: BaseException) -> str:
         if (why := _refused(type(module))) is not None:
             return f"the class of {where}: {why}"
         for attribute, value in vars(module).items():
-            if attribute not in ("_modules", "_parameters", "_buffers") and (why := _refused(value)) is not None:
+            if attribute not in PARTS and (why := _refused(value)) is not None:
                 return f"{attribute} of {where}: {why}"
     return in_brief(error)
 
