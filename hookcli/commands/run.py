@@ -33,7 +33,7 @@ EXAMPLES = (
     "hookcli run --first-bad stop -m my_package.train",
 )
 SETTINGS = {"allow_interspersed_args": False}  # what comes after the script is the script's
-_PANEL = "What is looked at"
+_PANEL = "Recording"
 
 
 def _option(*names: str, metavar: str | None = None, **settings: Any) -> Any:

@@ -26,7 +26,7 @@ EXAMPLES = (
     "hookcli show train.run.jsonl --follow",
     "hookcli show before.json --format markdown",
 )
-_PANEL = "Which"
+_PANEL = "Selection"
 
 
 def _which(metavar: str, text: str, **settings: Any) -> Any:
