@@ -55,9 +55,9 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--every", "2", script(TRAIN), "--epochs", "3")
     assert ran.code == 0 and ran.out.startswith("loss 0.") and ran.out.endswith("['--epochs', '3']\n")
     assert ran.err.startswith("hookcli: train.py: 5 steps of 1 model in ")
-    assert "3 windows in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
+    assert "3 recorded steps in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
     found = lines("train.run.jsonl")
-    assert [line["line"] for line in found] == ["run", "window", "window", "window", "end"]
+    assert [line["line"] for line in found] == ["run", "step", "step", "step", "end"]
     assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[1:4]] == [0, 2, 4]
     assert found[3]["losses"] == [float(ran.out.split()[1])]
     again = cli("run", "--quiet", "train.py")
@@ -76,7 +76,7 @@ def test_a_script_that_never_calls_a_module(text: str, code: int, cli: Cli, scri
     assert "no module was called, so there is nothing to see" in ran.err and "no record is kept" in ran.err
     assert not list(Path().glob("*.jsonl"))
     ran = cli("run", "--output", "given.jsonl", script(text))
-    assert ran.code == code and "0 windows in given.jsonl" in ran.err
+    assert ran.code == code and "0 recorded steps in given.jsonl" in ran.err
     assert [line["line"] for line in lines("given.jsonl")] == ["run", "end"]
 
 
@@ -136,14 +136,14 @@ def test_the_first_bad_value_is_told_at_once(cli: Cli, script: Callable[[str], s
     ran = cli("run", "--first-bad", "report", script(BAD))
     said = "first that is not finite: 1 NaN in the loss (Sequential, step 3)"
     assert ran.code == 0 and ran.err.startswith(f"hookcli: {said}\n") and ran.out.startswith("loss")
-    assert [line["what"] for line in lines("train.run.jsonl") if line["line"] == "bad"] == ["loss"]
+    assert [line["what"] for line in lines("train.run.jsonl") if line["line"] == "non_finite"] == ["loss"]
 
 
 def test_the_step_of_the_first_bad_value_is_the_one_that_is_shown(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "stop", script(BAD))
     assert "Sequential · step 3 · " in ran.err and "loss NaN" in ran.err and "step 0" not in ran.err
-    (window,) = [line for line in lines("train.run.jsonl") if line["line"] == "window" and line["step"] == 3]
-    (grads,) = [report for report in window["reports"] if report["probe"] == "grads"]
+    (recorded,) = [line for line in lines("train.run.jsonl") if line["line"] == "step" and line["step"] == 3]
+    (grads,) = [report for report in recorded["reports"] if report["probe"] == "grads"]
     reasons = {item["reason"] for item in grads["skipped"] if item["fqn"].endswith("weight")}
     assert reasons == {"gradients are read as the optimizer steps, which it did not"}
 
@@ -244,7 +244,7 @@ def test_all_that_scripts_do_in_one(tmp_path: Path) -> None:
     told = seen_err.decode().splitlines()
     assert len(told) == 1 and told[0].startswith("hookcli: warning: can't write ") and "File too large" in told[0]
     record = read_record(tmp_path / "record.jsonl")
-    assert [w.step for w in record.places][:4] == [0, 2, 4, 6] and {w.model for w in record.places} == {"Sequential"}
+    assert [w.step for w in record.entries][:4] == [0, 2, 4, 6] and {w.model for w in record.entries} == {"Sequential"}
 
 
 ENDLESS = TRAIN.replace("range(5)", "iter(int, 1)").replace(
@@ -269,7 +269,7 @@ def test_a_script_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
         assert process.returncode == -how and err == b""
         record = read_record(folder / "record.jsonl")
-        assert record.end is None and [w.step for w in record.places][:2] == [0, 2]
+        assert record.end is None and [w.step for w in record.entries][:2] == [0, 2]
 
 
 THREADS = """
@@ -328,4 +328,4 @@ def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp
     run = partial(subprocess.run, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     plain, ours = run((sys.executable, "train.py")), run((*HOOKCLI[:4], "train.py"))
     assert plain.returncode == ours.returncode == -signal.SIGINT
-    assert "KeyboardInterrupt (exit code 130); 1 window in train.run.jsonl" in ours.stderr
+    assert "KeyboardInterrupt (exit code 130); 1 recorded step in train.run.jsonl" in ours.stderr

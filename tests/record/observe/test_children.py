@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
+from hookcli.record.observe.recording_plan import RecordingPlan
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 
 def notes_of(program: Callable[[], object]) -> tuple[list[str], Observer]:
-    before, observer = global_state(), Observer(Plan(every=1), Seen()).start()
+    before, observer = global_state(), Observer(RecordingPlan(every=1), Seen()).start()
     try:
         program()
     finally:

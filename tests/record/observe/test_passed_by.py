@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
+from hookcli.record.observe.recording_plan import RecordingPlan
 
 
 class Net(nn.Module):
@@ -32,7 +32,7 @@ class Functional(Net):
 
 
 def notes_of(program: object) -> tuple[list[str], Observer]:
-    observer = Observer(Plan(every=1), Seen()).start()
+    observer = Observer(RecordingPlan(every=1), Seen()).start()
     try:
         program()  # type: ignore[operator]
     finally:

@@ -1,4 +1,4 @@
-"""What models and their parts are called: without the wrappers that PyTorch puts around them."""
+"""Names of models and their modules, without the wrappers that PyTorch puts around them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from torch.optim.swa_utils import AveragedModel
 
 from hookcli.tensors.tree import type_text
 
-# Their names are PyTorch's own: torch.compile, FullyShardedDataParallel, checkpoint_wrapper.
+# The attributes that torch.compile, FullyShardedDataParallel and checkpoint_wrapper keep the wrapped module under.
 _ATTRIBUTES = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
 _WRAPPERS = (DataParallel, DistributedDataParallel, AveragedModel)
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The model that a wrapper calls as it is."""
+def unwrap(module: nn.Module) -> nn.Module:
+    """The model that DataParallel, DistributedDataParallel or AveragedModel wraps."""
     while isinstance(module, _WRAPPERS):
         module = module.module
     return module
 
 
 def plain_type(module: nn.Module) -> str:
-    """ResNet, also where it is compiled, sharded or averaged."""
-    inner = unwrapped(module)
+    """A model's class name, such as ResNet, also if it is compiled, sharded or averaged."""
+    inner = unwrap(module)
     wrapped = next((part for name, part in inner.named_children() if name in _ATTRIBUTES), None)
     return type_text(inner) if wrapped is None else plain_type(wrapped)
 
 
-class Names:
-    """The fqns of a model's modules and parameters, stripped of `module.`, `_orig_mod.` and FSDP's wrappers."""
+class PlainNames:
+    """Strips `module.`, `_orig_mod.` and FSDP's wrappers from the fqns of a model's modules and parameters."""
 
     def __init__(self, model: nn.Module) -> None:
         self._wrapped = {f"{fqn}.module".lstrip(".") for fqn, m in model.named_modules() if isinstance(m, _WRAPPERS)}
