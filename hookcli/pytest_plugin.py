@@ -42,7 +42,7 @@ class ModelChecks:
     def assert_healthy(self, model: nn.Module, inputs: Any, *, fail_on: str = "error", **settings: Any) -> Report:
         """Fail the test where something as bad as `fail_on` is found; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
-        from hookcli.checks.verdict import fails
+        from hookcli.checks.judgement import fails
         from hookcli.errors import UsageError, unknown
         from hookcli.report import SEVERITIES
         from hookcli.system.escaping import visible

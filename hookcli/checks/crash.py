@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding
 
 
@@ -28,12 +28,12 @@ class Crash(Check):
     needs = ()
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        if facts.crash:
-            place, said = _place(facts.crash)
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        if measured.crash:
+            place, said = _place(measured.crash)
             yield self.finding(place, said)
-        if facts.eval_crash:
-            place, said = _place(facts.eval_crash)
+        if measured.eval_crash:
+            place, said = _place(measured.eval_crash)
             yield self.finding(place, f"in eval mode: {said}")
 
 

@@ -15,8 +15,8 @@ from hookcli.commands.options import GRADIENTS, Options, complete_models
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.commands.sides import Spec, parse_side
-from hookcli.diff.judgement import TENSORS
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
+from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report, Row
@@ -90,8 +90,7 @@ def diff(
             output.salvage(partial)
         raise
     output.write(reports)
-    readable = output.path is None and output.name in ("table", "markdown")
-    return _judged(reports, options, readable)
+    return _judged(reports, options, output.for_people)
 
 
 def _compared(

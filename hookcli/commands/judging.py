@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookcli.checks.base import Facts
+from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
-from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
+from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.commands.check_config import Job
 from hookcli.commands.common import inspected, setting_of, use_threads, versions
 from hookcli.commands.differentiation import chosen_loss
@@ -101,8 +101,8 @@ def _kept(job: Job, examination: Examination) -> list[Baseline]:
 
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not even be built."""
-    findings, skipped, judged = judge(with_crash(job.plan.checks), Facts(crash=str(error)))
-    return verdict(job.spec, findings, skipped, judged, {"complete": False, "error": str(error).partition("\n")[0]})
+    judgement = judge(with_crash(job.plan.checks), Measurements(crash=str(error)))
+    return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
 
 
 def _examined(job: Job, progress: Progress) -> Examination:

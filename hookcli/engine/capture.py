@@ -19,11 +19,12 @@ from hookcli.engine.run_info import describe_run
 from hookcli.engine.step import Loss, Share, Step
 from hookcli.errors import ModelError, PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks.edits.base import Edit, check_applied, check_edits, parse_edit
-from hookcli.hooks.modules import compiled_parts, uncompiled
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
-from hookcli.probes.unregistered import Strangers
+from hookcli.probes.shared.unregistered import Strangers
 from hookcli.report import Report
 
 
@@ -119,7 +120,7 @@ def _captured(
         described["compiled"] = "run without torch.compile"
     preserving = preserved(model, inputs, parameters=restore)
     with step.mode(), uncompiled(model), preserving, _strangers_preserved(model, restore):
-        session = make_session(fastpath=fastpath, edits=changes, averaged=averaged)
+        session = make_session(fastpath=fastpath, edits=changes, processes=averaged)
         finish = partial(_reports, probes, name, described, started)
         with session:
             if watch_session:
@@ -129,7 +130,7 @@ def _captured(
                 if any(p.needs_input_grad for p in probes):
                     step = replace(step, input_grad=True)
                     described["input_requires_grad"] = True
-                session.note_made()
+                session.note_created_modules()
                 with UserCode(crashed):
                     step.run(session, args, kwargs, passes, described)
                     _synchronize(model)

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.checks.base import Facts
+from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
-from hookcli.checks.plan import Plan, make_plan
-from hookcli.checks.verdict import judge, located, verdict
+from hookcli.checks.judgement import judge, located
+from hookcli.checks.plan import CheckPlan, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.capture import arguments, capture
 from hookcli.engine.eval_runs import evaluate, in_eval
@@ -27,12 +27,12 @@ from hookcli.hooks.origin import shown_path
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
 from hookcli.tensors.random_state import others_run_on
 
-_RUNS = ("health", "settings", "activations", "grads", "again")
+_RUNS = ("inventory", "settings", "activations", "grads", "again")
 _IN_EVAL = ("evaluation", "companions", "halves", "shapes")
 
 
@@ -104,7 +104,7 @@ def check(
 def examine(
     model: nn.Module,
     inputs: Any,
-    plan: Plan,
+    plan: CheckPlan,
     *,
     loss: str | Loss | None = None,
     name: str | None = None,
@@ -115,17 +115,17 @@ def examine(
     started = time.perf_counter()
     run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
     with others_run_on():
-        facts = run.facts(shapes or run.shapes)
-    if facts.baseline and facts.activations and not run.error:
-        facts.baseline.require_same_run(facts.activations.meta)
+        found = run.measured(shapes or run.shapes)
+    if found.baseline and found.activations and not run.error:
+        found.baseline.require_same_run(found.activations.meta)
     checks = with_crash(plan.checks) if run.error else plan.checks
-    found, skipped, judged = judge(checks, facts, values=run.values)
-    findings = [_located(finding, model) for finding in found]
-    described = facts.health.meta if facts.health else describe_run(model, inputs) | run.meta
+    judgement = judge(checks, found, values=run.values)
+    judgement = replace(judgement, findings=[_located(finding, model) for finding in judgement.findings])
+    described = found.inventory.meta if found.inventory else describe_run(model, inputs) | run.meta
     modules = sum(1 for _ in model.modules())
     described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
-    report = verdict(run.name, findings, skipped, judged, described)
-    measured = [r for r in (facts.health, facts.activations, facts.grads, facts.settings, facts.shapes) if r]
+    report = judgement.report(run.name, described)
+    measured = [r for r in (found.inventory, found.activations, found.grads, found.settings, found.shapes) if r]
     return Examination(report, measured, run.error)
 
 
@@ -135,7 +135,7 @@ class _Run:
 
     model: nn.Module
     inputs: Any
-    plan: Plan
+    plan: CheckPlan
     loss: str | Loss | None
     name: str
     meta: dict[str, Any]
@@ -150,10 +150,10 @@ class _Run:
         if not self.backward:
             self.missing["grads"] = "nothing requires a gradient" if self.plan.backward else "left out by --no-backward"
 
-    def facts(self, shapes: Callable[[], Report]) -> Facts:
+    def measured(self, shapes: Callable[[], Report]) -> Measurements:
         needs = self.plan.needs
         plan = self.plan
-        facts = Facts(
+        measured = Measurements(
             expected=plan.expected or None,
             baseline=self.baseline,
             tolerance=plan.tolerance,
@@ -161,24 +161,24 @@ class _Run:
             dtype=describe_run(self.model, self.inputs)["dtype"],
         )
         if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
-            facts = replace(facts, **self._measured())
+            measured = replace(measured, **self._measured())
         if self.error:
-            unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
+            unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            return replace(facts, **absent, crash=str(self.error))
-        return replace(facts, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
+            return replace(measured, **absent, crash=str(self.error))
+        return replace(measured, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
 
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
         bits = "again" in needs
-        probes: list[Probe] = [HealthProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
+        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
         probes += [ActivationsProbe()] if "activations" in needs and self.values else []
         probes += [GradsProbe()] if self.backward else []
         probes += [SettingsProbe()] if "settings" in needs else []
         reports = {report.probe: report for report in self._captured(probes)}
         if bits and not self.error:
             again = [
-                self._captured([HealthProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)
+                self._captured([InventoryProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)
             ]
             return reports | {"again": tuple(report for group in again for report in group)}
         return reports

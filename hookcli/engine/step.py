@@ -91,7 +91,7 @@ class Step:
         random = torch.get_rng_state() if self.share.of > 1 else None
         inputs = Kept(x for _, x in tree.leaves((args, kwargs))) if passes > 1 else None
         for number in range(passes):
-            session.passes = number
+            session.begin_pass(number)
             if inputs and number:
                 inputs.put_back()
             given = self._own((args, kwargs))
@@ -128,10 +128,10 @@ class Step:
     def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
         roots, vectors = self._vectors(output, meta) if self.vector else self._loss(session, output, meta)
         del output
-        session.tell_backward(roots)
+        session.backward_begins(roots)
         if self.call == "backward":
             torch.autograd.backward(roots, vectors)
-            session.tell_backward_over()
+            session.backward_ended()
             return
         meta["call"] = "torch.autograd.grad"
         wanted = [p for p in session.model.parameters() if p.requires_grad]
@@ -146,11 +146,8 @@ class Step:
     def _loss(self, session: HookSession, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
         name = self.loss or "sum"
         function: Loss = losses.NAMED[name] if isinstance(name, str) else name
-        session.aside = True  # a loss function may take gradients itself: a penalty on them
-        try:
+        with session.inner_gradients():  # a loss function may take gradients itself: a penalty on them
             value = function(output)
-        finally:
-            session.aside = False
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
@@ -168,7 +165,7 @@ class Step:
             return None
         meta["optimizer"] = self.optimizer
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
-        session.tell_optimizer(optimizer)
+        session.hook_optimizer(optimizer)
         return optimizer
 
 

@@ -73,31 +73,31 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
 def test_a_script_that_never_calls_a_module(text: str, code: int, cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script(text))
     assert (ran.code, ran.out) == (code, "") and "hookcli/" not in ran.err
-    assert "no module was called, so there is nothing to see" in ran.err and "no record is kept" in ran.err
+    assert "no module was called" in ran.err and "no record was kept" in ran.err
     assert not list(Path().glob("*.jsonl"))
     ran = cli("run", "--output", "given.jsonl", script(text))
     assert ran.code == code and "0 recorded steps in given.jsonl" in ran.err
     assert [line["line"] for line in lines("given.jsonl")] == ["run", "end"]
 
 
-def test_why_no_step_was_looked_at(cli: Cli, script: Callable[[str], str]) -> None:
+def test_why_no_step_was_recorded(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--steps", "5:", script(TRAIN))
-    assert "no step was looked at: --steps begins with step 5, the last one was 4" in ran.err
+    assert "no step was recorded: --steps begins at step 5, but the last step was 4" in ran.err
     ran = cli("run", "--max-seconds", "0", script(TRAIN))
-    assert "no step was looked at in the 0 s of --max-seconds" in ran.err
-    assert "no step was looked at" not in cli("run", "--steps", "4:", script(TRAIN)).err
+    assert "no step was recorded in the 0 s of --max-seconds" in ran.err
+    assert "no step was recorded" not in cli("run", "--steps", "4:", script(TRAIN)).err
 
 
 @pytest.mark.parametrize("made", ["torch.jit.script(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)"])
 @pytest.mark.parametrize(("options", "told"), [((), False), (("--steps", "100:"), True)])
-def test_why_no_forward_was_looked_at(
+def test_why_no_forward_was_recorded(
     made: str, options: tuple[str, ...], told: bool, cli: Cli, script: Callable[[str], str]
 ) -> None:
-    """TorchScript, of which no step can be looked at, has a note of its own."""
+    """TorchScript, no step of which can be recorded, has its own note."""
     text = f"import torch\nmodel = {made}\nwith torch.no_grad():\n    for _ in range(3): model(torch.ones(1, 2))"
     ran = cli("run", *options, script(text))
-    assert ("--steps begins with step 100, the last one was 2" in ran.err) == told
-    assert ("no step was looked at" in ran.err) == told
+    assert ("--steps begins at step 100, but the last step was 2" in ran.err) == told
+    assert ("no step was recorded" in ran.err) == told
 
 
 def test_a_record_of_our_own_failure_is_kept(cli: Cli, script: Callable[[str], str]) -> None:
@@ -134,7 +134,7 @@ BAD = TRAIN.replace("loss.backward()", "(loss * float('nan' if step == 3 else 1)
 
 def test_the_first_bad_value_is_told_at_once(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "report", script(BAD))
-    said = "first that is not finite: 1 NaN in the loss (Sequential, step 3)"
+    said = "first non-finite value: 1 NaN in the loss (Sequential, step 3)"
     assert ran.code == 0 and ran.err.startswith(f"hookcli: {said}\n") and ran.out.startswith("loss")
     assert [line["what"] for line in lines("train.run.jsonl") if line["line"] == "non_finite"] == ["loss"]
 
@@ -145,13 +145,13 @@ def test_the_step_of_the_first_bad_value_is_the_one_that_is_shown(cli: Cli, scri
     (recorded,) = [line for line in lines("train.run.jsonl") if line["line"] == "step" and line["step"] == 3]
     (grads,) = [report for report in recorded["reports"] if report["probe"] == "grads"]
     reasons = {item["reason"] for item in grads["skipped"] if item["fqn"].endswith("weight")}
-    assert reasons == {"gradients are read as the optimizer steps, which it did not"}
+    assert reasons == {"gradients are read as the optimizer steps, which did not happen"}
 
 
 def test_a_script_that_is_stopped_at_the_first_bad_value(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "stop", script(BAD))
     assert (ran.code, ran.out) == (1, "") and "Traceback" not in ran.err
-    assert "first that is not finite: 1 NaN in the loss (Sequential, step 3)" in ran.err
+    assert "first non-finite value: 1 NaN in the loss (Sequential, step 3)" in ran.err
     assert lines("train.run.jsonl")[-1]["exit_code"] == 1
 
 

@@ -147,7 +147,7 @@ def test_after_a_call_that_raised_its_lists_are_the_callers_and_names_are_right(
         session.on(HookKind.NODE_PRE, note)
         out = model(pair).sum()
         assert pair[0] is first and pair[1] is second
-        session.tell_backward([out])
+        session.backward_begins([out])
         out.backward()
     assert ("SigmoidBackward0", "") in made and not any(fqn == "fails" for _, fqn in made)
 

@@ -14,8 +14,8 @@ from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
-from hookcli.report import STATS_KEYS, Report, Row, TensorStats
-from hookcli.report.grouping import fold
+from hookcli.report import Report, Row, TensorStats
+from hookcli.report.grouping import group_rows
 
 X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
@@ -34,7 +34,7 @@ def taken(model: nn.Module, inputs: Any, **options: Any) -> Report:
 
 
 def out_stats(row: Row) -> TensorStats:
-    return TensorStats(**{key: row[f"out_{key}"] for key in STATS_KEYS})
+    return TensorStats.of(row.values, "out_")
 
 
 def test_the_nodes_of_two_layers_by_hand(way: str) -> None:
@@ -251,7 +251,7 @@ def test_grouping_sums_times_and_merges_statistics_exactly() -> None:
     torch.manual_seed(1)
     model, x = Conv(), torch.randn(4, 2, 4, 4)
     report, expected = taken(model, x), by_hand(model, (x,), torch.sum)
-    folded = {row.fqn: row for row in fold(report, 1).rows}
+    folded = {row.fqn: row for row in group_rows(report, 1).rows}
     assert set(folded) == {"", "(loss)", "conv", "norm", "fc"}
     for fqn, row in folded.items():
         members = [(r, e) for r, e in zip(report.rows, expected, strict=True) if r.fqn.split(".")[0] == fqn]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, Place, align
-from hookcli.diff.judgement import TENSORS
+from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.capture import arguments, parse_edits
@@ -29,8 +29,9 @@ from hookcli.engine.step import Loss, Step
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit, check_applied
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.modules import compiled_parts
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.sources.copies import twin
@@ -136,19 +137,17 @@ class _Run:
         """What was compared."""
         weights = self.held.rows(tolerance)
         rows = beside(self.meeting.rows(tolerance, meta["complete"]), weights)
-        first = verdict.first_beyond(rows)
-        counted = verdict.totals(rows, self.alignment, first["differs"] if first else "", meta["complete"])
-        line = verdict.weights_line(weights, self.held.compared)
         names = [side.name or type(side.model).__name__ for side in self.sides]
-        return Report(
-            probe="diff",
+        return verdict.report(
+            rows,
+            self.alignment,
+            tolerance,
             model=" → ".join(names),
             columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
-            rows=rows,
-            meta=verdict.both(*self.metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
-            totals=counted | ({"weights": line} if line else {}) | {"verdict": counted["verdict"]},
+            metas=self.metas,
+            meta=meta,
             skipped=[*self.meeting.skipped(), *self.held.skipped, *self.skipped],
-            findings=verdict.findings(rows, self.alignment),
+            weights=verdict.weights_line(weights, self.held.compared),
         )
 
     @contextmanager
@@ -247,8 +246,8 @@ def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
     return align(_places(a), _places(b))
 
 
-def _places(model: nn.Module) -> list[Place]:
-    return [Place(fqn, type(module).__name__) for fqn, module in model.named_modules()]
+def _places(model: nn.Module) -> list[NamedPart]:
+    return [NamedPart(fqn, type(module).__name__) for fqn, module in model.named_modules()]
 
 
 def _devices(sides: Iterable[Side]) -> set[torch.device]:

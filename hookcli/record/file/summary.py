@@ -13,7 +13,7 @@ from hookcli.record.file.overview import findings, overview
 from hookcli.record.file.record import End, Header, NonFinite, RecordedStep
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, fitting_depth, fold
+from hookcli.report.grouping import View, fitting_depth, group_rows
 from hookcli.system.escaping import shell_path, shell_word, visible
 
 _MODELS = 10  # rows in the table of models
@@ -121,7 +121,7 @@ def condensed(report: Report) -> Report:
     Leaves out the norms that `ratio` is made of.
     """
     report = replace(report, columns=[column for column in report.columns if column.name not in ("weight", "update")])
-    report = fold(report, fitting_depth(report, _ROWS))
+    report = group_rows(report, fitting_depth(report, _ROWS))
     left_out = len(report.rows) - _ROWS
     if left_out <= 0:
         return report

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.grad_arrivals import Reach
-from hookcli.hooks.session import Safe
+from hookcli.hooks.core import CallbackGuard
+from hookcli.hooks.grad_arrivals import GradArrivals
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.observe.losses import Losses
-from hookcli.record.observe.measurements import Measurements
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.step_measurements import StepMeasurements
 from hookcli.record.observe.updates import Snapshot
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
@@ -48,7 +48,7 @@ class ObservedStep:
     """Hooks a model for one step. Keeps the model alive until it is closed."""
 
     def __init__(
-        self, model: ObservedModel, module: nn.Module, plan: RecordingPlan, safe: Safe, position: Position
+        self, model: ObservedModel, module: nn.Module, plan: RecordingPlan, guard: CallbackGuard, position: Position
     ) -> None:
         self.model = model
         self.module = module
@@ -59,17 +59,17 @@ class ObservedStep:
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
-        self.measured = Measurements(model, module, plan, safe, training=self.phase == "train")
+        self.measured = StepMeasurements(model, module, plan, guard, training=self.phase == "train")
         self._complete = True
         self._session = self.measured.session
-        self._reach = Reach()
+        self._arrivals = GradArrivals()
 
     # Forwards.
 
     def begin_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Put hooks on the modules. `module` is the one called: the model, or a wrapper around it."""
         self.state = State.IN_FORWARD
-        self._session.thread = threading.get_ident()
+        self._session.modules.thread = threading.get_ident()
         if not self.observed_forwards:
             self.measured.start()
         else:
@@ -82,7 +82,7 @@ class ObservedStep:
         """Take the hooks off the modules; those on tensors stay for the gradients."""
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
-            self._reach.watch(output)
+            self._arrivals.watch(output)
             self.measured.describe(args, kwargs)
 
     def detach(self) -> None:
@@ -99,7 +99,7 @@ class ObservedStep:
 
     def waits_here(self) -> bool:
         """Whether its forwards ran in this thread, and are over."""
-        return self._session.thread == threading.get_ident() and self.state is State.WAITING
+        return self._session.modules.thread == threading.get_ident() and self.state is State.WAITING
 
     def begin_backward(self) -> None:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
@@ -120,17 +120,17 @@ class ObservedStep:
     @property
     def arrived(self) -> int:
         """How many gradients have arrived in the model so far."""
-        return self._session.arrived + self._reach.times
+        return self._session.arrived + self._arrivals.times
 
     @property
     def sees_gradients(self) -> bool:
         """Whether it would notice a backward pass through the model."""
-        return bool(self._reach or self._session.modules.gradients.handles)
+        return bool(self._arrivals or self._session.tensor_grads.hooks.handles)
 
     @property
     def abandoned(self) -> bool:
         """Whether the gradients that it waits for can't come any more: the graph of its forwards is freed."""
-        return not self.model.optimizers() and self._session.modules.gradients.gone() and self._reach.gone()
+        return not self.model.optimizers() and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
         """Whether a backward pass leaves gradients in the model. `inputs`: the ids that it is limited to, if any.
@@ -164,7 +164,7 @@ class ObservedStep:
     def remove_hooks(self) -> None:
         """Take all hooks off, those on tensors too."""
         self.state = State.CLOSED
-        self._reach.remove()
+        self._arrivals.remove()
         self._session.__exit__(None, None, None)
 
     def recorded(self) -> RecordedStep:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.session import Safe
+from hookcli.hooks.core import CallbackGuard
 from hookcli.record.file.record import NonFinite, RecordedStep
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
@@ -38,12 +38,12 @@ class Sink(Protocol):
 
 
 class ObservedSteps:
-    """Owns the open steps, and hands them on to the sink as they close. `safe` wraps their hooks."""
+    """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
 
-    def __init__(self, plan: RecordingPlan, sink: Sink, safe: Safe) -> None:
+    def __init__(self, plan: RecordingPlan, sink: Sink, guard: CallbackGuard) -> None:
         self._plan = plan
         self._sink = sink
-        self._safe = safe
+        self._guard = guard
         self._search = Search(plan)
         self._open: list[ObservedStep] = []
 
@@ -70,7 +70,7 @@ class ObservedSteps:
         module = model.module
         if module is None:
             return None
-        step = ObservedStep(model, module, self._plan, self._safe, position)
+        step = ObservedStep(model, module, self._plan, self._guard, position)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
             self.leave(other)

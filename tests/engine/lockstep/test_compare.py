@@ -18,7 +18,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
 from hookcli.errors import ModelError, UsageError
 from hookcli.report import Report, Row, strict
-from hookcli.report.grouping import View, fold
+from hookcli.report.grouping import View, group_rows
 from hookcli.reporters.table import TableReporter
 
 
@@ -310,7 +310,7 @@ def test_nan_on_one_side_is_beyond_any_tolerance() -> None:
     row = next(row for row in report.rows if row.fqn == "0")
     assert row["differs"] == "1 of 2 elements are NaN or Inf on one side only" and row["nonfinite"] == 1
     figures = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
-    for shown in (row, next(r for r in fold(report, 1).rows if r.fqn == "0")):
+    for shown in (row, next(r for r in group_rows(report, 1).rows if r.fqn == "0")):
         assert all(math.isnan(shown[key]) for key in figures) and shown["growth"] is None
     saved = strict(report.to_dict())["rows"]
     assert next(r for r in saved if r["fqn"] == "0")["cosine"] == "NaN"

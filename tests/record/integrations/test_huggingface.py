@@ -68,7 +68,7 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(tmp_path: Path, of: int, 
         trainer.train()
     trainer_of(plain, tmp_path, **settings).train()
     assert equal(model.state_dict(), plain.state_dict())
-    assert capfd.readouterr().err.count("hookcli: the training is recorded") == 1
+    assert capfd.readouterr().err.count("hookcli: recording the training") == 1
 
     rows = sentences()
     batches = [rows[at : at + ROWS] for at in range(0, of * ROWS * STEPS, ROWS)]

@@ -142,7 +142,7 @@ def test_each_training_has_a_record_that_is_told_once(watching: HookcliCallback,
         fit(model, watching, max_epochs=1)
         said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("hookcli")]
         assert watching.recording.path == Path.cwd() / name
-        assert said == [f"hookcli: the training is recorded: hookcli show {Path.cwd() / name}"]
+        assert said == [f"hookcli: recording the training; see it with: hookcli show {Path.cwd() / name}"]
     assert watching.recording.reports()[0].probe == "activations"
     assert pickle.loads(pickle.dumps(watching)).recording is None
 
@@ -151,7 +151,7 @@ def test_a_record_that_cant_be_made_is_no_reason_to_lose_a_training(tmp_path: Pa
     callback = HookcliCallback(output=tmp_path / "no" / "run.jsonl")
     assert fit(Net(), callback, max_epochs=1).global_step == 6
     assert callback.recording is None
-    assert "no/run.jsonl: No such file or directory; the training is not looked at" in capfd.readouterr().err
+    assert "no/run.jsonl: No such file or directory; the training is not recorded" in capfd.readouterr().err
 
 
 def test_wrong_settings_are_told() -> None:

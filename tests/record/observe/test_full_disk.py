@@ -58,7 +58,7 @@ def test_a_summary_tells_the_program_s_steps_and_the_recorded_steps_that_are_in_
     assert [place.step for place in record.entries] == [0, 1] and None not in losses
     assert re.search(rf"{STEPS} steps of 1 model in .*; 2 recorded steps in r.jsonl", ran.stderr), ran.stderr
     full = f"can't write {tmp_path / 'r.jsonl'}: File too large"
-    assert f"{full}; from then on nothing was looked at" in ran.stderr
+    assert f"{full}; nothing was recorded from then on" in ran.stderr
     (row,) = [line for line in ran.stderr.splitlines() if re.match(r"Sequential +\d", line)]
     assert row.split()[2:4] == [str(STEPS)] * 2
     assert f"{losses[1]:.4g}"[:5] in row, (losses, row)  # the last recorded loss is that of the last step in the record

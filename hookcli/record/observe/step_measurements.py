@@ -12,12 +12,13 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
 from hookcli.engine.run_info import describe_run
+from hookcli.hooks.core import CallbackGuard
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.modules import compiled_parts
-from hookcli.hooks.session import HookSession, Safe
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe import updates
 from hookcli.record.observe.grad_scaling import GradScaling
 from hookcli.record.observe.model import ObservedModel
@@ -33,11 +34,11 @@ from hookcli.tensors.stats import Pending, measure, resolve
 Seen = list[tuple[dict[str, Any], Pending]]
 
 
-class Measurements:
+class StepMeasurements:
     """Hooks on the modules of a model for one step. `training`: whether gradients are measured, too."""
 
     def __init__(
-        self, model: ObservedModel, module: nn.Module, plan: RecordingPlan, safe: Safe, training: bool
+        self, model: ObservedModel, module: nn.Module, plan: RecordingPlan, guard: CallbackGuard, training: bool
     ) -> None:
         self.name = PlainNames(module)
         self.scaling = GradScaling()
@@ -50,14 +51,14 @@ class Measurements:
         self._inputs: list[Pending] = []
         self._searched: dict[str, int] = {}
         self.session = HookSession(
-            nn.Identity() if model.hidden else module, select=self._selects, safe=safe, callers_run=True
+            nn.Identity() if model.hidden else module, select=self._selects, guard=guard, callers_run=True
         )
         if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(module)):
             model.note(f"no module or parameter matches --match {plan.match}")
         here = [name for name in plan.probes if name != "updates" and (training or name != "grads")]
         self._probes = [_probe(name) for name in here]
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
-            self._probes.insert(0, HealthProbe(backward=True))
+            self._probes.insert(0, InventoryProbe(backward=True))
 
     def _selects(self, fqn: str, module: nn.Module) -> bool:
         return fqn not in self._compiled and self._matches(fqn)
@@ -127,8 +128,8 @@ class Measurements:
         """A report per probe; `meta` says more of the step. Waits for an accelerator."""
         name, meta = self._model.name, self._meta | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
-        verdict = [check_step(name, by_probe, meta)] if "health" in by_probe else []
-        reports = [report for probe, report in by_probe.items() if probe != "health"] + verdict
+        verdict = [check_step(name, by_probe, meta)] if "inventory" in by_probe else []
+        reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
         if "updates" in self._plan.probes and (rows := self._parameters.update_rows()):
             skipped = self._parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
