@@ -65,7 +65,7 @@ class Measurements:
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None
     baseline: Baseline | None = None
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
+    tolerance: Tolerance = Tolerance()
     crash: str | None = None
     eval_crash: str | None = None
     dtype: str = "float32"

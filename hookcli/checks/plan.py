@@ -22,7 +22,7 @@ class CheckPlan:
     repeat: int = 1
     expected: Sequence[Expected] = ()
     against: Baselines | None = None
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
+    tolerance: Tolerance = Tolerance()
     keep: bool = False
 
     @property

@@ -82,7 +82,7 @@ class StepMeasurements:
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the device and dtype of the first forward."""
-        self._meta = self._meta or describe_run(self._module, (args, kwargs))
+        self._meta = self._meta or describe_run(self._module, (args, kwargs)).to_meta()
 
     def backward_over(self, scaler: Any) -> None:
         """A backward pass through the model is over, of a loss that `scaler`, if any, has scaled."""
