@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.record.observe.step import ObservedStep
 from hookcli.record.observe.steps import ObservedSteps
 from hookcli.tensors import tree
@@ -89,7 +90,7 @@ def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list
 
 def _unscaled(losses: Sequence[Tensor], scaler: Any) -> list[Tensor]:
     """Tensors made of scaled losses, such as their sum, divided by the scale."""
-    return [loss / scaler._get_scale_async().to(loss.device) for loss in losses]
+    return [loss / loss_scale(scaler).to(loss.device) for loss in losses]
 
 
 _UNSURE = (

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.report import Row
 
 _SKIPPED = "the GradScaler skipped a step: gradients overflowed"
@@ -29,7 +30,7 @@ class GradScaling:
 
     def backward_over(self, rows: int, scaler: Any) -> None:
         """A backward pass is over, with `rows` gradients so far. `scaler` scaled its loss; None if none did."""
-        scale = scaler._get_scale_async().clone() if scaler is not None else None  # get_scale() would wait for a GPU
+        scale = loss_scale(scaler).clone() if scaler is not None else None  # get_scale() would wait for a GPU
         self._of_rows += [scale] * (rows - len(self._of_rows))
 
     def step_begins(self, optimizer: Optimizer) -> None:

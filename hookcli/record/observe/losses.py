@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from hookcli.hooks.torch_private.overrides import stored_values
 from hookcli.tensors import tree
 
 # The smallest gradients tell whether all were set to zero; reading more would cost time in every backward pass.
@@ -79,5 +80,5 @@ def _elements(grad: Tensor) -> Tensor:
     """The local shard of a sharded gradient, the stored values of a sparse one."""
     mine: Any = grad.detach()
     mine = mine.to_local() if tree.is_sharded(grad) else mine
-    stored: Tensor = mine._values() if mine.is_sparse else mine
+    stored: Tensor = stored_values(mine) if mine.is_sparse else mine
     return stored

@@ -10,13 +10,14 @@ from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.observe.model import ModelCounts, ObservedModel
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.unobservable import (
     COMPILED_IN_PLACE,
     bypassing_owner,
     forward_called,
-    frames_compiled,
     why_never_ran,
 )
 from hookcli.record.observe.wrappers import plain_type
@@ -108,5 +109,5 @@ def _as_module(optimizer: Optimizer) -> nn.Module:
     """An optimizer's parameters as a module; not appended, since ParameterList turns plain tensors into Parameters."""
     module = nn.ParameterList()
     held = (p for group in optimizer.param_groups for p in group["params"])
-    module._parameters.update({str(number): p for number, p in enumerate(held)})
+    hold(module, held)
     return module

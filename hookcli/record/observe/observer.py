@@ -18,6 +18,7 @@ from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps import ObservedSteps, Sink
+from hookcli.tensors import torch_private
 
 
 class Observer:
@@ -73,7 +74,7 @@ class Observer:
         trained, started = (_processes(number) for number in (children.trained, children.started))
         found = [f"{trained} trained models, which are not in this record"] if children.trained else []
         found += [f"{started} started anew (spawn), which are not recorded"] if children.started else []
-        return [*self.models.notes, *found]
+        return [*torch_private.notes(), *self.models.notes, *found]
 
     def safe(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function as a hook that never raises, and does nothing once hookcli has failed."""

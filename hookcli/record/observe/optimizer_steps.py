@@ -8,6 +8,7 @@ from weakref import ref
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.frames import step_is_hooked
 from hookcli.tensors.weak import WeakIds
 
 
@@ -70,10 +71,9 @@ class ProgramSteps:
 def _is_hooked(kind: type) -> bool:
     """Whether PyTorch calls step hooks for optimizers of this class.
 
-    The wrappers of Lightning and accelerate are Optimizers with the same parameters, too; PyTorch marks the `step` of
-    the optimizer inside.
+    The wrappers of Lightning and accelerate are Optimizers with the same parameters, too, but it calls none for them.
     """
-    return issubclass(kind, Optimizer) and hasattr(kind.step, "hooked")
+    return issubclass(kind, Optimizer) and step_is_hooked(kind)
 
 
 def parameter_ids(optimizer: Optimizer) -> set[int]:
