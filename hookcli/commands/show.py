@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import SHOWING, Options
+from hookcli.commands.options import SHOWING, Only, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.record.file.query import Query
@@ -19,7 +19,6 @@ from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports
 from hookcli.system.files import at_rest, is_pipe
 
-OPTIONS = ("depth", *SHOWING)
 EXAMPLES = (
     "hookcli show train.run.jsonl",
     "hookcli show train.run.jsonl --step 200 --probe grads",
@@ -34,52 +33,54 @@ def _which(metavar: str, text: str, **settings: Any) -> Any:
     return typer.Option(metavar=metavar, help=text, rich_help_panel=_PANEL, **settings)
 
 
-def show(
-    record: Annotated[
-        str, typer.Argument(metavar="RECORD", help="A record from hookcli run, or a report saved as JSON.")
-    ],
-    step: Annotated[int | None, _which("N", "Show this step [the last one of each model and phase].", min=0)] = None,
-    model: Annotated[str | None, _which("NAME", "Only this model.")] = None,
-    phase: Annotated[str | None, _which("train|no_grad", "Only this phase.")] = None,
-    probe: Annotated[str | None, _which("NAME", "One report: activations, grads, updates ... [all joined].")] = None,
+@dataclass(frozen=True)
+class ShowOptions:
+    """Options of `hookcli show`: which part of a record to show."""
+
+    step: Annotated[int | None, _which("N", "This recorded step [the last of each model and phase].", min=0)] = None
+    model: Annotated[str | None, _which("NAME", "Only this model.")] = None
+    phase: Annotated[str | None, _which("train|no_grad", "Only this phase.")] = None
+    probe: Annotated[str | None, _which("NAME", "Only this probe: activations, grads ... [all joined].")] = None
     over_time: Annotated[
         str | None, _which("NAME", "Charts of a module or parameter over the recorded steps; . is the model.")
-    ] = None,
+    ] = None
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep showing the record while it is written.", rich_help_panel=_PANEL)
-    ] = False,
-    *,
-    options: Options,
-) -> int:
-    """Show a record from hookcli run, or a saved report.
+        bool, typer.Option("--follow", help="Keep showing while the record is written.", rich_help_panel=_PANEL)
+    ] = False
 
-    One row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and the size
-    of the last update relative to the weights. Does not import torch.
+    def query(self) -> Query:
+        """The part of the record. Raises UsageError for options that contradict each other."""
+        for name, given in (("--step", self.step is not None), ("--probe", self.probe is not None)):
+            if self.over_time is not None and given:
+                raise UsageError(f"{name} and --over-time: a chart shows all steps, with all probes; leave one out")
+        return Query(self.step, self.model, self.phase, self.probe, self.over_time)
+
+
+def show(
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="A record from hookcli run, or a saved JSON report.")],
+    *,
+    which: ShowOptions,
+    options: Annotated[Options, Only(("depth", *SHOWING))],
+) -> int:
+    """Show a record from `hookcli run`, or a saved report.
+
+    A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
+    the size of the last update relative to the weights. Any format works. Does not import torch.
     """
     path = Path(record)
-    query = Query(step, model, phase, probe, over_time)
-    _check(query)
-    output = Output(options, default="table" if over_time is None else "chart")
-    if follow and is_pipe(path):
+    query = which.query()
+    output = Output(options, default="table" if which.over_time is None else "chart")
+    if which.follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown once it ends; leave out --follow")
     with at_rest(path) as source:
         if _is_report(source):
-            _check_report(path, query, follow)
+            _check_report(path, query, which.follow)
             return _write(output, read_reports(record, source))
-        if follow:
+        if which.follow:
             from hookcli.commands.following import follow as follow_record
 
             return follow_record(path, query, output)
         return _show(read_record(path, source), query, output)
-
-
-def _check(query: Query) -> None:
-    over_time = query.over_time is not None
-    for name, given in (("--step", query.step is not None), ("--probe", query.probe is not None)):
-        if over_time and given:
-            raise UsageError(
-                f"{name} and --over-time exclude each other: --over-time shows all steps with all probes joined"
-            )
 
 
 def _is_report(path: Path) -> bool:

@@ -29,7 +29,8 @@ from hookcli.record.observe.step_checks import check_step
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.stats import Pending, measure, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import measure, resolve
 
 Seen = list[tuple[dict[str, Any], Pending]]
 
