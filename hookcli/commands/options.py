@@ -135,7 +135,7 @@ class Options:
         _option(
             _RUN,
             metavar="PATTERN:WHAT=OP",
-            help="Change a value during the run, for example 'layer1:output=scale(2)'; repeatable. WHAT: input, output, "
+            help="Change a value in the run, for example 'layer1:output=scale(2)'; repeatable. WHAT: input, output, "
             "grad_output, grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn.",
         ),
     ] = field(default_factory=list)
