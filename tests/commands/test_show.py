@@ -188,7 +188,7 @@ MISTAKES = {
     ("train.run.jsonl", "--step", "150"): "step 150 was not recorded; nearest: 100 and 200 (every 100)",
     ("train.run.jsonl", "--step", "999"): "step 999 was not recorded; nearest: 200 (every 100)",
     ("train.run.jsonl", "--model", "Nett"): "unknown --model 'Nett'; did you mean Net?",
-    ("train.run.jsonl", "--phase", "eval"): "unknown --phase 'eval': there are no_grad, train",
+    ("train.run.jsonl", "--phase", "eval"): "unknown --phase 'eval'; choose from: no_grad, train",
     ("train.run.jsonl", "--probe", "grad"): "unknown --probe 'grad'; did you mean grads?",
     ("train.run.jsonl", "--over-time", "hed"): "unknown module or parameter 'hed'; did you mean head?",
     (
