@@ -31,7 +31,7 @@ def unobservable() -> str:
     return ""
 
 
-UNSEEN = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
+UNSEEN = "compiled in place by Module.compile(): no hook sees its forward (set TORCH_COMPILE_DISABLE=1 to see it)"
 
 
 def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
