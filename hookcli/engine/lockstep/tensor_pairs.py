@@ -20,7 +20,8 @@ from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.distance import Pending, compare, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.distance import compare, resolve
 from hookcli.tensors.stats import glimpse
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
