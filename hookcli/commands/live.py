@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.common import Shown, selector, use_threads
+from hookcli.commands.common import feedback_of, selector, use_threads
 from hookcli.commands.differentiation import StepOptions
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
@@ -89,9 +89,9 @@ class Live:
         use_threads(self.options)
 
     def _built(self, spec: Spec, backward: bool) -> Built:
-        shown = Shown(self.options, self.progress, label=f"{spec.label}: ")
+        feedback = feedback_of(self.options, self.progress, label=f"{spec.label}: ")
         try:
-            return build(spec, backward, backward, shown)
+            return build(spec, backward, backward, feedback)
         except HookcliError as error:
             raise type(error)(f"{spec.label}: {error}", error.reports) from error
 
