@@ -38,7 +38,7 @@ class Live:
         """Both models, module by module in step."""
         self._import()
         from hookcli.engine.lockstep import compare
-        from hookcli.engine.lockstep.compare import alignment_of
+        from hookcli.engine.lockstep.side import alignment_of
         from hookcli.engine.lockstep.weights import copy_weights
         from hookcli.engine.run_info import RunInfo
 
