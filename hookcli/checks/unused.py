@@ -48,7 +48,7 @@ class NotCalled(Check):
     """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
 
     Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and name, as in
-    repeated blocks, are one finding. Layers inside a module that never ran are left to HK006. A dropout is not meant
+    repeated blocks, are one finding. Layers inside a module never called are left to HK006. A dropout is not meant
     where the code around it reads its `p`, or hands a `dropout_p` to F.scaled_dot_product_attention and calls the
     dropout in another branch only: then its work is done without it.
     """

@@ -25,7 +25,7 @@ from hookcli.system.files import replacing
 
 if TYPE_CHECKING:
     from hookcli.engine.prepare import PreparedRun
-    from hookcli.hooks.packaging import Module, Rule
+    from hookcli.hooks.packaging import PackagedModule, Rule
 
 KINDS = ("extern", "intern", "mock", "deny")
 SUFFIXES = (".pt2pkg", ".pt", ".package")
@@ -110,16 +110,16 @@ def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
     return prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
 
 
-def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[Module], Archive]:
+def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:
     """Write the package; what is at `path` stays as it was unless all went well."""
-    from hookcli.hooks.packaging import export, idle
+    from hookcli.hooks.packaging import export, idle_rules
     from hookcli.sources.package import noted_input
 
     note = noted_input(run.inputs)
     texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
     with replacing(path) if path else _passing() as file:
         modules = export(run.model, run.name, rules, file, _package_name(), texts)
-        for rule, reason in idle(rules, modules):
+        for rule, reason in idle_rules(rules, modules):
             raise UsageError(f"{rule} {reason}; {run.name} needs {_named(modules)}")
         archive = read_archive(file)
     return modules, archive
@@ -140,14 +140,14 @@ def _package_name() -> str:
     return "hookcli_model" if taken else "model"
 
 
-def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: Sequence[str]) -> str:
+def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule], rest: Sequence[str]) -> str:
     """What blocks the export, and on a second line the command that passes."""
     from hookcli.engine.package_rules import suggestion
-    from hookcli.hooks.packaging import idle
+    from hookcli.hooks.packaging import idle_rules
 
     blocking = [m for m in modules if m.problem]
     what = f"{len(blocking)} module{'s block' if len(blocking) > 1 else ' blocks'} the export of {name}"
-    useless = [f"{rule} {reason}" for rule, reason in idle(rules, modules)]
+    useless = [f"{rule} {reason}" for rule, reason in idle_rules(rules, modules)]
     extra = f"; {useless[0]}" if useless else ""
     passing = suggestion(rules, modules)
     found = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
@@ -157,7 +157,7 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: 
     return f"{what}: {_named(blocking)}{extra}. This passes{without}:\n  {command}"
 
 
-def _named(modules: Sequence[Module], most: int = 6) -> str:
+def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
     """Their top-level packages, those of one module by the module's name: torchvision.models.resnet, torch (9)."""
     count = Counter(m.top for m in modules if not m.is_pickle)
     whole = {m.top: m.name for m in modules if not m.is_pickle}
@@ -165,7 +165,7 @@ def _named(modules: Sequence[Module], most: int = 6) -> str:
     return ", ".join(said[:most]) + (f" and {len(said) - most} more" if len(said) > most else "")
 
 
-def _report(run: PreparedRun, modules: Sequence[Module], archive: Archive | None) -> Report:
+def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:
     """A row per module, of a blocked export those that block it; the model's own pickle first."""
     shown = modules if archive else [m for m in modules if m.problem]
     rows = [_row(module, archive) for module in shown]
@@ -177,7 +177,7 @@ def _report(run: PreparedRun, modules: Sequence[Module], archive: Archive | None
     return Report("package", run.name, COLUMNS, rows, meta, totals)
 
 
-def _row(module: Module, archive: Archive | None) -> Row:
+def _row(module: PackagedModule, archive: Archive | None) -> Row:
     size = None
     if archive and module.is_pickle:
         size = archive.sizes[archive.pickles[0]]

@@ -22,7 +22,7 @@ def plain_output(output: Any) -> Output:
 
 def plain(x: Tensor) -> Tensor | None:
     """The tensor as a strided one, whatever its layout; None if PyTorch can't compare its values."""
-    with suppress(RuntimeError, TypeError, ValueError), torch._C.DisableTorchFunctionSubclass():
+    with suppress(RuntimeError, TypeError, ValueError), torch.DisableTorchFunctionSubclass():
         x = x.dequantize() if x.is_quantized else x
         x = x if x.layout is torch.strided else x.to_dense()
         if tree.is_plain(x):

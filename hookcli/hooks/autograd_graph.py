@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-import torch
 from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import Node
@@ -35,10 +34,3 @@ def nodes_of(roots: Iterable[Tensor]) -> list[Node]:
 def gradient_accumulator(leaf: Tensor) -> Node:
     """The AccumulateGrad node of a leaf that requires grad, which PyTorch makes when it is first asked for."""
     return graph.get_gradient_edge(leaf).node
-
-
-def queue_callback(callback: Callable[[], None]) -> None:
-    """Have autograd call back when the backward pass that is running is over."""
-    public = getattr(graph, "queue_callback", None)
-    queue = public or torch.autograd.Variable._execution_engine.queue_callback
-    queue(callback)

@@ -31,6 +31,13 @@ from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.picklable import PicklableHook
+from hookcli.hooks.torch_private.autograd import current_node, sequence_number
+from hookcli.hooks.torch_private.modules import (
+    full_backward,
+    global_full_backward,
+    set_full_backward,
+    set_global_full_backward,
+)
 from hookcli.tensors import tree
 
 Grads = tuple[Tensor | None, ...] | Tensor
@@ -75,7 +82,7 @@ class FullBackwardHooks(HookGroup):
             self._hook_globally(kind, {id(hooked.module): hooked for hooked in modules})
             return
         for hooked in modules:
-            self.core.stack.callback(_put_flag_back, hooked.module, hooked.module._is_full_backward_hook)
+            self.core.stack.callback(set_full_backward, hooked.module, full_backward(hooked.module))
             handle = (
                 hooked.module.register_full_backward_pre_hook(PicklableHook(partial(self._pre, hooked)))
                 if kind is HookKind.FULL_BACKWARD_PRE
@@ -92,8 +99,7 @@ class FullBackwardHooks(HookGroup):
             if id(module) in modules:
                 self._post(modules[id(module)], module, grad_inputs, grad_outputs)
 
-        name, table = "_global_is_full_backward_hook", nn.modules.module
-        self.core.stack.callback(setattr, table, name, getattr(table, name))
+        self.core.stack.callback(set_global_full_backward, global_full_backward())
         if kind is HookKind.FULL_BACKWARD_PRE:
             self.core.stack.enter_context(register_module_full_backward_pre_hook(pre))
         else:
@@ -123,7 +129,7 @@ class FullBackwardHooks(HookGroup):
     def _note(self, event: HookEvent) -> None:
         """PyTorch doesn't say of which call a gradient is, but numbers the nodes of its graph as they are made."""
         self._compare(event)
-        numbers = [x.grad_fn._sequence_nr() for _, x in tree.leaves(event.output) if x.grad_fn is not None]
+        numbers = [sequence_number(x.grad_fn) for _, x in tree.leaves(event.output) if x.grad_fn is not None]
         if numbers:
             self._made.setdefault(event.fqn, []).append((max(numbers), event.call))
 
@@ -146,10 +152,10 @@ class FullBackwardHooks(HookGroup):
 
     def _call(self, hooked: HookedModule, at_input: bool) -> int | None:
         """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""
-        made, node = self._made.get(hooked.fqn, []), torch._C._current_autograd_node()
+        made, node = self._made.get(hooked.fqn, []), current_node()
         if node is None or not made:
             return None
-        place = bisect_left(made, (node._sequence_nr(), -1)) - (not at_input)
+        place = bisect_left(made, (sequence_number(node), -1)) - (not at_input)
         return made[place][1] if 0 <= place < len(made) else None
 
 
@@ -164,7 +170,7 @@ def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
 
 
 def _check_not_legacy(hooked: HookedModule) -> None:
-    if hooked.module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
+    if full_backward(hooked.module) is False or global_full_backward() is False:
         where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
         raise RefusedError(
             f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
@@ -177,11 +183,6 @@ def _remove_filter(entry: Any) -> None:
     """Only this one: the filters that others added meanwhile stay."""
     with suppress(ValueError):
         warnings.filters.remove(entry)  # type: ignore[attr-defined]
-
-
-def _put_flag_back(module: nn.Module, flag: bool | None) -> None:
-    """PyTorch leaves the flag on a module whose hooks are gone, and then refuses hooks of the other sort."""
-    module._is_full_backward_hook = flag
 
 
 def paths_of_outputs(output: Any) -> list[str] | None:
@@ -201,8 +202,8 @@ def leads_to_another(outputs: Sequence[Tensor]) -> bool:
     nodes = {y.grad_fn: None for y in outputs if y.grad_fn is not None}
     if len(nodes) < 2:
         return False
-    oldest = min(node._sequence_nr() for node in nodes)
-    made = walk(nodes, lambda node: node._sequence_nr() >= oldest)
+    oldest = min(map(sequence_number, nodes))
+    made = walk(nodes, lambda node: sequence_number(node) >= oldest)
     return any(after in nodes for node in made for after, _ in node.next_functions)
 
 
@@ -228,7 +229,7 @@ def refuses_full_backward(error: BaseException | None) -> bool:
         return "_get_backward" in said
     if "Can't detach views in-place" in said:  # without a name: a hook's view may be meant, or one of the model's own
         frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-        return any(isinstance(frame.f_locals.get("bw_hook"), BackwardHook) for frame in frames)
+        return any(isinstance(value, BackwardHook) for frame in frames for value in frame.f_locals.values())
     # A view of what such a hook made (`Output 0 of Slice`) is not named after it, but has the same ban.
     made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
     return made_by_it and "inplace" in said

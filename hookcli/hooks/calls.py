@@ -13,13 +13,19 @@ import threading
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
 
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.received import ReceivedTensor
+from hookcli.hooks.torch_private.autograd import (
+    current_node,
+    in_backward,
+    next_sequence_number,
+    saved_tensor_hooks,
+    sequence_number,
+)
 from hookcli.tensors.tree import Undo
 
 
@@ -57,7 +63,7 @@ class HookedModule:
         self.calls += 1
         token = None if pack == own_pack else pack
         if not torch.is_grad_enabled():
-            token = torch._C._autograd._get_sequence_nr()
+            token = next_sequence_number()
         if token is not None and not in_backward():
             self._note(token)
         return self.calls - 1, False
@@ -160,24 +166,13 @@ class CallStack:
         call.undo()
 
 
-def in_backward() -> bool:
-    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
-    return torch._C._current_graph_task_id() != -1
-
-
 def _current_node() -> Hashable:
     """The node that autograd is running, by what tells it from others: held itself, it would keep its graph alive."""
-    node = torch._C._current_autograd_node()
-    return node and (id(node), node._sequence_nr())
-
-
-def in_func() -> bool:
-    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
-    functorch: Any = torch._C._functorch
-    return functorch.peek_interpreter_stack() is not None
+    node = current_node()
+    return node and (id(node), sequence_number(node))
 
 
 def _pack_hook() -> int | None:
     """Which hooks on saved tensors are in force, by the identity of the one that packs."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = saved_tensor_hooks()
     return id(hooks[0]) if hooks else None

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 from torch.distributed import ProcessGroup
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
@@ -21,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hookcli.errors import CommHookError, UserCode
 from hookcli.hooks.comm_hooks import CommHook
 from hookcli.hooks.comm_payload import Payload
+from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
 
 __all__ = ["BucketListener", "CommObserver", "Exchange", "Payload"]
 
@@ -145,7 +145,7 @@ class CommObserver:
     def _called(self, exchange: Exchange, state: object, bucket: GradBucket) -> Future[Tensor]:
         with UserCode(lambda error: CommHookError(f"{self.hook.name} failed on {exchange}")):
             future = self.hook.function(state, bucket)
-        if not isinstance(future, torch._C.Future):
+        if not isinstance(future, FutureBase):
             raise CommHookError(
                 f"{self.hook.name} returned {_what(future)} for {exchange}: a communication hook returns a "
                 "torch.futures.Future of a tensor, such as dist.all_reduce(..., async_op=True).get_future().then(...)"

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
     default_hooks,
@@ -25,6 +24,7 @@ from torch.futures import Future
 
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import COMM_HOOKS, COMM_WRAPPERS
+from hookcli.hooks.torch_private.distributed import GradBucket
 from hookcli.system.importing import load_object
 
 Hook = Callable[[Any, Any], Future[Tensor]]

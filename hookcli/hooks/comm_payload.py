@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-import torch.distributed as dist
 from torch.distributed import ProcessGroup
+
+from hookcli.hooks.torch_private.distributed import process_groups
 
 NEEDS = "needs ProcessGroup.register_pre_hook, which torch has since 2.15"
 AMBIGUOUS = "a callback handed bytes to a collective while several buckets were under way"
@@ -76,7 +77,7 @@ class Payload:
             self._open.remove(counted)
 
     def _groups(self) -> set[ProcessGroup]:
-        return set(dist.distributed_c10d._world.pg_map) - {self.ours}
+        return process_groups() - {self.ours}
 
     def _count(self, group: ProcessGroup, args: Any) -> None:
         name = args.name.name

@@ -19,7 +19,9 @@ from hookcli.hooks.core import SessionCore
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.tensor_hooks import TensorHooks
+from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view
 
 _IN, _OUT = HookKind.TENSOR_GRAD_INPUT, HookKind.TENSOR_GRAD_OUTPUT
 
@@ -46,7 +48,7 @@ class EditedGrads:
         if not getattr(call.hooked.module, "inplace", False):
             with self._nodes.ours():
                 x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
-        elif x._is_view():
+        elif is_view(x):
             if not edits:  # a hook would be lost, and a copy would not be what the model computes with
                 return x
             raise UsageError(
@@ -68,8 +70,8 @@ class EditedGrads:
         """What the caller gets in place of `y`; hooks on inputs alone need outputs that are no views of them."""
         if not y.requires_grad:
             return y
-        shared = hooked and (id(y) in received or y.is_leaf or y._backward_hooks)
-        if shared or y._is_view():
+        shared = hooked and (id(y) in received or y.is_leaf or tensor_hooks(y))
+        if shared or is_view(y):
             with self._nodes.ours():
                 y = Alias.apply(y)
         return self._hooks.hook(_OUT, call, path, y) if hooked else y

@@ -8,7 +8,6 @@ code is not seen; one of TorchScript is seen from outside.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
@@ -19,10 +18,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
+from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.calls import in_func
-from hookcli.hooks.program.global_hooks import replaced
+from hookcli.hooks.torch_private.dynamo import optimized_module
+from hookcli.hooks.torch_private.overrides import (
+    OPERATORS,
+    exchanged_for_counting,
+    in_func,
+    innermost_function_mode,
+    stored_values,
+    times_mapped,
+    without_innermost_function_mode,
+)
+from hookcli.tensors import tree
 
 _PLAIN = (bool, int, float, complex, str, bytes, range, Enum, torch.dtype, torch.device, torch.layout)
 _CONSTANTS = (torch.memory_format, type(None), type(Ellipsis))
@@ -81,12 +89,8 @@ class FunctionCalls(TorchFunctionMode):
         self._stack = ExitStack()
 
     def __enter__(self) -> FunctionCalls:
-        self._stack.enter_context(replaced(torch.overrides, "has_torch_function", _transparent))
-        for script in (torch.jit.ScriptFunction, torch._C.ScriptMethod):
-            self._stack.enter_context(replaced(script, "__call__", _told))
-        dynamo = sys.modules.get("torch._dynamo.eval_frame") if self.past_compiled else None
-        if dynamo is not None:  # else nothing is compiled
-            self._stack.enter_context(replaced(dynamo.OptimizedModule, "__call__", _unseen))
+        compiled = optimized_module() if self.past_compiled else None
+        self._stack.enter_context(exchanged_for_counting(_transparent, _told, _unseen, compiled))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
@@ -109,7 +113,7 @@ class FunctionCalls(TorchFunctionMode):
         """Run it, and remember that it was."""
         given = _given(func, args, kwargs)  # before it changes them
         output = run(*args, **kwargs)
-        if isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):  # whose formulas may ask for it
+        if isinstance(func, OPERATORS):  # whose formulas may ask for it
             given = replace(given, output=_frozen_or_opaque(output))
         self.log.append(self.signatures.setdefault(given, len(self.signatures)))
         return output
@@ -151,26 +155,13 @@ def _shape(x: Tensor) -> Shape:
     sizes = tuple(x.shape)
     if x.layout is torch.strided or x.device.type == "meta" or not x.numel():
         return Shape(sizes, x.dtype)
-    stored = x._values() if x.layout is torch.sparse_coo else x.values()
+    stored = stored_values(x) if x.layout is torch.sparse_coo else x.values()
     return Shape(sizes, x.dtype, stored.numel() / x.numel())
 
 
 def _times(args: Any) -> int:
     """Over how many items `torch.vmap` maps the call."""
-    if not in_func():
-        return 1
-    functorch: Any = torch._C._functorch
-    sizes: dict[int, int] = {}
-    for x in torch.utils._pytree.tree_leaves(args):
-        while isinstance(x, Tensor) and functorch.is_functorch_wrapped_tensor(x):
-            inner = functorch.get_unwrapped(x)
-            if functorch.is_batchedtensor(x):
-                sizes[functorch.maybe_get_level(x)] = inner.shape[functorch.maybe_get_bdim(x)]
-            x = inner
-    product = 1
-    for size in sizes.values():
-        product *= size
-    return product
+    return times_mapped(x for _, x in tree.leaves(args)) if in_func() else 1
 
 
 def _transparent(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -179,7 +170,7 @@ def _transparent(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def has_torch_function(relevant_args: Any) -> bool:
         if torch.compiler.is_compiling() or _innermost() is None:
             return original(relevant_args)
-        with _pop_mode_temporarily():
+        with without_innermost_function_mode():
             return original(relevant_args)
 
     return has_torch_function
@@ -204,7 +195,7 @@ def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or _innermost() is None:
             return original(*args, **kwargs)
-        with _pop_mode_temporarily():
+        with without_innermost_function_mode():
             return original(*args, **kwargs)
 
     return call
@@ -212,6 +203,5 @@ def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _innermost() -> FunctionCalls | None:
     """Our mode, where it is the next one to be asked."""
-    depth = torch._C._len_torch_function_stack()
-    mode = torch._C._get_function_stack_at(depth - 1) if depth else None
+    mode = innermost_function_mode()
     return mode if isinstance(mode, FunctionCalls) else None

@@ -25,7 +25,9 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.received import Edge, ReceivedTensor, TensorVersion
 from hookcli.hooks.tensor_hooks import TensorHooks
+from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view, version
 
 Grads = tuple[Tensor | None, ...]
 
@@ -56,26 +58,26 @@ class InputGrads:
                 continue
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
             shape = None if x.is_nested else x.shape
-            use = found[id(x)] = ReceivedTensor(edge, [event], shape, -1 if x.is_inference() else x._version)
+            use = found[id(x)] = ReceivedTensor(edge, [event], shape, -1 if x.is_inference() else version(x))
             settle = unserializable_hook(self._core.guard(partial(self._settle, use)))
             self._hooks.keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._creation.available:
                 self._open.setdefault(edge, []).append(use)
         call.received = found
-        call.began = torch._C._autograd._get_sequence_nr()
+        call.began = next_sequence_number()
 
     def returned(self, call: Call, received: Mapping[int, Tensor], returned: Sequence[Tensor]) -> None:
         """The call is over: note what it handed on, and what of it is a view that can lose its hooks."""
         if not self._creation.available:
             self._search(returned, call)
-        same, bases = {id(y) for y in returned}, {id(tree.base(y)) for y in returned if y._is_view()}
+        same, bases = {id(y) for y in returned}, {id(tree.base(y)) for y in returned if is_view(y)}
         for key, x in received.items():
             if use := call.received.get(key):
                 self._compare(x, use, handed_on=key in same, seen=id(tree.base(x)) in bases)
 
     def _compare(self, x: Tensor, use: ReceivedTensor, *, handed_on: bool, seen: bool) -> None:
-        changed = use.version >= 0 and x._version != use.version
-        use.lost = changed and x._is_view()  # its gradient goes past it, to what it is a view of
+        changed = use.version >= 0 and version(x) != use.version
+        use.lost = changed and is_view(x)  # its gradient goes past it, to what it is a view of
         use.handed_on = handed_on and not changed
         if seen and use.version >= 0:  # a view of it was returned, which the caller may change
             use.views.append(TensorVersion(x))
@@ -108,7 +110,7 @@ class InputGrads:
         """Find the nodes of a call that lead to its outputs, which it made since it began."""
         uses = {use.edge: [use] for use in call.received.values()}
         ends = [y.grad_fn for y in outputs if y.grad_fn is not None]
-        for node in list(walk(ends, lambda node: node._sequence_nr() >= call.began)):
+        for node in list(walk(ends, lambda node: sequence_number(node) >= call.began)):
             self._hook(uses, node)
 
     # Gradients.

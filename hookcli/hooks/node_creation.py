@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch._guards import TracingContext
 from torch.autograd import graph
 from torch.autograd.graph import Node
 
 from hookcli.hooks.core import SessionCore
+from hookcli.hooks.torch_private.autograd import tracing_context
 
 
 class NodeCreation:
-    """Calls `listeners` with every new node, through one hook. `available`: PyTorch has such a hook."""
+    """One hook for all who listen for new autograd nodes. `available`: this PyTorch has such hooks."""
 
     def __init__(self, core: SessionCore) -> None:
         self.available = hasattr(graph, "node_creation_hook")
@@ -20,12 +20,12 @@ class NodeCreation:
         self._listeners: list[Callable[[Node], None]] = []
 
     def listen(self, listener: Callable[[Node], None]) -> None:
-        """Call this one, too, from now on."""
+        """Call `listener` with every node that is created from now on."""
         if not self._listeners:
             self._core.enter_context(graph.node_creation_hook(self._core.guard(self._created)))
         self._listeners.append(listener)
 
     def _created(self, node: Node) -> None:
-        if TracingContext.try_get() is None:  # else torch.compile is at work: its graph is for tracing, and never runs
+        if tracing_context() is None:  # else torch.compile is tracing: this graph never runs
             for listener in self._listeners:
                 listener(node)

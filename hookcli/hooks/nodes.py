@@ -13,12 +13,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
 
-from hookcli.hooks.autograd_graph import gradient_accumulator, nodes_of, queue_callback, walk
+from hookcli.hooks.autograd_graph import gradient_accumulator, nodes_of, walk
 from hookcli.hooks.calls import Call
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent, NodeInfo
@@ -26,6 +25,7 @@ from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
 from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.select import selects_parameter
+from hookcli.hooks.torch_private.autograd import next_sequence_number, queue_callback, sequence_number
 from hookcli.tensors import tree
 
 OUTSIDE = "(loss)"
@@ -70,13 +70,13 @@ class NodeHooks(HookGroup):
     @contextmanager
     def _marking(self) -> Iterator[None]:
         self._ours = True
-        first = _next_number()
+        first = next_sequence_number()
         try:
             yield
         finally:
             self._ours = False
             if not self.exact:  # known by their numbers once a module claims them
-                self._numbers |= {*range(first, _next_number())}
+                self._numbers |= {*range(first, next_sequence_number())}
 
     def ours(self) -> AbstractContextManager[None]:
         """While it lasts, new nodes are the hooks' own."""
@@ -114,7 +114,7 @@ class NodeHooks(HookGroup):
             fqn = self._names.get(id(variable), LEAF)
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.core.wants(*FULL_BACKWARD)
-        ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
+        ours = passes or (variable is None and (self._ours or sequence_number(node) in self._numbers))
         again = call is not None and call.again
         made = NodeInfo(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
         notes = _notes(node)
@@ -187,11 +187,6 @@ class NodeHooks(HookGroup):
             notes.pop(self._key, None)
         self._noted.clear()
         self._kept.clear()
-
-
-def _next_number() -> int:
-    """What autograd will number the next node with."""
-    return torch._C._autograd._get_sequence_nr()
 
 
 def _notes(node: Node) -> dict[Any, Any]:

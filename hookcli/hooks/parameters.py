@@ -15,6 +15,7 @@ from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.select import selects_parameter
+from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 
 
 class ParameterHooks(HookGroup):
@@ -99,7 +100,6 @@ class ParameterHooks(HookGroup):
 
 def _to_the_front(parameter: Tensor) -> None:
     """Have the hook that was put on last called first: one of the program's may step an optimizer and drop `.grad`."""
-    table = parameter._post_accumulate_grad_hooks
-    assert table is not None
+    table = post_accumulate_grad_hooks(parameter) or {}
     for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
         table[key] = table.pop(key)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.hooks.events import HookEvent
+from hookcli.tensors.torch_private import is_view, version
 
 Edge = tuple[Node, int] | int
 """A place in the graph: a node and the number of its output; of a leaf the id of the tensor."""
@@ -25,19 +26,19 @@ class TensorVersion:
     __slots__ = ("_counter", "_then")
 
     def __init__(self, tensor: Tensor) -> None:
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        with torch.no_grad(), torch.DisableTorchFunctionSubclass():
             self._counter = tensor.detach()
             self._counter.data = self._counter.new_empty(0)
-        self._then = tensor._version
+        self._then = version(tensor)
 
     @classmethod
     def of_view(cls, tensor: Tensor) -> Self | None:
         """None for a tensor that is no view: its hooks stay with its value."""
-        return cls(tensor) if tensor._is_view() and not tensor.is_inference() else None
+        return cls(tensor) if is_view(tensor) and not tensor.is_inference() else None
 
     def changed(self) -> bool:
         """Whether the tensor, or memory that it shares, was changed since."""
-        return self._counter._version != self._then
+        return version(self._counter) != self._then
 
 
 @dataclass(slots=True)

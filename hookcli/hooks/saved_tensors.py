@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-import torch
 from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import saved_tensors_hooks
@@ -20,9 +20,13 @@ from hookcli.hooks.calls import Call
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.torch_private.autograd import pop_saved_tensor_hooks, push_saved_tensor_hooks, saved_tensor_hooks
+from hookcli.hooks.torch_private.exchange import replaced
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import version
 
 Disable = Callable[[str], AbstractContextManager[None]]
+_FUNC = "torch.func fails while saved tensors are watched"
 
 
 @dataclass(slots=True)
@@ -45,30 +49,28 @@ class SavedTensorHooks(HookGroup):
             return
         pack, unpack = self._pack, self._unpack
         self.core.calls.own_pack = id(pack)
-        disable = graph.disable_saved_tensors_hooks
-        self.core.stack.callback(setattr, graph, "disable_saved_tensors_hooks", disable)
-        setattr(graph, disable.__name__, self._stepping_aside(pack, unpack, disable))
+        aside = partial(self._stepping_aside, pack, unpack)
+        self.core.enter_context(replaced(graph, "disable_saved_tensors_hooks", aside, _FUNC))
         self.core.enter_context(saved_tensors_hooks(pack, unpack))
 
     def _stepping_aside(
         self, pack: Callable[[Tensor], _Packed], unpack: Callable[[_Packed], Tensor], original: Disable
     ) -> Disable:
         """PyTorch's function, which raises where there are hooks, without ours meanwhile."""
-        autograd = torch._C._autograd
 
         @contextmanager
         def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-            hooks = autograd._top_saved_tensors_default_hooks(True)
+            hooks = saved_tensor_hooks()
             ours = hooks is not None and hooks[0] is pack
             if ours:
                 self.paused = True
-                autograd._pop_saved_tensors_default_hooks()
+                pop_saved_tensor_hooks()
             try:
                 with original(error_message):
                     yield
             finally:
                 if ours:
-                    autograd._push_saved_tensors_default_hooks(pack, unpack)
+                    push_saved_tensor_hooks(pack, unpack)
 
         return disable_saved_tensors_hooks
 
@@ -77,13 +79,13 @@ class SavedTensorHooks(HookGroup):
         self._emit(HookKind.SAVED_TENSOR_PACK, call, tensor)
         # Detached, because a node that keeps its own output through a hook would keep itself alive.
         kept = tensor.detach()
-        return _Packed(kept, kept._version, call)
+        return _Packed(kept, version(kept), call)
 
     def _unpack(self, packed: _Packed) -> Tensor:
-        if packed.tensor._version != packed.version:  # what PyTorch checks where there are no such hooks
+        if version(packed.tensor) != packed.version:  # what PyTorch checks where there are no such hooks
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{tree.shape_text(packed.tensor)}] is at version {packed.tensor._version}; "
+                f"[{tree.shape_text(packed.tensor)}] is at version {version(packed.tensor)}; "
                 f"expected version {packed.version} instead"
             )
         self._emit(HookKind.SAVED_TENSOR_UNPACK, packed.call, packed.tensor)

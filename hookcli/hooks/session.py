@@ -82,16 +82,8 @@ class HookSession(SessionCore):
         self.saved_tensors = SavedTensorHooks(self)
         self.full_backward = FullBackwardHooks(self, self.modules)
         self._optimizers = OptimizerHooks(self)
-        groups: tuple[HookGroup, ...] = (
-            self.nodes,
-            self.tensor_grads,
-            self.modules,
-            self.parameter_hooks,
-            self.saved_tensors,
-            self.full_backward,
-            self._optimizers,
-            StateDictHooks(self),
-        )
+        self._state_dicts = StateDictHooks(self)
+        groups = [group for group in vars(self).values() if isinstance(group, HookGroup)]
         self._groups = {kind: group for group in groups for kind in group.kinds}
 
     def __enter__(self) -> Self:

@@ -22,6 +22,7 @@ from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.tensor_hooks import GRADIENT_EDITS, TensorHooks
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import version
 
 _IN, _OUT = GRADIENT_EDITS
 
@@ -54,7 +55,7 @@ class TensorGradHooks(HookGroup):
                 self._inputs.receive(call, received)
             if outputs:
                 bases = [tree.base(x) for _, x in received if not x.is_inference()]
-                call.versions = {id(base): base._version for base in bases}
+                call.versions = {id(base): version(base) for base in bases}
         return None
 
     def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -78,6 +79,6 @@ class TensorGradHooks(HookGroup):
     def _hook_outputs(self, call: Call, received: dict[int, Tensor], returned: list[tuple[str, Tensor]]) -> None:
         for path, y in returned:
             before = call.versions.get(id(tree.base(y)))
-            handed_on = id(y) in received and (y.is_inference() or y._version == before)
+            handed_on = id(y) in received and (y.is_inference() or version(y) == before)
             if y.requires_grad and self.hooks.hookable(y, None if id(y) in received else before):
                 self.hooks.hook(_OUT, call, path, y, handed_on=handed_on)

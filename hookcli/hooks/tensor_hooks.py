@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle, unserializable_hook
@@ -21,6 +21,8 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.grad_arrivals import all_gone
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.received import TensorVersion
+from hookcli.hooks.torch_private.autograd import tensor_hooks
+from hookcli.tensors.torch_private import is_view, version
 
 GRADIENT_EDITS = {HookKind.TENSOR_GRAD_INPUT: "grad_input", HookKind.TENSOR_GRAD_OUTPUT: "grad_output"}
 
@@ -47,11 +49,11 @@ class TensorHooks:
     def hookable(self, x: Tensor, before: int | None = None) -> bool:
         """Whether a hook on this tensor can't change the order of sums. `before`: its memory's version, before it was
         made."""
-        if not (self._core.callers_run and x._is_view()) or x.is_inference():
+        if not (self._core.callers_run and is_view(x)) or x.is_inference():
             return True
-        if x._version in (0, before):
+        if version(x) in (0, before):
             return True
-        hooks: Iterable[Any] = (x._backward_hooks or {}).values()
+        hooks: Iterable[Any] = (tensor_hooks(x) or {}).values()
         ours = [hook for hook in hooks if getattr(hook, "of", None) is self]
         return any(hook.version and not hook.version.changed() for hook in ours)
 
@@ -74,7 +76,7 @@ class TensorHooks:
             version = TensorVersion.of_view(x)
             hooks.append(self._core.guard(partial(self._arrive, event, version)))
             hooks[-1].version = version
-        table = cast("dict[int, Any]", x._backward_hooks or {})
+        table = tensor_hooks(x) or {}
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]
         for hook in hooks:
             hook.of = self

@@ -6,7 +6,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from operator import itemgetter
 from typing import Any
 
@@ -19,6 +18,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS, HookKind
 from hookcli.hooks.registration import registrations
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.base import Probe, edited, unmeasured
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.saved_memory import Memory, recomputed
@@ -100,7 +100,7 @@ class TraceProbe(Probe):
 
     def building(self) -> AbstractContextManager[Any]:
         if set(self.kinds) & set(OPTIMIZER):
-            import_module("torch._dynamo")  # as the first optimizer of a process does: half a second, not the model's
+            preload()  # as the first optimizer of a process does: half a second, not the model's
         return registrations(self._register) if set(self.kinds) & set(REGISTRATION) else nullcontext()
 
     def _register(self, kind: HookKind, owner: nn.Module, name: str, item: Any) -> None:

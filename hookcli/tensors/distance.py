@@ -31,7 +31,7 @@ def compare(a: Tensor, b: Tensor) -> Pending | None:
     Complex values count as pairs of real ones, sparse and quantized tensors as what they stand for. A tensor on
     another device than `a` is fetched to the CPU, and `a` with it. None where there are no values (the meta device).
     """
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), torch.DisableTorchFunction():
         a, b = _plain(a.detach()), _plain(b.detach())
         if a.device.type == "meta" or b.device.type == "meta":
             return None

@@ -22,6 +22,7 @@ from hookcli.report import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, tree
 from hookcli.tensors.chunks import HUGE, TINY, is_dense, reduced, resolved, unit_of, unnested
 from hookcli.tensors.sums import CHUNK, sums
+from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
@@ -42,7 +43,7 @@ def measure(tensor: Tensor) -> Pending:
     quantized ones by the values that they stand for, sparse ones as the dense tensors that they stand for, bool ones as
     0 and 1.
     """
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), torch.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
             return Pending([TensorStats(numel=values.numel(), l2=math.nan)])
@@ -65,7 +66,7 @@ class Reducer:
         glimpsed = glimpse(tensor)
         if glimpsed is None:
             return measure(tensor)
-        state = tensor._version, glimpsed
+        state = version(tensor), glimpsed
         before, pending = self._seen.get(tensor) or (None, None)
         if pending is None or before != state:
             pending = measure(tensor)
@@ -80,7 +81,7 @@ def glimpse(tensor: Tensor) -> object:
     """
     if tensor.device.type != "cpu" or tensor.is_inference() or not tree.is_plain(tensor):
         return None
-    with torch._C.DisableTorchFunction(), suppress(RuntimeError):
+    with torch.DisableTorchFunction(), suppress(RuntimeError):
         values = tensor.detach()
         if values.numel() <= _SMALL:
             total = values.sum().item()

@@ -1,7 +1,7 @@
 """The tensors inside nested values: lists, tuples, named tuples, mappings, dataclasses, and types that are registered
-with `torch.utils._pytree`.
+with pytree.
 
-`torch.utils._pytree` knows neither plain dataclasses nor paths in PyTorch's spelling, and rebuilds containers even
+pytree knows neither plain dataclasses nor paths in PyTorch's spelling, and rebuilds containers even
 where nothing changed; hooks must hand back the very object they were given unless a tensor in it was replaced.
 """
 
@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree
+
+from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view, registered_nodes
 
 T = TypeVar("T")
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
@@ -88,7 +89,7 @@ def once(change: Change) -> Change:
 
 def base(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of; itself where it is none."""
-    found = tensor._base if tensor._is_view() else None
+    found = base_of_view(tensor) if is_view(tensor) else None
     return tensor if found is None else found
 
 
@@ -121,11 +122,6 @@ def is_plain(tensor: Tensor) -> bool:
     own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     own = own or is_mapped(tensor)
     return tensor.layout is torch.strided and not (own or tensor.is_quantized or tensor.is_nested or tensor.is_meta)
-
-
-def is_mapped(tensor: Tensor) -> bool:
-    """Whether it stands for one item of a tensor that `torch.vmap` maps over: nothing of it can be read back."""
-    return torch._C._functorch.is_batchedtensor(tensor)
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -228,11 +224,11 @@ def _attributes(value: Any) -> list[str]:
 def _is_registered(value: Any) -> bool:
     """Whether pytree alone tells how to take this value apart."""
     known = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
-    return type(value) in _pytree.SUPPORTED_NODES and not known
+    return type(value) in registered_nodes and not known
 
 
 def _registered(value: Any) -> list[tuple[str, Any]] | None:
-    node = _pytree.SUPPORTED_NODES[type(value)]
+    node = registered_nodes[type(value)]
     try:
         if (named := node.flatten_with_keys_fn) is not None:
             return [(str(key), item) for key, item in named(value)[0]]
@@ -269,7 +265,7 @@ def _rebuilt(value: Any, items: list[Any]) -> Any:
     if type(value) is list:
         return items
     if _is_registered(value):
-        node = _pytree.SUPPORTED_NODES[type(value)]
+        node = registered_nodes[type(value)]
         return node.unflatten_fn(items, node.flatten_fn(value)[1])
     twin = copy.copy(value)
     for key, item in zip(_keys(value), items, strict=True):

@@ -23,6 +23,7 @@ from hookcli.tensors import tree
 from hookcli.tensors.distance import Pending, resolve
 from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.stats import glimpse
+from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
@@ -64,7 +65,7 @@ class _Compared:
 
 
 def _state(x: Tensor) -> tuple[Any, Any]:
-    return (None, None) if x.is_inference() else (x._version, glimpse(x))
+    return (None, None) if x.is_inference() else (version(x), glimpse(x))
 
 
 class TensorPairs:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from hookcli.errors import UsageError
 from hookcli.hooks.native import build
+from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
 from hookcli.tensors.stats import Pending, resolve
 
@@ -103,7 +104,7 @@ class Timeline:
     ) -> None:
         for what, tensors in (("root", roots), ("leaf", leaves)):
             for place, tensor in enumerate(tensors):
-                if what == "leaf" and tensor.is_leaf and tensor._backward_hooks:
+                if what == "leaf" and tensor.is_leaf and tensor_hooks(tensor):
                     raise UsageError(
                         f"leaf {place} of the timeline has hooks from Python, which those of C++ would drop"
                     )

@@ -16,10 +16,12 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
-from hookcli.hooks.calls import in_backward
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.program.finalizer import Token, raise_dropped, when_gone
 from hookcli.hooks.program.listener import Listener
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.frames import frame_of_call, runs_inside
+from hookcli.hooks.torch_private.modules import forward_hooks
 
 
 @dataclass(slots=True)
@@ -70,21 +72,22 @@ class OutermostCalls:
     def entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         local, listener = self._local, self._listener
         is_compiling = torch.compiler.is_compiling
+        is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
             if is_compiling():
                 return
             call = local.call
-            if call is not None and ((call.module is not module and _by_module()) or self._inside(call, module)):
+            if call is not None and self._inside(call, module, sys._getframe(1)):
                 return
-            if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
+            if in_backward() or is_tracing():  # a recomputation; not a run
                 return
             self.clean_up()
             raise_dropped()
             listener.enter(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
-            local.call = call = _OutermostCall(module, sys._getframe(1), sys.exc_info()[1])
+            local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
             call.handle = self._at_the_end(module, PicklableHook(partial(self._leave, call)))
 
         return enter
@@ -94,9 +97,9 @@ class OutermostCalls:
             return torch_module.register_module_forward_hook(leave, always_call=True)
         return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
-    def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
+    def _inside(self, call: _OutermostCall, module: nn.Module, caller: FrameType) -> bool:
         """Whether a module is called by what runs, maybe by itself; not where that was interrupted."""
-        if call.still():
+        if runs_inside(caller, call.frame):
             call.depth += call.module is module
             return True
         self._drop(call)
@@ -126,7 +129,7 @@ class OutermostCalls:
     def _failed(self, module: nn.Module, handle: RemovableHandle) -> Token | None:
         """PyTorch is walking through the module's hooks: none can be taken off, nor see what this one returns."""
         thread = threading.get_ident()
-        if next(reversed(module._forward_hooks), None) != handle.id:
+        if next(reversed(forward_hooks(module)), None) != handle.id:
             self._later[thread] = handle, None
             return None
         token = Token()
@@ -151,12 +154,3 @@ class OutermostCalls:
         call = self._local.call
         if call is not None and not call.still():
             self._drop(call)
-
-
-def _by_module() -> bool:
-    """Whether the forward of a module has itself made the call whose hook asks, which is quickly told: PyTorch has as
-    many frames around each."""
-    try:
-        return sys._getframe(6).f_code is sys._getframe(2).f_code
-    except ValueError:  # there are not so many
-        return False

@@ -13,6 +13,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
+from hookcli.tensors.torch_private import is_mapped
 
 
 class Passing:
@@ -77,7 +78,7 @@ def _bounds(x: Tensor) -> list[Tensor]:
     if not tree.is_plain(x) or not x.numel():
         return []
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    if not x.is_floating_point() or tree.is_mapped(x):
+    if not x.is_floating_point() or is_mapped(x):
         return []
     try:
         low, high = torch.aminmax(x)
