@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from hookcli.diff.align import Alignment, align
+from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.engine.lockstep.compiled import outermost
 from hookcli.engine.lockstep.process_state import SourceTree
 from hookcli.engine.run_info import RunInfo, describe_run
