@@ -20,7 +20,7 @@ from hookcli.errors import ModelError, UsageError, class_name, in_brief, message
 from hookcli.hooks.torch_private.modules import PARTS
 from hookcli.system.escaping import shell_word
 
-_ALWAYS = "always (torch, stdlib)"  # torch.package itself; of the standard library all but sys and io
+_ALWAYS = "always (torch, stdlib)"  # torch.package decides for these, except the modules sys and io
 _ITSELF = "the model itself"
 
 
@@ -143,9 +143,8 @@ def _export(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExpor
         with ExitStack() as handles:
             for rule in rules:
                 getattr(exporter, rule.kind)(rule.pattern)
-            registers = exporter.register_extern_hook, exporter.register_intern_hook, exporter.register_mock_hook
-            for register in registers:
-                handles.enter_context(register(hook))
+            for kind in ("extern", "intern", "mock"):
+                handles.enter_context(getattr(exporter, f"register_{kind}_hook")(hook))
             fill(exporter)
             exporter.close()  # here the hooks fire
     except BaseException as error:
