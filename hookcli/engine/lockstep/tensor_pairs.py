@@ -20,8 +20,9 @@ from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.distance import Pending, resolve
+from hookcli.tensors.chunks import Pending
 from hookcli.tensors.distance import compare as compare_tensors
+from hookcli.tensors.distance import resolve
 from hookcli.tensors.stats import glimpse
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds

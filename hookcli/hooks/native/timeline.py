@@ -20,7 +20,8 @@ from hookcli.errors import UsageError
 from hookcli.hooks.native import build
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
-from hookcli.tensors.stats import Pending, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import resolve
 
 _NONE = -1  # C++'s value for None
 
