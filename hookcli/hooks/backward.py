@@ -1,10 +1,10 @@
-"""PyTorch's own backward hooks of modules: `register_full_backward_hook` and its pre form.
+"""PyTorch's own backward hooks on modules: `register_full_backward_hook` and `register_full_backward_pre_hook`.
 
-They pass every input and output of a module through a function whose results are views, so a model that changes such a
-tensor in place is refused, in its forward. They see tensors and tuples of tensors alone. Where a module receives or
-returns one tensor at several places, or returns one that it received, the model would go on with several tensors:
-PyTorch's attention then takes another path. The run ends there; one without such hooks finds all of these modules, and
-a third leaves them out.
+They pass every input and output of a module through a function whose results are views, so PyTorch raises in the
+forward of a model that changes such a tensor in place. They see only tensors and tuples of tensors. If a module
+receives or returns one tensor in several places, or returns a tensor that it received, the model goes on with several
+tensors instead of one, and PyTorch's attention then takes another path. Such a run is stopped; a second run, without
+these hooks, finds all such modules, and a third leaves them out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Grads = tuple[Tensor | None, ...] | Tensor
 
 
 class FullBackwardHooks(HookGroup):
-    """`full_backward_pre` and `full_backward`."""
+    """`full_backward_pre` and `full_backward`, from PyTorch's own hooks on modules."""
 
     kinds = FULL_BACKWARD
     needs = Needs.WATCHED_CALLS
@@ -60,7 +60,7 @@ class FullBackwardHooks(HookGroup):
         self._one_tensor: set[str] = set()
 
     def leave_out(self, found: OneTensorError) -> None:
-        """Do with fewer hooks than the run that ended so: with none, to find all such modules, then without theirs."""
+        """Use fewer hooks than the run that raised `found`: none, to find all such modules; then none on those."""
         self._searching, self._searched = not found.all, found.all
         if found.all:
             self._left_out |= found.fqns
@@ -68,7 +68,7 @@ class FullBackwardHooks(HookGroup):
     def start(self, kind: HookKind) -> None:
         if not self._noting:
             self._noting = True
-            self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # where the hook has not replaced anything yet
+            self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # before the hook replaces anything
             self.core.subscribe(HookKind.FORWARD, self._note)
             self.core.before_backward(lambda roots: self._check_one_tensor())
             for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
@@ -119,7 +119,7 @@ class FullBackwardHooks(HookGroup):
         self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.next_arrival(), **shown))
 
     def _guess(self, kind: HookKind, hooked: HookedModule) -> int:
-        """Where the nodes don't tell, as after a recomputed forward: gradients of later calls come first."""
+        """Guess the call if its nodes don't tell, as after a recomputed forward: later calls' gradients come first."""
         calls = hooked.recomputed or hooked.calls
         known, fired = self._fired.get((kind, hooked.fqn), (calls, 0))
         fired = fired if known == calls else 0
@@ -127,18 +127,18 @@ class FullBackwardHooks(HookGroup):
         return max(calls - 1 - fired, 0)
 
     def _note(self, event: HookEvent) -> None:
-        """PyTorch doesn't say of which call a gradient is, but numbers the nodes of its graph as they are made."""
+        """Note the numbers of a call's nodes: PyTorch does not say to which call a gradient belongs."""
         self._compare(event)
         numbers = [sequence_number(x.grad_fn) for _, x in tree.leaves(event.output) if x.grad_fn is not None]
         if numbers:
             self._made.setdefault(event.fqn, []).append((max(numbers), event.call))
 
     def _compare(self, event: HookEvent) -> None:
-        """Not in the caller's own run, which can't be made again."""
+        """Stop a run where a hook replaces one tensor by several; not the caller's run, which can't be repeated."""
         if self.core.follow or event.fqn in self._left_out:
             return
         tensors = _replaceable(event)
-        # Without grad the region may be a checkpoint's, which runs again with gradients.
+        # Without grad, this may be a checkpointed region, which runs again with gradients.
         replaced = any(x.requires_grad for x in tensors) if torch.is_grad_enabled() else self._searching
         if not replaced or len({id(x) for x in tensors}) == len(tensors):
             return
@@ -151,7 +151,7 @@ class FullBackwardHooks(HookGroup):
             raise OneTensorError(self._one_tensor, all=self._searching)
 
     def _call(self, hooked: HookedModule, at_input: bool) -> int | None:
-        """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""
+        """Find the call whose hook fires: its node was created before the call's own nodes, or right after them."""
         made, node = self._made.get(hooked.fqn, []), current_node()
         if node is None or not made:
             return None
@@ -160,7 +160,7 @@ class FullBackwardHooks(HookGroup):
 
 
 def _replaceable(event: HookEvent) -> list[Tensor]:
-    """What went in and came out where such a hook looks, which may be one tensor at several places."""
+    """Return the inputs and outputs that such a hook would replace; one tensor may be among them several times."""
     output = event.output if isinstance(event.output, tuple) else (event.output,)
     return [x for x in (*event.args, *output) if isinstance(x, Tensor)]
 
@@ -173,20 +173,19 @@ def _check_not_legacy(hooked: HookedModule) -> None:
     if full_backward(hooked.module) is False or global_full_backward() is False:
         where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
         raise RefusedError(
-            f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
-            "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without "
-            "--via module)"
+            f"{where} has, or had, a hook of the deprecated register_backward_hook, so PyTorch refuses "
+            "full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without --via module)"
         )
 
 
 def _remove_filter(entry: Any) -> None:
-    """Only this one: the filters that others added meanwhile stay."""
+    """Remove this filter only; filters that others added meanwhile stay."""
     with suppress(ValueError):
         warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
 def paths_of_outputs(output: Any) -> list[str] | None:
-    """Where in an output the gradients of a full backward hook belong; None where such a hook does not fire."""
+    """Return the paths in an output that a full backward hook's gradients belong to; None if it does not fire."""
     if isinstance(output, Tensor):
         return [""]
     if isinstance(output, tuple) and any(isinstance(item, Tensor) for item in output):
@@ -195,9 +194,9 @@ def paths_of_outputs(output: Any) -> list[str] | None:
 
 
 def leads_to_another(outputs: Sequence[Tensor]) -> bool:
-    """Whether one of a module's outputs is made from another, so that a gradient reaches the other through it.
+    """Return whether one of a module's outputs is computed from another, which then gets gradients through it.
 
-    A full backward hook sees only what reaches an output from outside of the module.
+    A full backward hook sees only the gradients that reach an output from outside of the module.
     """
     nodes = {y.grad_fn: None for y in outputs if y.grad_fn is not None}
     if len(nodes) < 2:
@@ -208,7 +207,7 @@ def leads_to_another(outputs: Sequence[Tensor]) -> bool:
 
 
 def paths_of_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """The same for the positional arguments; keyword arguments are not seen."""
+    """Return the paths of the positional arguments; full backward hooks do not see keyword arguments."""
     return [""] if len(args) == 1 and not kwargs else _indices(len(args))
 
 
@@ -217,8 +216,10 @@ def _indices(count: int) -> list[str]:
 
 
 def refuses_full_backward(error: BaseException | None) -> bool:
-    """Whether PyTorch stopped the model because of a full backward hook: its views may not be changed in place, and
-    its function may not be called inside torch.func."""
+    """Return whether PyTorch stopped the model because of a full backward hook.
+
+    The views that the hook makes can't be changed in place, and its function can't be called inside torch.func.
+    """
     if not isinstance(error, RuntimeError):
         return False
     said = message_of(error)
@@ -227,9 +228,9 @@ def refuses_full_backward(error: BaseException | None) -> bool:
         return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
     if "is not supported on ScriptModules" in said:  # global ones
         return "_get_backward" in said
-    if "Can't detach views in-place" in said:  # without a name: a hook's view may be meant, or one of the model's own
+    if "Can't detach views in-place" in said:  # the message names no view: the hook's, or the model's own
         frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
         return any(isinstance(value, BackwardHook) for frame in frames for value in frame.f_locals.values())
-    # A view of what such a hook made (`Output 0 of Slice`) is not named after it, but has the same ban.
+    # A view of the hook's result (`Output 0 of Slice`) is not named after the hook, but can't be changed either.
     made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
     return made_by_it and "inplace" in said

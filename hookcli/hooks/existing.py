@@ -1,7 +1,7 @@
-"""Every hook that a model already carries, read off PyTorch's own tables. Nothing is run and nothing registered.
+"""The hooks that a model already has, read from PyTorch's tables without running or registering anything.
 
-There is no other way to list hooks. Hooks on nodes of the autograd graph, such as those that FSDP puts on a parameter's
-AccumulateGrad, are kept in C++ and can't be listed.
+Hooks on nodes of the autograd graph, such as those that FSDP registers on a parameter's AccumulateGrad, are stored in
+C++ and can't be listed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ EVERY_MODULE, EVERY_OPTIMIZER = "(every module)", "(every optimizer)"
 
 @dataclass(frozen=True, slots=True)
 class ExistingHook:
-    """One hook that is there.
+    """A hook that is registered now, or a flag that a removed hook left behind.
 
-    `fqn` names the module, parameter or buffer; `(every module)` and `(every optimizer)` mean the whole process.
-    `kind` bears PyTorch's name, and `backward` is the deprecated `register_backward_hook`; a `stale_flag` is no hook
-    but what a removed one left. `order` counts from 0 in the order of firing among those of one place and kind.
-    `flags`: `with_kwargs`, `always_call`, `prepend` where the ids tell, `private` for the underscored registrations.
+    `fqn`: the module, parameter or buffer; `(every module)` and `(every optimizer)` stand for the whole process.
+    `kind`: PyTorch's name; `backward` is the deprecated `register_backward_hook`, `stale_flag` a flag left behind.
+    `order`: the order of firing among the hooks of one place and kind, from 0.
+    `flags`: `with_kwargs`, `always_call`, `prepend` if the ids tell, `private` for the underscored registrations.
     """
 
     fqn: str
@@ -61,10 +61,10 @@ class ExistingHook:
 
 
 def existing_hooks(model: nn.Module, select: Select | None = None) -> list[ExistingHook]:
-    """The hooks of the process, then those of each module with its parameters and buffers, in the model's order.
+    """List the hooks of the process, then those of each module, its parameters and its buffers, in the model's order.
 
-    `select(fqn, module)` narrows the places; a parameter or buffer is taken by its own name or with its module, and
-    those of the process are taken only where all is.
+    `select(fqn, module)` narrows the list: a parameter or buffer is listed if its own name or its module is selected,
+    the hooks of the process only without `select`.
     """
     found = list(_of_process()) if select is None else []
     own = {id(module) for module in model.modules()}
@@ -82,7 +82,7 @@ def existing_hooks(model: nn.Module, select: Select | None = None) -> list[Exist
 
 
 def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
-    """A module's own parameters, then its buffers, each with "Parameter" or "Buffer" and its fqn."""
+    """Yield a module's own parameters, then its buffers: "Parameter" or "Buffer", the fqn, the tensor."""
     for fqn, parameter in module.named_parameters(prefix, recurse=False, remove_duplicate=False):
         yield "Parameter", fqn, parameter
     for fqn, buffer in module.named_buffers(prefix, recurse=False, remove_duplicate=False):
@@ -116,7 +116,7 @@ def _of_process() -> Iterator[ExistingHook]:
     if not any_there:
         yield from _stale(EVERY_MODULE, None, GLOBAL_FULL_FLAG, flag)
     if left := ids_left():
-        note = "ids of removed hooks stayed: torch.compile warns as if there were global hooks"
+        note = "ids of removed hooks are left: torch.compile warns as if there were global hooks"
         yield ExistingHook(EVERY_MODULE, None, STALE, 0, f"{LEFT_IDS} ({len(left)})", note=note)
     for kind, table, flags in optimizer_tables():
         yield from _entries(EVERY_OPTIMIZER, None, kind, table, flags)
@@ -130,7 +130,7 @@ def _entries(
     flag_tables: Mapping[str, Collection[int]],
     own: Collection[int] | None = None,
 ) -> Iterator[ExistingHook]:
-    """The hooks of one table. `own` are the ids of the model's modules; None where no model owns the hook."""
+    """Yield the hooks of one table. `own`: the ids of the model's modules; None if no model owns the hooks."""
     ids = list(table)
     for order, (key, entry) in enumerate(table.items()):
         hook, private = unwrapped(entry)
@@ -143,12 +143,12 @@ def _entries(
 
 
 def _was_prepended(order: int, ids: list[int]) -> bool:
-    """Ids count up, so a hook before an older one was put there. Ids from another process say nothing."""
+    """Return whether a hook stands before an older one: ids count up. Ids from another process tell nothing."""
     return max(ids) < RemovableHandle.next_id and ids[order] > min(ids[order:])
 
 
 def _told_apart(hooks: Iterator[ExistingHook], full: bool | None) -> Iterator[ExistingHook]:
-    """Full and legacy backward hooks share a table; a flag on the module tells which it holds."""
+    """Tell full backward hooks from legacy ones, which share a table, by the flag on the module."""
     for hook in hooks:
         if full is False:
             note = "; ".join(filter(None, (LEGACY, hook.note)))
@@ -164,13 +164,13 @@ def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterato
     if fqn == EVERY_MODULE:
         refused, until = refused.replace("register_", "register_module_"), "for the rest of the process"
     else:
-        until = "on this module until it is built anew"
-    note = f"a {what} backward hook was here, and its flag stays: {refused} is refused {until}"
+        until = "on this module until it is rebuilt"
+    note = f"a {what} backward hook was removed, but its flag stays: PyTorch refuses {refused} {until}"
     yield ExistingHook(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
 
 
 def _foreign(hook: Any, own: Collection[int]) -> str | None:
-    """Whether a hook works on modules of another model: a deepcopy's hooks keep the closures of the original."""
+    """Name a module of another model that a hook refers to: a deepcopy's hooks keep the original's closures."""
     for how, module in held_modules(hook):
         if id(module) not in own:
             return f"{how} a {type(module).__name__} that is not part of this model, as after a deepcopy"

@@ -1,9 +1,9 @@
-"""Gradients of what modules receive and return, from plain tensor hooks that change nothing (design, rule 3).
+"""Gradients of modules' inputs and outputs, from plain tensor hooks that change nothing (design, rule 3).
 
 The hook on an output is on the very tensor that the module returned. It fires once, with the sum over all uses, and
-stays with that value through later in-place changes. A module that returns a tensor which it received (Identity)
-returned that very tensor: its row is the tensor's whole gradient. A view that is changed in place later loses its hook;
-the gradient is then not told. input_grads.py has the hooks on inputs.
+stays with that value through later in-place changes. If a module returns a tensor that it received (Identity), the
+event has the tensor's whole gradient. A view that is changed in place later loses its hook: there is no event then.
+The hooks on inputs are in input_grads.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IN, _OUT = GRADIENT_EDITS
 
 
 class TensorGradHooks(HookGroup):
-    """`tensor_grad_input` and `tensor_grad_output`; `ModuleHooks` says when a module is called and returns."""
+    """`tensor_grad_input` and `tensor_grad_output`. `ModuleHooks` calls it when a module is called, and returns."""
 
     kinds = (_IN, _OUT)
     needs = Needs.WATCHED_CALLS
@@ -45,7 +45,7 @@ class TensorGradHooks(HookGroup):
             self._inputs.start()
 
     def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        """Watch the tensors that a module receives. Returns what to call it with instead, where edits need that."""
+        """Hook the tensors that a module receives. Returns other arguments to call it with, if edits need that."""
         if self._edited:
             return self._edited.receive(call, args, kwargs)
         inputs, outputs = self.core.watches(call.hooked, _IN), self.core.watches(call.hooked, _OUT)
@@ -59,7 +59,7 @@ class TensorGradHooks(HookGroup):
         return None
 
     def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """Watch the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
+        """Hook the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
         if self._edited:
             return self._edited.returned(call, args, kwargs, output)
         outputs = self.core.watches(call.hooked, _OUT)
@@ -73,7 +73,7 @@ class TensorGradHooks(HookGroup):
         return output
 
     def leave(self, call: Call) -> None:
-        """The call is over, whatever way it ended."""
+        """Forget a call that is over, however it ended."""
         self._inputs.leave(call)
 
     def _hook_outputs(self, call: Call, received: dict[int, Tensor], returned: list[tuple[str, Tensor]]) -> None:

@@ -16,7 +16,8 @@ from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
-from hookcli.tensors.stats import Pending, Reducer, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of
 
 

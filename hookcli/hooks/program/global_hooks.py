@@ -1,11 +1,10 @@
-"""PyTorch's global hooks, for a program that is looked at as it runs.
+"""PyTorch's global hooks, to observe a program while it runs.
 
-A global pre-hook finds the outermost module of each call, whose end a hook on that module alone tells; global hooks on
-optimizers see each step. There is no hook for the begin of a backward pass, for the scaling of a loss, for an optimizer
-that gets its parameters and for a module that is compiled in place: these functions of PyTorch's are wrapped meanwhile.
+A global pre-hook finds the outermost module of each call, and a hook on that module sees the call's end; global hooks
+on optimizers see each step. PyTorch has no hooks for the start of a backward pass, the scaling of a loss, an optimizer
+that gets parameters and a module that is compiled in place: these functions are wrapped meanwhile.
 
-Code that `torch.compile` traces goes past all of it. A forked process has none of it, but tells its parent if
-it trains.
+Code that `torch.compile` traces bypasses all of this. It is off in a forked process, which only marks that it trains.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from hookcli.hooks.torch_private.modules import other_global_hooks
 
 
 class GlobalHooks:
-    """On for the time of a `with` block, in all threads of this process but not in its children."""
+    """Global hooks for the time of a `with` block, in all threads of this process, but not in its children."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -88,7 +87,7 @@ class GlobalHooks:
             self.listener.step_over(optimizer)
             self._ends.pop(id(optimizer), None)
 
-    # What there is no hook for.
+    # Wrapped functions, where PyTorch has no hooks.
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +137,7 @@ class GlobalHooks:
 
 
 def _without(ours: int, original: Callable[[], bool]) -> Callable[[], bool]:
-    """`torch.compile` warns of global hooks: not of this one."""
+    """Wrap the question whether there are global hooks, of which `torch.compile` warns, to leave our own out."""
     return partial(other_global_hooks, ours)
 
 

@@ -38,7 +38,7 @@ _BETWEEN = (
 _FAR = 4  # steps from a module's input back to a ReLU
 
 
-class Units:
+class DeadUnits:
     """Counts dead and saturated channels of activations, call by call, without reading a value back.
 
     Looked at are the activations of torch.nn, other modules (of one's own) that return what none of their parts did,

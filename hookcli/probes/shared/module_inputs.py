@@ -16,7 +16,7 @@ from hookcli.tensors.chunks import fetched
 from hookcli.tensors.torch_private import is_mapped
 
 
-class Passing:
+class ModuleInputs:
     """Rows of kind `called`, of each module's first call, and `received`, of each call that was given NaN or infinity.
 
     Values are read back for the rows alone.

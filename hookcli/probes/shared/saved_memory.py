@@ -17,7 +17,7 @@ from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import storage_key
 
 
-class Memory:
+class SavedMemory:
     """What memory is kept for backward, each storage once."""
 
     def __init__(self, held: Sequence[Tensor]) -> None:
