@@ -49,9 +49,9 @@ def _suggestion(path: Path) -> str:
         scripts = [found.name for found in path.parent.iterdir() if found.suffix == ".py"]
         near = get_close_matches(path.name, scripts, n=3) or [name for name in scripts if name == f"{path.name}.py"]
         if near:
-            return f": did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
+            return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
     if _is_name(path.name) and path.parent == Path() and _exists(path.name):
-        return f": did you mean the module, -m {path}?"
+        return f"; did you mean the module, -m {path}?"
     return "" if is_folder(path.parent) else f" (there is no folder {str(path.parent)!r})"
 
 
@@ -84,7 +84,7 @@ def _nearest(name: str) -> str:
     parent, _, last = name.rpartition(".")
     near = get_close_matches(last, _siblings(parent), n=3)
     if near:
-        return f": did you mean {' or '.join(f'{parent}.{found}' if parent else found for found in near)}?"
+        return f"; did you mean {' or '.join(f'{parent}.{found}' if parent else found for found in near)}?"
     return " (looked in the working directory and on sys.path)"
 
 
