@@ -10,15 +10,23 @@ from pathlib import Path
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import forks
 import pytest
-import torch
 
 from hookcli.cli import main
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have one server for all of xdist's workers, which imports torch while they do."""
+    if config.getoption("numprocesses", None):
+        forks.address()
 
 
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No terminal width or colour leaks in from outside."""
+    import torch
+
     torch.set_num_threads(1)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)

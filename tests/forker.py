@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import types
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,8 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _tell(connection: socket.socket, number: int) -> None:
-    try:
+    with suppress(OSError):  # nobody waits for it any more
         connection.sendall(NUMBER.pack(number))
-    except OSError:  # nobody waits for it any more
-        pass
 
 
 def become(job: dict[str, Any], files: list[int]) -> None:
@@ -118,7 +117,7 @@ def run_main(argv: list[str]) -> None:
     main.__builtins__ = __builtins__  # type: ignore[attr-defined]
     given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     kind, sys.argv = argv[0], argv[1:]
-    sys.path[:] = ["" if kind == "-c" else os.getcwd() if kind == "-m" else str(Path(kind).parent.resolve())]
+    sys.path[:] = ["" if kind == "-c" else str(Path.cwd()) if kind == "-m" else str(Path(kind).parent.resolve())]
     sys.path += [*map(os.path.abspath, given), *PATH]
     importlib.invalidate_caches()
     if kind == "-m":

@@ -27,7 +27,7 @@ from unittest.mock import patch
 ADDRESS = "HOOKCLI_TEST_FORKS"
 """Where the server listens, in the environment of all that tests start."""
 NUMBER = struct.Struct("q")
-_servers: list[tuple[subprocess.Popen[bytes], tempfile.TemporaryDirectory[str]]] = []  # one, which ends with this process
+_servers: list[tuple[Any, Any]] = []  # one at most, and its folder, which end with this process
 _ORDINARY = subprocess.Popen
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import forks
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ PLUGINS = ("-p", "no:hookcli", "-p", "hookcli.pytest_plugin", "-p", "no:cachepro
 def run(folder: Path, *argv: str) -> str:
     command = [sys.executable, "-m", "pytest", *PLUGINS, *argv]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "PYTEST_ADDOPTS": ""}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False).stdout
+    return forks.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False).stdout
 
 
 def test_it_fails_tests_with_the_table_of_what_was_found(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import forks
 import pytest
 import torch
 from record.launching.small import SCRIPTS
@@ -31,7 +31,7 @@ class Ran:
 
 def python(folder: Path, *arguments: str) -> Ran:
     folder.mkdir(exist_ok=True)
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=ENV, capture_output=True, timeout=300)
+    done = forks.run([sys.executable, *arguments], cwd=folder, env=ENV, capture_output=True, timeout=300)
     return Ran(done.returncode, done.stdout, done.stderr, folder)
 
 

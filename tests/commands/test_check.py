@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 from junitparser import JUnitXml
 
@@ -393,7 +393,7 @@ def test_explain_by_name_and_the_nearest(cli: Cli) -> None:
 
 def test_as_a_process_and_mistakes_need_no_torch() -> None:
     command = [sys.executable, "-m", "hookcli", "check", "parts.py:Unused", *IN]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = forks.run(command, capture_output=True, text=True, check=False)
     assert (
         ran.returncode == 1 and ran.stderr == "" and ran.stdout.startswith("Check  Severity  Layer  Figure  What was")
     )
@@ -403,4 +403,4 @@ def test_as_a_process_and_mistakes_need_no_torch() -> None:
         "assert main(['check', '--select', 'HK99']) == main(['check', '--max-params', 'x']) == 2\n"
         "sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    assert forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, check=False).returncode == 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
 
@@ -156,7 +155,7 @@ def test_runs_that_differ_are_told(cli: Cli, net: Path) -> None:
 def test_saved_reports_need_no_torch(net: Path, cli: Cli) -> None:
     save(cli, "a.json", NET)
     code = "import sys; from hookcli.cli import main; print(main(['diff', 'a.json', 'a.json']), 'torch' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "0 False", ran.stderr
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
 import torchvision
@@ -237,11 +237,11 @@ def test_it_loads_where_the_users_module_is_not(cli: Cli, mine: Path, tmp_path_f
     (mine / "m.pt2pkg").rename(away / "m.pt2pkg")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", "hookcli", "package", "--load", "m.pt2pkg", "--trust", "--format", "json"]
-    ran = subprocess.run(command, cwd=away, env=environment, capture_output=True, text=True, check=False)
+    ran = forks.run(command, cwd=away, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert [row["output_shape"] for row in report(ran.stdout)["rows"]] == [[5, 4]] * 3  # its example, by keyword
     missing = [sys.executable, "-c", "import pk_mine"]
-    assert subprocess.run(missing, cwd=away, env=environment, capture_output=True, check=False).returncode == 1
+    assert forks.run(missing, cwd=away, env=environment, capture_output=True, check=False).returncode == 1
 
 
 @pytest.mark.parametrize("model", ["resnet18", "ssdlite320_mobilenet_v3_large"])
@@ -381,7 +381,7 @@ def test_a_full_disk(mine: Path) -> None:
     )
     command = [sys.executable, "-c", code, "package", "resnet18", "--extern", "**", "-o", "m.pt2pkg"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ran = forks.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 2 and ran.stderr == "hookcli: error: can't write to ./: File too large\n"
     assert not list(mine.glob("*m.pt2pkg*")) and not list(mine.glob(".m.pt2pkg*"))
 

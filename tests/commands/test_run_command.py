@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import forks
 import pytest
 from record.launching.support import ENV
 
@@ -238,7 +239,7 @@ def test_all_that_scripts_do_in_one(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(EVERYTHING))
     commands = ((sys.executable, "train.py", "train.py"), (*HOOKCLI, "train.py", "record.jsonl"))
     pipe = subprocess.PIPE
-    both = [subprocess.Popen(command, cwd=tmp_path, env=ENV, stdout=pipe, stderr=pipe) for command in commands]
+    both = [forks.Popen(command, cwd=tmp_path, env=ENV, stdout=pipe, stderr=pipe) for command in commands]
     (out, err), (seen_out, seen_err) = (process.communicate(timeout=120) for process in both)
     assert err == b"" and seen_out == out and [process.returncode for process in both] == [5, 5]
     told = seen_err.decode().splitlines()
@@ -258,9 +259,7 @@ def test_a_script_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
         folder = tmp_path / how.name
         folder.mkdir()
         (folder / "train.py").write_text(dedent(ENDLESS))
-        running.append(
-            (how, folder, subprocess.Popen((*HOOKCLI, "train.py"), cwd=folder, env=ENV, stdout=-1, stderr=-1))
-        )
+        running.append((how, folder, forks.Popen((*HOOKCLI, "train.py"), cwd=folder, env=ENV, stdout=-1, stderr=-1)))
     for how, folder, process in running:
         assert process.stdout
         for _ in range(4):
@@ -286,7 +285,7 @@ THREADS = """
 
 def test_a_script_is_over_when_its_threads_and_exit_handlers_are(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(THREADS))
-    done = subprocess.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    done = forks.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "pool\n")
     error, thread, handler, summary, _ = done.stderr.splitlines()[-5:]
     assert error.startswith("ZeroDivisionError") and (thread, handler) == ("thread", "exit handler")
@@ -297,7 +296,7 @@ def test_a_script_is_over_when_its_threads_and_exit_handlers_are(tmp_path: Path)
 
 def test_a_script_without_torch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys; print('torch' in sys.modules)")
-    done = subprocess.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    done = forks.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "False\n") and "torch was never imported" in done.stderr
 
 
@@ -317,7 +316,7 @@ def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> N
         """
     (tmp_path / "train.py").write_text(dedent(text))
     command = (*HOOKCLI[:4], "train.py")
-    done = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    done = forks.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"{[(x * x, '__mp_main__', []) for x in range(3)]}\n")
     assert done.stderr.count("hookcli: ") == 1 and not list(tmp_path.glob("*.jsonl"))
 
@@ -325,7 +324,7 @@ def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> N
 def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp_path: Path) -> None:
     text = "import os, signal, torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\nos.kill(os.getpid(), signal.SIGINT)\n"
     (tmp_path / "train.py").write_text(text)
-    run = partial(subprocess.run, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    run = partial(forks.run, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     plain, ours = run((sys.executable, "train.py")), run((*HOOKCLI[:4], "train.py"))
     assert plain.returncode == ours.returncode == -signal.SIGINT
     assert "KeyboardInterrupt (exit code 130); 1 window in train.run.jsonl" in ours.stderr

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 from records import HEADER, RUN, activation, bad, end, ran, save, text, window
 
@@ -42,7 +43,7 @@ def reports(output: str) -> list[dict[str, Any]]:
 def on_terminal(columns: int, *argv: str, **environment: str) -> str:
     """What a terminal of this width gets on stdout."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = forks.Popen(
         [sys.executable, "-m", "hookcli", *argv],
         stdout=theirs,
         stderr=subprocess.DEVNULL,
@@ -222,7 +223,7 @@ def test_no_torch(record: Path) -> None:
         "main(['show', 'train.run.jsonl', '--follow']); main(['show', 'train.run.jsonl', '--step', '3'])\n"
         "sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    assert forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
@@ -237,7 +238,7 @@ def test_examples_work(cli: Cli, record: Path, line: str) -> None:
 
 def following(*argv: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "hookcli", "show", *argv, "--follow"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return forks.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def append(path: Path, *lines: Any) -> None:

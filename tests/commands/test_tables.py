@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import forks
 import pytest
 import torchvision
 
@@ -91,7 +91,5 @@ def test_version(cli: Cli) -> None:
 def test_completion_knows_the_models() -> None:
     asked = {"COMP_WORDS": "hookcli shapes resnet1", "COMP_CWORD": "2", "_HOOKCLI_COMPLETE": "complete_bash"}
     code = "from hookcli.__main__ import entry; entry()"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
-    )
+    ran = forks.run([sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False)
     assert ran.stdout.split() == ["resnet101", "resnet152", "resnet18"]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+import forks
 
 JOB = Path(__file__).with_name("interrupts_job.py")
 
 
 def job(what: str) -> str:
     tests = os.pathsep.join([str(JOB.parents[2]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, str(JOB), what], env={**os.environ, "PYTHONPATH": tests}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
