@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -175,6 +176,7 @@ if __name__ == "__main__":
     import torchvision  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.freeze()  # a child that collects copies no page for it
     subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
     job, files = serve(socket.socket(fileno=int(sys.argv[1])))
     become(job, files)
