@@ -160,7 +160,7 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
         **dict.fromkeys(("needs_backward", "needs_input_grad", "watches_parameters", "values", "fastpath"), bool),
         "grouping": str,
     },
-    "reporters": {"suffixes": "str", "needs": "str"},
+    "reporters": {"suffixes": "str", "needs": "str", "command": str, "for_people": bool},
     "checks": {
         **dict.fromkeys(("id", "name", "severity", "means", "advice"), str),
         "needs": "str",

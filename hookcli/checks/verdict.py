@@ -8,7 +8,7 @@ from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check, Facts
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.report import SEVERITIES, Column, Finding, Report, Row, Skipped
+from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped
 
 PROBE = "check"
 _CRASHED = "the run crashed"
@@ -41,7 +41,7 @@ def judge(
         if facts.crash and check.needs and not found:
             reason = _CRASHED
         if reason:
-            skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}"))
+            skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
             continue
         judged.append(check.id)
         findings += found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hookcli.engine.prepare import Setting
-    from hookcli.hooks.session import Select
+    from hookcli.hooks.select import Select
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
 
@@ -192,7 +192,7 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
 
 def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
     """What --match and --type leave. Raises UsageError where that is nothing."""
-    from hookcli.hooks.parameters import selects_parameter
+    from hookcli.hooks.select import selects_parameter
 
     select = selector(model, options)
     if select is None:

@@ -90,8 +90,7 @@ def diff(
             output.salvage(partial)
         raise
     output.write(reports)
-    readable = output.path is None and output.name in ("table", "markdown")
-    return _judged(reports, options, readable)
+    return _judged(reports, options, output.for_people)
 
 
 def _compared(

@@ -10,7 +10,7 @@ from typing import Any
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, Place, align
-from hookcli.diff.tolerance import EXACT, Tolerance, excess, rms
+from hookcli.diff.tolerance import EXACT, Tolerance, excess
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
 from hookcli.report import STATS_KEYS, Column, Report, Row
@@ -192,7 +192,7 @@ def _scales(report: Report) -> dict[Any, float]:
     scales: dict[Any, float] = {}
     for row in report.rows:
         if row.stats and row.get("kind"):
-            scales[row["kind"]] = max(scales.get(row["kind"], 0.0), rms(row.stats))
+            scales[row["kind"]] = max(scales.get(row["kind"], 0.0), row.stats.rms)
     return scales
 
 

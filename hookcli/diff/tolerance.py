@@ -56,11 +56,6 @@ class Tolerance:
         return rtol, atol if self.atol is None else self.atol
 
 
-def rms(stats: TensorStats) -> float:
-    """The root of the mean square of the finite elements; 0 of none."""
-    return stats.l2 / math.sqrt(stats.finite) if stats.finite else 0.0
-
-
 def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> float:
     """How far a statistic may be from that of the reference.
 
@@ -72,7 +67,7 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     """
     if name in EXACT:
         return 0.0
-    moved = rtol * rms(reference) + atol
+    moved = rtol * reference.rms + atol
     if name == "mean":
         return moved
     if name == "std":
@@ -80,7 +75,7 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     if name == "l2":
         return moved * math.sqrt(reference.finite)
     if name == "zeros":
-        return reference.numel if rms(reference) <= atol else rtol * reference.numel
+        return reference.numel if reference.rms <= atol else rtol * reference.numel
     return rtol * max(abs(reference.min), abs(reference.max)) + atol  # min and max
 
 

@@ -19,8 +19,9 @@ from hookcli.engine.run_info import describe_run
 from hookcli.engine.step import Loss, Share, Step
 from hookcli.errors import ModelError, PluginError, UsageError, UserCode, in_brief
 from hookcli.hooks.edits.base import Edit, check_applied, check_edits, parse_edit
-from hookcli.hooks.modules import compiled_parts, uncompiled
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.unregistered import Strangers

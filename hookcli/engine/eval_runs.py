@@ -17,7 +17,7 @@ from hookcli.engine import failure
 from hookcli.engine.capture import capture
 from hookcli.engine.preserve import Kept, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
-from hookcli.hooks.modules import uncompiled
+from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.draws import DrawsProbe
 from hookcli.probes.first import FirstItemProbe

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.kinds import HookKind
 from hookcli.tensors import tree
 
-__all__ = ["Alias", "Callback", "HookEvent", "HookKind", "Made"]
+__all__ = ["Callback", "HookEvent", "HookKind", "NodeInfo"]
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ class HookEvent:
     grad_inputs: tuple[Tensor | None, ...] = ()
     tensor: Tensor | None = None
     name: str = ""
-    node: Made | None = None
+    node: NodeInfo | None = None
     edited: str = ""
     watched: bool = True
     handed_on: bool = False
@@ -65,24 +64,8 @@ class HookEvent:
 Callback = Callable[[HookEvent], None]
 
 
-class Alias(torch.autograd.Function):
-    """The same memory and version counter as another tensor for autograd, without being a view of it or a copy."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Nothing to keep: the gradient passes through."""
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return grads[0]
-
-
 @dataclass(slots=True)
-class Made:
+class NodeInfo:
     """An autograd node, without holding it: its name, the call that made it, and the nodes that it hands on to.
 
     `id` numbers the nodes in the order in which they were found, `next` holds the ids of those that get its gradients

@@ -12,12 +12,12 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 from hookcli.tensors import tree
 
 
-def let_go(handles: Iterable[RemovableHandle]) -> bool:
+def all_gone(handles: Iterable[RemovableHandle]) -> bool:
     """Whether none of these hooks on tensors can fire any more: autograd has let go of the tensors."""
     return all(handle.hooks_dict_ref() is None for handle in handles)
 
 
-class Reach:
+class GradArrivals:
     """Hooks on returned tensors. `times`: how often a gradient has arrived at one of them."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Reach:
 
     def gone(self) -> bool:
         """Whether no gradient can arrive any more."""
-        return let_go(self._handles)
+        return all_gone(self._handles)
 
     def remove(self) -> None:
         """Take the hooks off."""

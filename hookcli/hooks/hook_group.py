@@ -1,25 +1,32 @@
-"""What the families of hooks share."""
+"""The base of the hook groups of a session."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from enum import Enum, auto
+from typing import ClassVar
 
+from hookcli.hooks.core import SessionCore
 from hookcli.hooks.kinds import HookKind
 
-if TYPE_CHECKING:
-    from hookcli.hooks.session import HookSession
+
+class Needs(Enum):
+    """Which calls a hook group must know of: the modules are hooked for it."""
+
+    NONE = auto()
+    WATCHED = auto()
+    EVERY = auto()
+    """Those of all modules, since it matters which one is running."""
 
 
-class Family(ABC):
+class HookGroup:
     """Hooks that are registered in one way, each on the session's stack, so that they end with it."""
 
     kinds: ClassVar[Sequence[HookKind]]
+    needs: ClassVar[Needs] = Needs.NONE
 
-    def __init__(self, session: HookSession) -> None:
-        self.session = session
+    def __init__(self, core: SessionCore) -> None:
+        self.core = core
 
-    @abstractmethod
-    def want(self, kind: HookKind) -> None:
-        """Register what a kind needs, if it is not registered yet."""
+    def start(self, kind: HookKind) -> None:
+        """Register the hooks of a kind, when a probe first asks for it and the modules that it `needs` are hooked."""

@@ -10,7 +10,7 @@ from typing import Any
 _NOTHING = nullcontext()
 
 
-class Passing:
+class PicklableHook:
     """A hook that is on a module for a moment of a program that does not know of it.
 
     PyTorch copies and pickles hooks with their modules. A deep copy, or a module that was saved meanwhile, has one that

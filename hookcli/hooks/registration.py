@@ -42,7 +42,7 @@ def registrations(tell: Registered) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeModule:
+class CreatedModule:
     """A module that was made while the model ran: its type, and the elements of one of its parameters."""
 
     module: weakref.ref[nn.Module]
@@ -51,7 +51,7 @@ class MadeModule:
 
 
 @contextmanager
-def made_meanwhile(model: nn.Module, tell: Callable[[MadeModule], None]) -> Iterator[None]:
+def noting_created_modules(model: nn.Module, tell: Callable[[CreatedModule], None]) -> Iterator[None]:
     """While it lasts, tell in this thread of the parameters that modules register which are no parts of the model.
 
     Not of those that the model has, too: what copies or compiles a module registers its parameters anew.
@@ -65,7 +65,7 @@ def made_meanwhile(model: nn.Module, tell: Callable[[MadeModule], None]) -> Iter
             return
         if not torch.compiler.is_compiling() and not type(owner).__module__.startswith(("torch.fx", "torch._")):
             elements = 0 if is_lazy(parameter) else parameter.numel()
-            tell(MadeModule(weakref.ref(owner), type(owner).__name__, elements))
+            tell(CreatedModule(weakref.ref(owner), type(owner).__name__, elements))
 
     with _REGISTER[HookKind.PARAMETER_REGISTRATION](registered):
         yield

@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 
-def of_a_signal(error: BaseException) -> bool:
+def raised_by_signal_handler(error: BaseException) -> bool:
     """Whether a signal handler of the program's has raised it, such as one for SIGALRM that ends a slow call."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
     trace = error.__traceback__

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.existing import Carried, carried
+from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, never_called
@@ -54,7 +54,7 @@ class HealthProbe(Probe):
     def __init__(self, *, backward: bool, memory: bool = False, bits: bool = False) -> None:
         self.needs_backward = backward
         self._counts_memory, self._sums_bits = memory, bits
-        self._hooks: list[Carried] = []
+        self._hooks: list[ExistingHook] = []
         self._taken: list[tuple[dict[str, Any], Pending]] = []
         self._outputs: list[dict[str, Any]] = []
         self._units = Units()
@@ -65,7 +65,7 @@ class HealthProbe(Probe):
     def attach(self, session: HookSession) -> None:
         self.session = session
         self._hooks = [
-            h for h in carried(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
+            h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
         ]
         for values, tensor in _held(session.model):
             self._taken.append((values, measure(tensor)))
@@ -158,7 +158,7 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
                 )
 
 
-def _hook_values(hook: Carried) -> dict[str, Any]:
+def _hook_values(hook: ExistingHook) -> dict[str, Any]:
     at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
     return {"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": f"{hook.function} ({at})"}
 

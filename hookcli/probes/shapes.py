@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.functions import Calls
-from hookcli.hooks.modules import compiled_parts
+from hookcli.hooks.functions import FunctionCalls
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured
 from hookcli.probes.costs import Costs, matters
 from hookcli.probes.sizes import count_parameters, packed_parameters
@@ -67,7 +67,7 @@ class ShapesProbe(Probe):
     def __init__(self) -> None:
         self._calls: dict[tuple[str, int], _Call] = {}
         self._unseen = UnseenTensors()
-        self._functions = Calls(matters)
+        self._functions = FunctionCalls(matters)
         self._cost = Costs()
 
     def attach(self, session: HookSession) -> None:

@@ -156,7 +156,7 @@ class TraceProbe(Probe):
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
-            row["kept"] = 0 if recomputed(self.session.modules.running) else self._memory.keep(event.tensor)
+            row["kept"] = 0 if recomputed(self.session.calls.running) else self._memory.keep(event.tensor)
         if event.watched:
             self._rows.append(row)
 

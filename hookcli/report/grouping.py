@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hookcli.errors import UsageError, unknown
-from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats
+from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.norms import NORMS, gathered
 
@@ -133,10 +133,8 @@ def _merged_by_owner(report: Report, depth: float) -> list[Row]:
 def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
     """The second statistics of rows that have two, those that go out."""
     parts = [row for row in rows if row.get("out_numel") is not None]
-    if len(parts) < 2:
-        return {f"out_{key}": parts[0][f"out_{key}"] for key in STATS_KEYS} if parts else {}
-    stats = TensorStats.merge(TensorStats(**{key: part[f"out_{key}"] for key in STATS_KEYS}) for part in parts)
-    return {f"out_{key}": getattr(stats, key) for key in STATS_KEYS}
+    stats = [TensorStats.of(part.values, "out_") for part in parts]
+    return (TensorStats.merge(stats) if stats[1:] else stats[0]).named("out_") if stats else {}
 
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:

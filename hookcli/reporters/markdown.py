@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from hookcli.report import Report, formatting
 from hookcli.report.grouping import View, fitting_depth, fold, for_people
 from hookcli.reporters import footer, table_columns
-from hookcli.reporters.base import SCREEN
+from hookcli.reporters.base import SCREEN, Reporter
 
 _BEFORE_PUNCTUATION = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
-class MarkdownReporter:
+class MarkdownReporter(Reporter):
     """Grouped as the table is, so that it reads."""
 
     suffixes = (".md", ".markdown")
+    for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         return "\n".join(_render(report, view) for report in reports)

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, fold, for_people
+from hookcli.report.stats import FIGURES
 from hookcli.reporters import footer, table_columns
-from hookcli.reporters.base import SCREEN
+from hookcli.reporters.base import SCREEN, Reporter
 
 # A file or pipe has no width to keep to.
 _UNBOUNDED = 10_000
@@ -22,10 +23,11 @@ _NAMED = 10  # columns that are named where there is no room for them
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
 
-class TableReporter:
+class TableReporter(Reporter):
     """A Rich table per report, with totals and a line about the run."""
 
     suffixes = (".txt",)
+    for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         reports = [formatting.printable(report) for report in reports]
@@ -157,7 +159,7 @@ def _style(row: Row, name: str, text: str) -> str:
         return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
-    small = name in formatting.FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
+    small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
     return "dim" if small or name in ("dtype", "type") else ""
 
 

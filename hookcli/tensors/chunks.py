@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Squares of values outside of this range, summed over a block, leave float32's normal range.
+TINY, HUGE = 1e-15, 1e15
+
 
 def blocks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
     """The same elements of tensors of one shape as one-dimensional pieces of at most `size`.

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from hookcli.report import raised
 from hookcli.report.discrepancy import Discrepancy
-from hookcli.tensors.chunks import Scratch, blocks, fetched, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, Scratch, blocks, fetched, unit_of, unnested
 from hookcli.tensors.stats import DEVICE_BLOCK
 
 BLOCK = 1 << 18
-# Squares of values outside of this range, summed over a block, leave float32's normal range.
-_TINY, _HUGE = 1e-15, 1e15
 _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -86,7 +84,7 @@ def _cpu_block(a: Tensor, b: Tensor) -> Figures:
     torch.sub(a, b, out=error)
     low, high = (value.item() for value in torch.aminmax(error))
     peak = abs(max(-low, high))  # no -0.0
-    trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN
+    trusted = peak == 0.0 or TINY < peak < HUGE  # neither is true of NaN
     if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
         return _exact_block(a, b)
     of_a, of_b = math.sqrt(of_a), math.sqrt(of_b)

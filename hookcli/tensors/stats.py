@@ -18,34 +18,32 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hookcli.report import TensorStats, raised
+from hookcli.report import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import blocks, fetched, is_dense, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, blocks, fetched, is_dense, unit_of, unnested
 from hookcli.tensors.sums import BLOCK, sums
 from hookcli.tensors.weak import WeakIds
 
 DEVICE_BLOCK = 1 << 24
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
 _FAR = 16.0
-# Squares of values outside of this range leave float32's normal range.
-_TINY, _HUGE = 1e-15, 1e15
 # Squares of float64 numbers whose exponents are farther from 0, summed over a block, leave its normal range.
 _FARTHEST = 450
 # Up to which size a Reducer sums a tensor to see whether it changed, and how many elements of a larger one it looks at.
 _SMALL, _GLIMPSED = 1 << 16, 251
 
-Moments = tuple[float, float, float, float, float, float, float, float, float]
-"""finite count, mean, std, min, max, l2, zeros, nan, inf."""
-
 
 class Pending:
-    """Statistics that were taken and may still live on an accelerator; `resolve` turns them into TensorStats."""
+    """Statistics that were taken: of the tensor's `parts`, and of blocks that are still on an accelerator.
 
-    __slots__ = ("extra", "moments")
+    A row of `on_device` has the statistics of a block in the order of STATS_KEYS. `resolve` merges all into one.
+    """
 
-    def __init__(self, moments: list[Moments] | Tensor, extra: TensorStats | None = None) -> None:
-        self.moments = moments
-        self.extra = extra
+    __slots__ = ("on_device", "parts")
+
+    def __init__(self, parts: list[TensorStats], on_device: Tensor | None = None) -> None:
+        self.parts = parts
+        self.on_device = on_device
 
 
 def measure(tensor: Tensor) -> Pending:
@@ -58,12 +56,12 @@ def measure(tensor: Tensor) -> Pending:
     with torch.no_grad(), torch._C.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
-            return Pending([], TensorStats(numel=values.numel(), l2=math.nan))
-        extra = _zeros_stats(implied) if implied else None
+            return Pending([TensorStats(numel=values.numel(), l2=math.nan)])
+        zeros = [TensorStats.of_zeros(implied)] if implied else []
         if _on_cpu(values):
-            return Pending([_cpu_block(block) for (block,) in blocks((values,), BLOCK)], extra)
+            return Pending([_cpu_block(block) for (block,) in blocks((values,), BLOCK)] + zeros)
         parts = [_device_block(block) for (block,) in blocks((values,), DEVICE_BLOCK)]
-        return Pending(torch.stack(parts) if parts else [], extra)
+        return Pending(zeros, torch.stack(parts) if parts else None)
 
 
 class Reducer:
@@ -108,10 +106,12 @@ def glimpse(tensor: Tensor) -> object:
 
 def resolve(pending: Sequence[Pending]) -> list[TensorStats]:
     """The finished statistics, fetched from each device in one copy."""
-    waiting = [(item, item.moments) for item in pending if isinstance(item.moments, Tensor)]
-    for (item, _), rows in zip(waiting, fetched([moments for _, moments in waiting]), strict=True):
-        item.moments = [cast(Moments, tuple(row)) for row in rows]
-    return [_finish(item) for item in pending]
+    waiting = {id(item): item.on_device for item in pending if item.on_device is not None}
+    arrived = dict(zip(waiting, fetched(list(waiting.values())), strict=True))
+    for item in pending:
+        item.parts += map(TensorStats.measured, arrived.pop(id(item), ()))
+        item.on_device = None
+    return [item.parts[0] if len(item.parts) == 1 else TensorStats.merge(item.parts) for item in pending]
 
 
 def stats(tensor: Tensor) -> TensorStats:
@@ -121,25 +121,6 @@ def stats(tensor: Tensor) -> TensorStats:
 
 def _on_cpu(values: Tensor) -> bool:
     return values.device.type == "cpu"
-
-
-def _finish(pending: Pending) -> TensorStats:
-    parts = [_from_moments(moments) for moments in pending.moments]
-    if pending.extra:
-        parts.append(pending.extra)
-    return TensorStats.merge(parts) if len(parts) != 1 else parts[0]
-
-
-def _from_moments(moments: Moments) -> TensorStats:
-    n, mean, std, low, high, l2, zeros, nan, inf = moments
-    counts = {"numel": int(n + nan + inf), "zeros": int(zeros), "nan": int(nan), "inf": int(inf)}
-    if not n:
-        return TensorStats(l2=math.nan, **counts)
-    return TensorStats(mean=mean, std=std if n > 1 else math.nan, min=low, max=high, l2=l2, **counts)
-
-
-def _zeros_stats(count: int) -> TensorStats:
-    return TensorStats(count, 0.0, 0.0 if count > 1 else math.nan, 0.0, 0.0, 0.0, zeros=count)
 
 
 def _plain(tensor: Tensor) -> tuple[Tensor, int]:
@@ -170,26 +151,34 @@ def _magnitudes(values: Tensor) -> Tensor:
     return torch.where(finite, sizes.clamp(max=torch.finfo(torch.float64).max), sizes)
 
 
-def _cpu_block(block: Tensor) -> Moments:
-    """Moments of a block on the CPU; the fast way where float32 is good enough, else in float64."""
+def _cpu_block(block: Tensor) -> TensorStats:
+    """Statistics of a block on the CPU; the fast way where float32 is good enough, else in float64."""
     if block.dtype in (torch.float16, torch.bfloat16) or block.element_size() == 1:
         block = block.to(torch.float32)
     if block.dtype is not torch.float32:
         return _exact_block(block.to(torch.float64))
     n = block.numel()
-    low, high, total, squares, zeros = sums(block)
-    peak = max(-low, high)
-    if not (math.isfinite(total) and (peak == 0.0 or _TINY < peak < _HUGE)):
+    found = sums(block)
+    peak = max(-found.low, found.high)
+    if not (math.isfinite(found.total) and (peak == 0.0 or TINY < peak < HUGE)):
         return _exact_block(block.double())
-    mean = total / n
-    m2 = squares - total * mean
-    if total * mean > _FAR * m2:
+    mean = found.total / n
+    m2 = found.squares - found.total * mean
+    if found.total * mean > _FAR * m2:
         return _exact_block(block.double())
-    return (n, mean, math.sqrt(max(m2, 0.0) / max(n - 1, 1)), low, high, math.sqrt(squares), zeros, 0, 0)
+    return TensorStats(
+        numel=n,
+        mean=mean,
+        std=math.sqrt(max(m2, 0.0) / (n - 1)) if n > 1 else math.nan,
+        min=found.low,
+        max=found.high,
+        l2=math.sqrt(found.squares),
+        zeros=int(found.zeros),
+    )
 
 
-def _exact_block(block: Tensor) -> Moments:
-    """Moments of a float64 block, in two passes, over its finite elements."""
+def _exact_block(block: Tensor) -> TensorStats:
+    """Statistics of a float64 block, in two passes over its finite elements."""
     numel = block.numel()
     nan = inf = 0
     if not math.isfinite(block.sum().item()):
@@ -198,7 +187,7 @@ def _exact_block(block: Tensor) -> Moments:
         block = block[torch.isfinite(block)]
     n = numel - nan - inf
     if n == 0:
-        return (0, math.nan, math.nan, math.nan, math.nan, math.nan, 0, nan, inf)
+        return TensorStats(numel=numel, l2=math.nan, nan=nan, inf=inf)
     low, high = (value.item() for value in torch.aminmax(block))
     zeros = n - int(torch.count_nonzero(block).item())
     # In units of the largest magnitude where squares would leave float64's range. A power of two changes no bit.
@@ -210,13 +199,23 @@ def _exact_block(block: Tensor) -> Moments:
     least = raised(low, -exponent)
     mean = least + (block - least).mean().item()
     centred = block - mean
-    std = math.sqrt(torch.dot(centred, centred).item() / max(n - 1, 1))
+    std = math.sqrt(torch.dot(centred, centred).item() / (n - 1)) if n > 1 else math.nan
     l2 = math.sqrt(torch.dot(block, block).item())
-    return (n, raised(mean, exponent), raised(std, exponent), low, high, raised(l2, exponent), zeros, nan, inf)
+    return TensorStats(
+        numel=numel,
+        mean=raised(mean, exponent),
+        std=raised(std, exponent),
+        min=low,
+        max=high,
+        l2=raised(l2, exponent),
+        zeros=zeros,
+        nan=nan,
+        inf=inf,
+    )
 
 
 def _device_block(block: Tensor) -> Tensor:
-    """Moments of a block as one float64 tensor on its device, without reading anything back."""
+    """Statistics of a block as one float64 tensor on its device, without reading anything back."""
     wide = block.to(torch.float32 if block.device.type == "mps" else torch.float64)
     finite = torch.isfinite(wide)
     n = finite.sum()
@@ -225,16 +224,15 @@ def _device_block(block: Tensor) -> Tensor:
     units = some / unit
     mean = units.sum() / n
     centred = torch.where(finite, units - mean, 0.0)
-    return torch.stack(
-        [
-            n,
-            mean * unit,
-            ((centred * centred).sum() / (n - 1).clamp(min=1)).sqrt() * unit,
-            torch.where(finite, wide, math.inf).amin(),
-            torch.where(finite, wide, -math.inf).amax(),
-            (units * units).sum().sqrt() * unit,
-            (wide == 0).sum(),
-            torch.isnan(wide).sum(),
-            torch.isinf(wide).sum(),
-        ]
-    )
+    found = {
+        "numel": wide.new_full((), wide.numel()),
+        "mean": mean * unit,
+        "std": ((centred * centred).sum() / (n - 1).clamp(min=1)).sqrt() * unit,
+        "min": torch.where(finite, wide, math.inf).amin(),
+        "max": torch.where(finite, wide, -math.inf).amax(),
+        "l2": (units * units).sum().sqrt() * unit,
+        "zeros": (wide == 0).sum(),
+        "nan": torch.isnan(wide).sum(),
+        "inf": torch.isinf(wide).sum(),
+    }
+    return torch.stack([found[key] for key in STATS_KEYS])

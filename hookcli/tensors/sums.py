@@ -69,13 +69,16 @@ def by_operators(block: Tensor) -> Sums:
 
 
 def _load() -> Callable[[int, int], Sums] | None:
-    """The C++ library, if there is one for this Python and machine."""
+    """The C++ library, if there is one for this Python and machine that computes the fields of `Sums`."""
     spec = importlib.util.find_spec("hookcli.tensors._sums")
     if spec is None or spec.origin is None:
         return None
     try:
-        function = ctypes.CDLL(spec.origin).hookcli_sums_1
-    except (OSError, AttributeError):  # of another machine; of an older hookcli, in a checkout
+        library = ctypes.CDLL(spec.origin)
+        function, names = library.hookcli_sums, ctypes.c_char_p.in_dll(library, "hookcli_sums_fields").value
+    except (OSError, AttributeError, ValueError):  # of another machine; of an older hookcli, in a checkout
+        return None
+    if names != " ".join(Sums._fields).encode():
         return None
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p), None
 

@@ -13,7 +13,7 @@ from torch.autograd import graph
 from torch.nn.functional import gelu, relu
 
 import hookcli
-from hookcli.hooks.events import Made
+from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import gradient_accumulator, walk
 from hookcli.hooks.session import HookSession
@@ -70,7 +70,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def made(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = torch.sum) -> list[Made]:
+def made(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = torch.sum) -> list[NodeInfo]:
     """The nodes of a forward and backward, after the session."""
     with HookSession(model) as session:
         session.on(HookKind.NODE, lambda event: None)
@@ -81,7 +81,7 @@ def made(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = torch.sum) ->
         return [made for made in session.nodes.made if not made.ours]
 
 
-def places(nodes: list[Made]) -> list[tuple[str, str, int]]:
+def places(nodes: list[NodeInfo]) -> list[tuple[str, str, int]]:
     """Without the calls of parameters: their node is made at the first use."""
     return sorted((n.name, n.fqn, 0 if n.name == "AccumulateGrad" else n.call) for n in nodes)
 
@@ -109,7 +109,7 @@ def test_the_nodes_are_those_of_the_graph_and_lead_on_as_it_does(way: str) -> No
             node = waiting.pop()
             if node in seen:
                 continue
-            seen[node] = next(m for m in node.metadata.values() if isinstance(m, Made)).id
+            seen[node] = next(m for m in node.metadata.values() if isinstance(m, NodeInfo)).id
             waiting += [after for after, _ in node.next_functions if after is not None]
         for node, number in seen.items():
             edges[number] = [None if after is None else seen[after] for after, _ in node.next_functions]

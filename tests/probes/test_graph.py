@@ -14,7 +14,7 @@ from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
-from hookcli.report import STATS_KEYS, Report, Row, TensorStats
+from hookcli.report import Report, Row, TensorStats
 from hookcli.report.grouping import fold
 
 X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
@@ -34,7 +34,7 @@ def taken(model: nn.Module, inputs: Any, **options: Any) -> Report:
 
 
 def out_stats(row: Row) -> TensorStats:
-    return TensorStats(**{key: row[f"out_{key}"] for key in STATS_KEYS})
+    return TensorStats.of(row.values, "out_")
 
 
 def test_the_nodes_of_two_layers_by_hand(way: str) -> None:

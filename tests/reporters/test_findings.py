@@ -20,7 +20,7 @@ from torch import nn
 from hookcli import check
 from hookcli.checks.verdict import verdict
 from hookcli.registry import load
-from hookcli.report import Finding, Report, document
+from hookcli.report import Finding, Reason, Report, document
 from hookcli.report import Skipped as NotMeasured
 from hookcli.report.grouping import View
 
@@ -30,9 +30,8 @@ NASTY = 'a < b & "c"\x00 — 100 %,\nsecond: line'
 
 def healthy() -> Report:
     meta = {"checks": ["HK001", "HK003", "HK012"], "modules": 3, "seconds": 1.25, "complete": True, "fail_on": "error"}
-    return verdict(
-        "net.py:Net", [], [NotMeasured("HK020 batch-dependence", "not judged: no batch")], meta["checks"], meta
-    )
+    skipped = [NotMeasured("HK020 batch-dependence", "not judged: no batch", kind=Reason.NOT_JUDGED)]
+    return verdict("net.py:Net", [], skipped, meta["checks"], meta)
 
 
 def ailing() -> Report:

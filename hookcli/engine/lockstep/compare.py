@@ -29,8 +29,9 @@ from hookcli.engine.step import Loss, Step
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit, check_applied
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.modules import compiled_parts
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.sources.copies import twin

@@ -14,7 +14,7 @@ from hookcli.diff.judgement import Measured, judged
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import WEIGHT
 from hookcli.engine.lockstep.tensor_pairs import OUTPUT
-from hookcli.hooks.session import Select
+from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree

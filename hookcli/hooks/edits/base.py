@@ -175,7 +175,7 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
         raise UsageError(f"--edit {text!r}: ({source}) must hold plain values, as in clamp(-1,1)") from error
 
 
-def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
+def matching_edits(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
     """The edits that apply to a module or parameter, by what they change, in their order."""
     found: dict[str, list[Edit]] = {}
     for edit in edits:

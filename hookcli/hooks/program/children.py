@@ -20,7 +20,7 @@ _MARKS = 1 << 16
 _SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 
 
-class Children:
+class ChildProcesses:
     """How many forked ones have trained until now, and how many were `started` anew."""
 
     def __init__(self) -> None:

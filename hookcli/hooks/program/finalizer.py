@@ -15,7 +15,7 @@ class Token:
     __slots__ = ("__weakref__",)
 
 
-class Holding(dict[str, Any]):
+class KwargsWithToken(dict[str, Any]):
     """Keyword arguments, and a token that lives as long as they do."""
 
     def __init__(self, kwargs: dict[str, Any], token: Token) -> None:

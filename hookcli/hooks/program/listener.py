@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 
-class Watcher(Protocol):
+class Listener(Protocol):
     """What is told. None of it may raise."""
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:

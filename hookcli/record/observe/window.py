@@ -13,10 +13,11 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
 from hookcli.engine.run_info import describe_run
+from hookcli.hooks.core import Safe
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.grad_arrivals import Reach
-from hookcli.hooks.modules import compiled_parts
-from hookcli.hooks.session import HookSession, Safe
+from hookcli.hooks.grad_arrivals import GradArrivals
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import HealthProbe
@@ -68,7 +69,7 @@ class OpenWindow:
         self._plan = plan
         self._hidden = compiled_parts(model) if not watched.blind else {}
         self.losses = Losses(model)
-        self._reach = Reach()
+        self._reach = GradArrivals()
         self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
         self.session = HookSession(
@@ -86,7 +87,7 @@ class OpenWindow:
     def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A forward begins: hooks go on."""
         self.busy = True
-        self.session.thread = threading.get_ident()
+        self.session.modules.thread = threading.get_ident()
         if not self.looked_at:
             self.session.__enter__()
             if self._plan.first_bad:
@@ -113,7 +114,7 @@ class OpenWindow:
     @property
     def sees_gradients(self) -> bool:
         """Whether it would notice a backward pass through the model."""
-        return bool(self._reach or self.session.modules.gradients.handles)
+        return bool(self._reach or self.session.tensor_grads.hooks.handles)
 
     @property
     def arrived(self) -> int:
@@ -123,7 +124,7 @@ class OpenWindow:
     @property
     def forlorn(self) -> bool:
         """Whether what it waits for can't come any more: the graph of its forwards is gone."""
-        return not self.watched.optimizers() and self.session.modules.gradients.gone() and self._reach.gone()
+        return not self.watched.optimizers() and self.session.tensor_grads.hooks.gone() and self._reach.gone()
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
         """Whether a pass through the model leaves gradients in it, for these inputs alone if not None, by identity.

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.session import Safe
+from hookcli.hooks.core import Safe
 from hookcli.record.file.record import Bad, Window
 from hookcli.record.observe.models import Watched
 from hookcli.record.observe.plan import Plan
@@ -59,7 +59,7 @@ class Windows:
     def idle(self) -> list[OpenWindow]:
         """Those whose forwards were in this thread, and are over."""
         thread = threading.get_ident()
-        return [window for window in self._open if window.session.thread == thread and not window.busy]
+        return [window for window in self._open if window.session.modules.thread == thread and not window.busy]
 
     # A forward begins.
 

@@ -13,7 +13,7 @@ from support import Hand, Shared, assert_stats, untouched
 import hookcli
 from hookcli.cli import main
 from hookcli.probes.graph import GraphProbe
-from hookcli.report import STATS_KEYS, Row, TensorStats
+from hookcli.report import Row, TensorStats
 
 EXACT = ("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", "next")
 MODELS = {
@@ -26,7 +26,7 @@ MODELS = {
 
 
 def outgoing(row: Row) -> TensorStats | None:
-    return None if row["out_numel"] is None else TensorStats(**{key: row[f"out_{key}"] for key in STATS_KEYS})
+    return None if row["out_numel"] is None else TensorStats.of(row.values, "out_")
 
 
 def assert_same_rows(one: list[Row], other: list[Row]) -> None:
