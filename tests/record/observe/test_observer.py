@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-import torchvision
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from small_models import each, small
 from support import assert_stats, equal, float64_stats, hooks_on
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
@@ -241,20 +241,17 @@ def zeros_gradients(model: nn.Module, x: Tensor, of: str) -> dict[tuple[str, int
     return {key: zero.grad for key, zero in zeros.items() if zero.grad is not None}
 
 
-@pytest.mark.parametrize("of", ["outputs", "inputs"])
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("resnet18", 64), ("densenet121", 32), ("mobilenet_v3_small", 64), ("convnext_tiny", 64), ("swin_t", 64),
-        ("googlenet", 64), ("vit_b_32", 64), ("lraspp_mobilenet_v3_large", 64), ("regnet_x_400mf", 64),
-    ],
+MODELS = (
+    "resnet18", "densenet121", "mobilenet_v3_small", "convnext_tiny", "swin_t", "googlenet", "vit_b_32",
+    "lraspp_mobilenet_v3_large", "regnet_x_400mf",
 )  # fmt: skip
-def test_gradients_of_torchvision_models_are_right(name: str, size: int, of: str) -> None:
+
+
+@pytest.mark.parametrize("of", ["outputs", "inputs"])
+@pytest.mark.parametrize(("make", "name"), each(MODELS))
+def test_gradients_of_torchvision_models_are_right(make: Callable[[], nn.Module], name: str, of: str) -> None:
     torch.manual_seed(0)
-    extra = {"weights_backbone": None} if "lraspp" in name else {}
-    extra |= {"image_size": size} if name.startswith("vit") else {}
-    extra |= {"init_weights": False} if name == "googlenet" else {}
-    model = torchvision.models.get_model(name, weights=None, **extra).double().eval()
+    size, model = 32 if name == "densenet121" else 64, make().double().eval()
     compared = assert_grads_match(model, torch.randn(2, 3, size, size, dtype=torch.float64), of)
     assert compared > 40
 
@@ -263,7 +260,7 @@ def test_gradients_of_torchvision_models_are_right(name: str, size: int, of: str
 @pytest.mark.parametrize("probe", sorted(PROBES))
 def test_torchvision_models_run_bit_for_bit_as_without_hooks(name: str, probe: str) -> None:
     torch.manual_seed(0)
-    model = torchvision.models.get_model(name, weights=None).train()
+    model = small(name).train()
     x = torch.randn(2, 3, 64, 64)
     make, grad = PROBES[probe]
     expected = run(copy.deepcopy(model), x, grad=grad)
