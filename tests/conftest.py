@@ -40,8 +40,11 @@ class Ran:
 
 
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Run a command line in this process."""
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Run a command line in this process. Ranks that it starts are forks."""
+    monkeypatch.setattr(
+        "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler.Popen", forks.Popen
+    )
 
     def run(*argv: str) -> Ran:
         capfd.readouterr()

@@ -14,9 +14,11 @@ from torch import nn
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 from torchvision.models.densenet import DenseNet
 from torchvision.models.swin_transformer import SwinTransformer
+from torchvision.models.vgg import make_layers
 from torchvision.models.video.swin_transformer import SwinTransformer3d
 from torchvision.models.vision_transformer import VisionTransformer
 
+_HEAD = nn.Linear(32 * 8 * 8, 16), nn.ReLU(True), nn.Linear(16, 10)
 _STAGES = {"embed_dim": 12, "depths": [2, 2, 2, 2], "num_heads": [1, 2, 3, 4]}
 _WHOLE: dict[str, dict[str, Any]] = {
     "vit_b_32": {"image_size": 64},
@@ -30,6 +32,7 @@ _SMALL: dict[str, Callable[[], nn.Module]] = {
     "swin3d_t": lambda: SwinTransformer3d([2, 4, 4], window_size=[8, 7, 7], stochastic_depth_prob=0.1, **_STAGES),
     "vit_b_32": lambda: VisionTransformer(64, 32, num_layers=8, num_heads=2, hidden_dim=16, mlp_dim=32),
     "convnext_tiny": lambda: ConvNeXt([CNBlockConfig(8, 16, 3), CNBlockConfig(16, 32, 3), CNBlockConfig(32, None, 3)]),
+    "vgg11": lambda: nn.Sequential(make_layers([8, "M", 16, "M", 32, 32, "M"], batch_norm=False), nn.Flatten(), *_HEAD),
     "densenet121": lambda: DenseNet(8, (3, 4, 5, 3), 16),
 }
 

@@ -67,6 +67,8 @@ def test_the_same_seed_means_the_same_figures(cli: Cli) -> None:
     assert rows(one) == rows(two) != rows(other)
 
 
+# Boxes, for each of which a head computes.
+FEW = ("--arg", "box_detections_per_img=4", "--arg", "box_batch_size_per_image=16")
 KINDS = {
     "classification": ("mobilenet_v3_small", "2x3x64x64"),
     "in-place blocks": ("densenet121", "2x3x32x32"),
@@ -78,8 +80,8 @@ KINDS = {
     "video": ("r3d_18", "2x3x4x32x32"),
     "optical flow": ("raft_small", "1x3x128x128"),
     "detection": ("ssdlite320_mobilenet_v3_large", "3x64x64"),
-    "two-stage detection": ("fasterrcnn_mobilenet_v3_large_320_fpn", "3x64x64"),
-    "keypoints": ("keypointrcnn_resnet50_fpn", "3x32x32", "--arg", "min_size=160"),
+    "two-stage detection": ("fasterrcnn_mobilenet_v3_large_320_fpn", "3x64x64", *FEW),
+    "keypoints": ("keypointrcnn_resnet50_fpn", "3x32x32", "--arg", "min_size=64", *FEW),
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
+from small_models import small
 from support import Box, Hand, Nested, Shared, assert_stats, equal, float64_stats, hooks_on, untouched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -323,9 +324,9 @@ def register(model: nn.Module, place: str, what: str, function: Callable[[Tensor
 # On models as people have them.
 
 
-def compare_with_hooks(name: str, edits: list[tuple[str, str, str]], **build: Any) -> None:
+def compare_with_hooks(name: str, edits: list[tuple[str, str, str]]) -> None:
     torch.manual_seed(0)
-    model = torchvision.models.get_model(name, weights=None, **build).double().eval()
+    model = small(name).double().eval()
     twin, x = copy.deepcopy(model), torch.randn(2, 3, 64, 64, dtype=torch.float64)
     plain = grads_of(copy.deepcopy(model), x)
     found = grads_of(model, x, [f"{place}:{what}={op}" for place, what, op in edits])
@@ -398,8 +399,7 @@ def guided(model: nn.Module) -> nn.Module:
 )
 def test_guided_backpropagation_equals_one_by_hand(name: str, inplace: bool) -> None:
     torch.manual_seed(0)
-    extra = {"quantize": False} if "quantized" in name else {}
-    model = torchvision.models.get_model(name, weights=None, **extra).eval()
+    model = small(name).eval()
     relus = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.ReLU)]
     assert relus
     for _, relu in relus:
