@@ -146,6 +146,7 @@ def end(error: BaseException | None) -> None:
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
         error.__traceback__ = trace
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
         sys.excepthook(type(error), error, trace)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
