@@ -16,10 +16,15 @@ import pytest
 from hookcli.cli import main
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Have one server for all of xdist's workers, which imports torch while they do."""
+    """Have one server for all of xdist's workers, which imports torch while they do; and a profile for sweeps."""
     if config.getoption("numprocesses", None):
         forks.address()
+    if config.getoption("hypothesis_profile", None) == "sweep":
+        import hypothesis
+
+        hypothesis.settings.register_profile("sweep", max_examples=1000)
 
 
 @pytest.fixture(autouse=True)

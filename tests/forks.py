@@ -61,6 +61,12 @@ class Popen(_ORDINARY[Any]):
         self._child_created = True
         self._close_pipe_fds(*(asked[n] for n in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")))
 
+    @property
+    def sentinel(self) -> socket.socket:
+        """Of a fork, what is ready when it has ended."""
+        assert self._server is not None
+        return self._server
+
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         if self._server is None:
             return super()._try_wait(wait_flags)

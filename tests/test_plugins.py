@@ -14,6 +14,8 @@ import pytest
 from hookcli import registry
 from hookcli.errors import PluginError
 
+pytestmark = pytest.mark.xdist_group("plugins")  # one installation
+
 HERE = Path(__file__).parent
 BROKEN = {("probe", "broken"), ("edit", "lost")}
 

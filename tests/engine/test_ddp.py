@@ -17,6 +17,8 @@ from torch import Tensor
 from hookcli.report import STATS_KEYS, Report, Row, TensorStats
 from hookcli.report.buckets import merge_ranks
 
+pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
+
 QUANTIZED = ("quantize-per-tensor", "quantize-per-channel")
 HOOKS = ["allreduce", "fp16", "bf16", "powersgd", *QUANTIZED, "noop", "fp16+powersgd"]
 ELEMENTS = sum(p.numel() for p in comm_jobs.model().parameters())

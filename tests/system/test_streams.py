@@ -20,6 +20,8 @@ from hookcli.cli import main
 from hookcli.system.stdout import stdout_kept, write_report
 from hookcli.system.streams import Descriptor
 
+pytestmark = pytest.mark.xdist_group("streams")  # one server
+
 NET = """
 import ctypes, os, sys, time
 from torch import nn

@@ -14,6 +14,8 @@ import forks
 import pytest
 from engine.ranks.support import MODELS, hookcli, load, torchrun
 
+pytestmark = pytest.mark.xdist_group("failing ranks")  # waits, which are best begun early
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
