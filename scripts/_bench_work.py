@@ -167,7 +167,7 @@ class Step:
         probe = GraphProbe()
         with HookSession(self.model) as session:
             probe.attach(session)
-            session.tell_backward([self.loss])
+            session.backward_begins([self.loss])
             self.plain()
         return len(probe.rows())
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from hookcli.commands.common import selector, versions
+from hookcli.commands.common import selector
 from hookcli.commands.options import BUILDING, DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
@@ -59,7 +59,9 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
 def _look(spec: str, options: Options, progress: Progress) -> Report:
     import torch
 
-    from hookcli.engine.prepare import META, Setting, build
+    from hookcli.engine.prepare import build
+    from hookcli.engine.run_info import RunInfo, torchvision_version
+    from hookcli.engine.setting import META, Setting
     from hookcli.hooks.existing import existing_hooks
 
     recipe = find_recipe(spec, options)
@@ -69,8 +71,8 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     if said:
         remark(said, options)
     found = existing_hooks(model, selector(model, options))
-    meta = {"torch": torch.__version__, "seed": options.seed} | dict(recipe.meta) | versions()
-    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], meta, _totals(found))
+    info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
+    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], info.to_meta(), _totals(found))
 
 
 def _row(hook: ExistingHook) -> Row:

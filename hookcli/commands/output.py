@@ -15,7 +15,7 @@ from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, class_name, shortened, unknown
 from hookcli.report import Column, Report, formatting
 from hookcli.report.files import write_whole
-from hookcli.report.grouping import View, arranged, fold
+from hookcli.report.grouping import View, apply_view, group_rows
 from hookcli.reporters import selection
 from hookcli.reporters.base import Reporter
 from hookcli.system.files import followed, is_folder, is_stream
@@ -47,7 +47,7 @@ class Output:
 
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raises UsageError for a column that the report will not have: before the run, not after."""
-        arranged(Report("", "", columns, ()), self.view)
+        apply_view(Report("", "", columns, ()), self.view)
         self._require_suited(columns)
 
     def _require_suited(self, columns: Sequence[Column]) -> None:
@@ -95,7 +95,7 @@ class Output:
         for report in reports:
             self._require_suited(report.columns)
         folds = self.view.depth is not None and not selection.declared(self._reporter, "needs")
-        return [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
+        return [apply_view(group_rows(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
 
 
 def remark(text: str, options: Options) -> None:

@@ -40,7 +40,7 @@ class FullBackwardHooks(HookGroup):
     """`full_backward_pre` and `full_backward`."""
 
     kinds = FULL_BACKWARD
-    needs = Needs.WATCHED
+    needs = Needs.WATCHED_CALLS
 
     def __init__(self, core: SessionCore, modules: ModuleHooks) -> None:
         super().__init__(core)
@@ -110,7 +110,7 @@ class FullBackwardHooks(HookGroup):
         call = self._call(hooked, at_input=any(grad is not None for grad in shown.get("grad_inputs", ())))
         if call is None:
             call = self._guess(kind, hooked)
-        self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.arrive(), **shown))
+        self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.next_arrival(), **shown))
 
     def _guess(self, kind: HookKind, hooked: HookedModule) -> int:
         """Where the nodes don't tell, as after a recomputed forward: gradients of later calls come first."""

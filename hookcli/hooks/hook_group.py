@@ -1,4 +1,4 @@
-"""The base of the hook groups of a session."""
+"""The base class of a session's hook groups."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hookcli.hooks.kinds import HookKind
 
 
 class Needs(Enum):
-    """Which calls a hook group must know of: the modules are hooked for it."""
+    """Which calls of modules a hook group must know of; the modules are hooked for it."""
 
-    NONE = auto()
-    WATCHED = auto()
-    EVERY = auto()
-    """Those of all modules, since it matters which one is running."""
+    NOTHING = auto()
+    WATCHED_CALLS = auto()
+    EVERY_CALL = auto()
+    """Also those of modules that nobody watches, since it matters which module is running."""
 
 
 class HookGroup:
-    """Hooks that are registered in one way, each on the session's stack, so that they end with it."""
+    """Hooks that are registered in one way, each on the session's stack, so that they end with the session."""
 
     kinds: ClassVar[Sequence[HookKind]]
-    needs: ClassVar[Needs] = Needs.NONE
+    needs: ClassVar[Needs] = Needs.NOTHING
 
     def __init__(self, core: SessionCore) -> None:
         self.core = core
 
     def start(self, kind: HookKind) -> None:
-        """Register the hooks of a kind, when a probe first asks for it and the modules that it `needs` are hooked."""
+        """Register the hooks of a kind: a probe asks for it for the first time, and what the group needs is there."""

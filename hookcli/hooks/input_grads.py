@@ -57,7 +57,7 @@ class InputGrads:
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
             shape = None if x.is_nested else x.shape
             use = found[id(x)] = ReceivedTensor(edge, [event], shape, -1 if x.is_inference() else x._version)
-            settle = unserializable_hook(self._core.safe(partial(self._settle, use)))
+            settle = unserializable_hook(self._core.guard(partial(self._settle, use)))
             self._hooks.keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._creation.available:
                 self._open.setdefault(edge, []).append(use)
@@ -102,7 +102,7 @@ class InputGrads:
             received = uses.get(id(after.variable) if leaf else (after, number), [])  # type: ignore[attr-defined]
             for use in reversed(received):  # a part's comes before that of the module around it
                 use.made += 1
-                self._hooks.keep(node.register_hook(self._core.safe(partial(self._arrive, use, place))))
+                self._hooks.keep(node.register_hook(self._core.guard(partial(self._arrive, use, place))))
 
     def _search(self, outputs: Sequence[Tensor], call: Call) -> None:
         """Find the nodes of a call that lead to its outputs, which it made since it began."""

@@ -38,7 +38,7 @@ class ModuleHooks(HookGroup):
     """
 
     kinds = (HookKind.FORWARD_PRE, HookKind.FORWARD)
-    needs = Needs.WATCHED
+    needs = Needs.WATCHED_CALLS
 
     def __init__(self, core: SessionCore, nodes: NodeHooks, gradients: TensorGradHooks) -> None:
         super().__init__(core)
@@ -98,8 +98,8 @@ class ModuleHooks(HookGroup):
     def _attach(self, local: list[HookedModule], through: dict[int, HookedModule]) -> None:
         self._attached = True
         for hooked in local:
-            enter = PicklableHook(self.core.safe(self._here(partial(self._before, hooked), arguments=3)))
-            leave = PicklableHook(self.core.safe(self._here(partial(self._after, hooked), arguments=4)))
+            enter = PicklableHook(self.core.guard(self._here(partial(self._before, hooked), arguments=3)))
+            leave = PicklableHook(self.core.guard(self._here(partial(self._after, hooked), arguments=4)))
             self._handles.enter_context(hooked.module.register_forward_pre_hook(enter, with_kwargs=True))
             self._handles.enter_context(hooked.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
         if through:
@@ -126,8 +126,8 @@ class ModuleHooks(HookGroup):
             hooked = modules.get(id(module))
             return self._after(hooked, module, args, keywords(module), output) if hooked else None
 
-        before = self.core.safe(self._here(enter, arguments=2))
-        after = self.core.safe(self._here(leave, arguments=3))
+        before = self.core.guard(self._here(enter, arguments=2))
+        after = self.core.guard(self._here(leave, arguments=3))
         self._handles.enter_context(register_module_forward_pre_hook(before))
         self._handles.enter_context(register_module_forward_hook(after, always_call=True))
 
@@ -189,7 +189,7 @@ class ModuleHooks(HookGroup):
         if torch.is_grad_enabled():
             output = self._gradients.returned(call, args, kwargs, output)
         if self.core.follow and module is self.core.model and not in_func():
-            self.core.tell_backward([x for _, x in tree.leaves(output) if x.requires_grad])
+            self.core.backward_begins([x for _, x in tree.leaves(output) if x.requires_grad])
         return output
 
     def _emit(self, kind: HookKind, call: Call, **shown: Any) -> None:

@@ -12,7 +12,7 @@ from hookcli.hooks.core import SessionCore
 
 
 class NodeCreation:
-    """Calls `listeners` with every new node, through one hook. `available`: PyTorch has such a hook."""
+    """One hook for all who listen for new autograd nodes. `available`: this PyTorch has such hooks."""
 
     def __init__(self, core: SessionCore) -> None:
         self.available = hasattr(graph, "node_creation_hook")
@@ -20,12 +20,12 @@ class NodeCreation:
         self._listeners: list[Callable[[Node], None]] = []
 
     def listen(self, listener: Callable[[Node], None]) -> None:
-        """Call this one, too, from now on."""
+        """Call `listener` with every node that is created from now on."""
         if not self._listeners:
-            self._core.enter_context(graph.node_creation_hook(self._core.safe(self._created)))
+            self._core.enter_context(graph.node_creation_hook(self._core.guard(self._created)))
         self._listeners.append(listener)
 
     def _created(self, node: Node) -> None:
-        if TracingContext.try_get() is None:  # else torch.compile is at work: its graph is for tracing, and never runs
+        if TracingContext.try_get() is None:  # else torch.compile is tracing: this graph never runs
             for listener in self._listeners:
                 listener(node)

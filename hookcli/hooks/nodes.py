@@ -38,7 +38,7 @@ class NodeHooks(HookGroup):
     """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node that was found."""
 
     kinds = NODE
-    needs = Needs.EVERY
+    needs = Needs.EVERY_CALL
 
     def __init__(self, core: SessionCore, creation: NodeCreation) -> None:
         super().__init__(core)
@@ -180,7 +180,7 @@ class NodeHooks(HookGroup):
         where: dict[str, Any] = (
             {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}
         )
-        self.core.emit(HookEvent(kind, index=self.core.arrive(), **where, **shown))
+        self.core.emit(HookEvent(kind, index=self.core.next_arrival(), **where, **shown))
 
     def _forget(self) -> None:
         for notes in self._noted:

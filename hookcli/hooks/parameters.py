@@ -88,13 +88,13 @@ class ParameterHooks(HookGroup):
         self._emit(HookKind.POST_ACCUMULATE_GRAD, fqn, parameter.grad)
 
     def _all_there(self, fqn: str, grads: list[Tensor | None]) -> None:
-        index = self.core.arrive()
+        index = self.core.next_arrival()
         module = self.core.model.get_submodule(fqn)
         self.core.emit(HookEvent(HookKind.MULTI_GRAD, fqn, module, index=index, grad_inputs=tuple(grads)))
 
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
         edited = self.edited.get(fqn, "")
-        self.core.emit(HookEvent(kind, fqn, index=self.core.arrive(), grad=grad, edited=edited))
+        self.core.emit(HookEvent(kind, fqn, index=self.core.next_arrival(), grad=grad, edited=edited))
 
 
 def _to_the_front(parameter: Tensor) -> None:

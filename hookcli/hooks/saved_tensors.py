@@ -36,7 +36,7 @@ class SavedTensorHooks(HookGroup):
     """`saved_tensor_pack` and `saved_tensor_unpack`, told with the innermost module that was running."""
 
     kinds = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
-    needs = Needs.EVERY
+    needs = Needs.EVERY_CALL
     paused = False
     """Whether the hooks were off for a while."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import nn
 
 Select = Callable[[str, nn.Module], bool]
-"""`select(fqn, module)`: whether to watch this module."""
+"""`select(fqn, module)` returns whether to watch the module."""
 
 
 def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from hookcli.hooks.backward import FullBackwardHooks
-from hookcli.hooks.core import Safe, SessionCore
+from hookcli.hooks.core import CallbackGuard, SessionCore
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback
 from hookcli.hooks.hook_group import HookGroup, Needs
@@ -31,20 +31,20 @@ from hookcli.hooks.select import Select
 from hookcli.hooks.tensor_grads import TensorGradHooks
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
 class HookSession(SessionCore):
-    """Hooks on a model for the time of a `with` block.
+    """Hooks on a model, for the time of a `with` block.
 
-    `select` narrows which modules are watched. `fastpath=False` switches the fused attention path off meanwhile.
-    `globally` registers the hooks of modules and optimizers through PyTorch's global functions. `edits` change what
-    flows, whether a probe looks at it or not. `follow`: nobody will tell of backward passes, so that the graph is
-    taken to begin at what the model returns. `averaged`: over how many processes the gradients of parameters are
-    averaged in the course of a backward pass. `safe` is laid around what is registered on modules and tensors: a script
-    that is only looked at must not fail by it. `callers_run` (implied by `follow`): the gradients are the caller's, and
-    may not differ in the order of their sums, either. `thread`: where not None, the one whose calls count.
+    `select`: which modules to watch.
+    `fastpath=False`: switch PyTorch's fused attention path off meanwhile.
+    `globally`: register the hooks of modules and optimizers through PyTorch's global functions.
+    `edits`: changes to what flows through the model, whether a probe watches it or not.
+    `follow`: the caller runs backward; the model's outputs are taken as the graph's roots.
+    `callers_run` (implied by `follow`): the gradients are the caller's, so not even the order of their sums may change.
+    `processes`: how many processes average the gradients of parameters in the course of backward.
+    `guard`: wraps every callback that is registered on modules and tensors; it keeps the errors of hookcli's own
+    callbacks out of a program that hookcli only observes.
+
+    Raises UsageError where the model itself is TorchScript.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class HookSession(SessionCore):
         globally: bool = False,
         edits: Sequence[Edit] = (),
         follow: bool = False,
-        averaged: int = 1,
-        safe: Safe = _as_it_is,
+        processes: int = 1,
+        guard: CallbackGuard = lambda callback: callback,
         callers_run: bool = False,
     ) -> None:
         super().__init__(
@@ -67,32 +67,23 @@ class HookSession(SessionCore):
             globally=globally,
             edits=edits,
             follow=follow,
-            safe=safe,
+            guard=guard,
             callers_run=callers_run,
         )
-        self.averaged = averaged
-        self.passes = 0
-        self.made: dict[str, list[CreatedModule]] = {}
-        self.unregistered: list[Any] | None = None  # probes/unregistered.py
+        self.processes = processes
+        self.pass_number = 0
+        self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
         creation = NodeCreation(self)
         self.nodes = NodeHooks(self, creation)
         self.tensor_grads = TensorGradHooks(self, self.nodes, creation)
         self.modules = ModuleHooks(self, self.nodes, self.tensor_grads)
         self.parameter_hooks = ParameterHooks(self, self.nodes)
-        self.saved = SavedTensorHooks(self)
+        self.saved_tensors = SavedTensorHooks(self)
         self.full_backward = FullBackwardHooks(self, self.modules)
         self._optimizers = OptimizerHooks(self)
-        groups: tuple[HookGroup, ...] = (
-            self.nodes,
-            self.tensor_grads,
-            self.modules,
-            self.parameter_hooks,
-            self.saved,
-            self.full_backward,
-            self._optimizers,
-            StateDictHooks(self),
-        )
+        self._state_dicts = StateDictHooks(self)
+        groups = [group for group in vars(self).values() if isinstance(group, HookGroup)]
         self._groups = {kind: group for group in groups for kind in group.kinds}
 
     def __enter__(self) -> Self:
@@ -113,51 +104,66 @@ class HookSession(SessionCore):
     ) -> None:
         self.stack.close()
 
-    def note_made(self) -> None:
-        """Note in `made` which modules with parameters the model makes while it runs, by the module that makes them."""
+    # For the run that the session observes.
 
-        def note(made: CreatedModule) -> None:
+    def begin_pass(self, number: int) -> None:
+        """Number the pass that begins, where a run makes several over the model."""
+        self.pass_number = number
+
+    def note_created_modules(self) -> None:
+        """Note, from now on, the modules with parameters that the forward creates, by the fqn of its module."""
+
+        def note(created: CreatedModule) -> None:
             call = self.calls.innermost()
-            self.made.setdefault(call.hooked.fqn if call else "", []).append(made)
+            self.created_modules.setdefault(call.hooked.fqn if call else "", []).append(created)
 
         self.enter_context(noting_created_modules(self.model, note))
 
-    # What a probe asks for. A callback gets one HookEvent and returns nothing.
+    def hook_optimizer(self, optimizer: Optimizer) -> None:
+        """Hook an optimizer that the run is about to use."""
+        self._optimizers.attach(optimizer)
+
+    def backward_ended(self) -> None:
+        """Call those who asked for `after_backward`: the backward pass is over."""
+        for callback in self._after_backward:
+            callback()
+
+    # For probes: what to observe. A callback gets one HookEvent and returns nothing.
 
     def on(self, kind: HookKind, callback: Callback) -> None:
         """Call back whenever a hook of this kind fires."""
         if not self.wants(kind):
             group = self._groups[kind]
-            if group.needs is not Needs.NONE:
-                self.modules.hook(everything=group.needs is Needs.EVERY)
+            if group.needs is not Needs.NOTHING:
+                self.modules.hook(everything=group.needs is Needs.EVERY_CALL)
             group.start(kind)
         self.subscribe(kind, callback)
 
     def forward_pre(self, callback: Callback) -> None:
-        """Before each module's forward: `event.args`, `event.kwargs`."""
+        """Call back before each module's forward, with `event.args` and `event.kwargs`."""
         self.on(HookKind.FORWARD_PRE, callback)
 
     def forward(self, callback: Callback) -> None:
-        """After each module's forward: `event.output`, and `args` and `kwargs`, which may be overwritten by then."""
+        """Call back after each module's forward, with `event.output`; it may have changed `args` and `kwargs`."""
         self.on(HookKind.FORWARD, callback)
 
     def input_grad(self, callback: Callback) -> None:
-        """The gradient of each tensor that a module received, by its use of it: `event.path`, `event.grad`."""
+        """Call back with the gradient of each tensor that a module received, from its use there: `path`, `grad`."""
         self.on(HookKind.TENSOR_GRAD_INPUT, callback)
 
     def output_grad(self, callback: Callback) -> None:
-        """The gradient of each tensor that a module returned: `event.path`, `event.grad`."""
+        """Call back with the gradient of each tensor that a module returned: `event.path`, `event.grad`."""
         self.on(HookKind.TENSOR_GRAD_OUTPUT, callback)
 
     def post_accumulate_grad(self, callback: Callback) -> None:
-        """After a parameter's `.grad` was added to; `event.grad` is `.grad`. Tied parameters fire once."""
+        """Call back after a parameter's `.grad` was added to; `event.grad` is `.grad`. Tied parameters fire once."""
         self.on(HookKind.POST_ACCUMULATE_GRAD, callback)
 
     def after_backward(self, callback: Callable[[], object]) -> None:
-        """After each `backward()`, when the gradients of parameters are final; not after `torch.autograd.grad`."""
+        """Call back after each `backward()`, when the parameters' gradients are final; not after `autograd.grad`."""
         self._after_backward.append(callback)
 
-    # What a probe may ask about the run.
+    # For probes: questions about the run.
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -166,24 +172,13 @@ class HookSession(SessionCore):
 
     @property
     def hooked_parameters(self) -> set[str]:
-        """Those of them that take a hook: not the frozen ones, nor lazy ones that have no size yet."""
+        """The names of watched parameters that take a hook: neither frozen, nor lazy and still without a size."""
         return self.parameter_hooks.hooked
 
     def never_called(self) -> dict[str, nn.Module]:
-        """The watched modules whose forward no hook has seen."""
-        return {site.fqn: site.module for site in self.modules.hooked.values() if site.watched and not site.calls}
+        """The watched modules that were never called, as far as hooks have seen."""
+        return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not h.calls}
 
     def ended_by_exceptions(self) -> dict[str, dict[int, str]]:
-        """The calls of watched modules that an exception ended, and its type; "" for one that is no Exception."""
-        return {site.fqn: site.raised for site in self.modules.hooked.values() if site.watched and site.raised}
-
-    # What the run tells, and what the families need.
-
-    def tell_backward_over(self) -> None:
-        """The backward pass is over."""
-        for callback in self._after_backward:
-            callback()
-
-    def tell_optimizer(self, optimizer: Optimizer) -> None:
-        """This optimizer is about to be used."""
-        self._optimizers.attach(optimizer)
+        """The calls of watched modules that an exception ended, with its type; "" for one that is no Exception."""
+        return {h.fqn: h.raised for h in self.modules.hooked.values() if h.watched and h.raised}

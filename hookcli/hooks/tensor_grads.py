@@ -30,7 +30,7 @@ class TensorGradHooks(HookGroup):
     """`tensor_grad_input` and `tensor_grad_output`; `ModuleHooks` says when a module is called and returns."""
 
     kinds = (_IN, _OUT)
-    needs = Needs.WATCHED
+    needs = Needs.WATCHED_CALLS
 
     def __init__(self, core: SessionCore, nodes: NodeHooks, creation: NodeCreation) -> None:
         super().__init__(core)

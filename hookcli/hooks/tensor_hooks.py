@@ -72,7 +72,7 @@ class TensorHooks:
                 handed_on=handed_on,
             )
             version = TensorVersion.of_view(x)
-            hooks.append(self._core.safe(partial(self._arrive, event, version)))
+            hooks.append(self._core.guard(partial(self._arrive, event, version)))
             hooks[-1].version = version
         table = cast("dict[int, Any]", x._backward_hooks or {})
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]

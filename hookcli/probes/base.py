@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from hookcli.errors import OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.unregistered import unregistered
-from hookcli.probes.unseen import UnseenTensors
+from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.tensors.stats import Pending, Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, type_text
@@ -114,7 +114,7 @@ class StatsProbe(Probe):
         self._reduce = Reducer()
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], Pending]] = {}
         self._skipped: dict[Skipped, None] = {}
-        self.unseen = UnseenTensors()
+        self.unseen = UnreachableTensors()
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
         """Reduce the tensor into a row. A later one of the same key takes its place."""

@@ -12,7 +12,7 @@ from hookcli.hooks.native import build
 from hookcli.hooks.nodes import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.nodes import NativeHooks, PythonHooks, Seen
+from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats
 from hookcli.tensors.tree import lone
 

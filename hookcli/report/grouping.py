@@ -55,7 +55,7 @@ def fitting_depth(report: Report, lines: int) -> float:
     if len(report.rows) <= lines or not _has_names(report):
         return math.inf
     levels = range(deepest(report), 1, -1)
-    return next((depth for depth in levels if len(fold(report, depth).rows) <= lines), 1)
+    return next((depth for depth in levels if len(group_rows(report, depth).rows) <= lines), 1)
 
 
 def _has_names(report: Report) -> bool:
@@ -63,7 +63,7 @@ def _has_names(report: Report) -> bool:
     return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
 
 
-def fold(report: Report, depth: float) -> Report:
+def group_rows(report: Report, depth: float) -> Report:
     """The report with one row for all calls of a module, and with what lies deeper than `depth` within its ancestor.
 
     A module at the limit keeps its own figures, and a `note` where something below it is not finite. Parameters have
@@ -199,7 +199,7 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
 
 
-def arranged(report: Report, view: View) -> Report:
+def apply_view(report: Report, view: View) -> Report:
     """The report sorted, and with the chosen columns only. Raises UsageError for a column that it doesn't have."""
     known = [column.name for column in report.columns]
     if view.sort:

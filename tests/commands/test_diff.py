@@ -247,7 +247,7 @@ def test_nothing_in_common(cli: Cli, net: Path) -> None:
 
 def test_fits_a_terminal() -> None:
     """The table of a wide report, at 80 columns."""
-    from hookcli.diff.judgement import TENSORS as COLUMNS
+    from hookcli.diff.tensors import TENSORS as COLUMNS
     from hookcli.report import Report, Row
     from hookcli.report.grouping import View
     from hookcli.reporters.table import TableReporter

@@ -16,7 +16,7 @@ import forks
 import pytest
 import torchvision
 
-from hookcli.cli import COMMANDS
+from hookcli.commands import COMMANDS
 
 Cli = Callable[..., Any]
 

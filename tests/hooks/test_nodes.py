@@ -75,7 +75,7 @@ def made(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = torch.sum) ->
     with HookSession(model) as session:
         session.on(HookKind.NODE, lambda event: None)
         value = loss(model(x))
-        session.tell_backward([value])
+        session.backward_begins([value])
         value.backward()
         model.zero_grad()
         return [made for made in session.nodes.made if not made.ours]
@@ -103,7 +103,7 @@ def test_the_nodes_are_those_of_the_graph_and_lead_on_as_it_does(way: str) -> No
     with HookSession(model) as session:
         session.on(HookKind.NODE, lambda event: None)
         value = model(torch.randn(3, 4)).sum()
-        session.tell_backward([value])
+        session.backward_begins([value])
         waiting, seen = [value.grad_fn], {}
         while waiting:
             node = waiting.pop()
@@ -190,7 +190,7 @@ def test_nothing_stays_on_a_graph_that_outlives_the_session(way: str, fails: boo
                 session.on(HookKind.NODE, fail)
                 session.on(HookKind.ENGINE_CALLBACK, fail)
                 value = model(torch.ones(2, 4)).sum()
-                session.tell_backward([value])
+                session.backward_begins([value])
                 if fails:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -228,7 +228,7 @@ def test_the_engines_callback_comes_once_per_pass_and_last() -> None:
             session.on(kind, lambda event: seen.append(str(event.kind)))
         for number in range(2):
             value = model(torch.ones(1, 2)).sum()
-            session.tell_backward([value])
+            session.backward_begins([value])
             value.backward()
             assert seen.count("engine_callback") == number + 1 and seen[-1] == "engine_callback"
 

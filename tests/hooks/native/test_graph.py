@@ -47,7 +47,8 @@ def test_both_paths_report_the_same_on_models_for_the_hand(
     model = make()
     with untouched(model):
         python, native = (
-            hookcli.capture(model, x, [GraphProbe(way)], call=call, passes=passes)[0] for way in (False, True)
+            hookcli.capture(model, x, [GraphProbe(way)], step=hookcli.Step(call=call, passes=passes))[0]
+            for way in (False, True)
         )
     hooks = ("capture hook (deprecated)", "tensor hook")
     assert_same_rows(list(python.rows), [row for row in native.rows if row["node"] not in hooks])
@@ -56,7 +57,7 @@ def test_both_paths_report_the_same_on_models_for_the_hand(
 
 def test_what_torch_autograd_grad_takes_is_shown_by_both_hooks() -> None:
     model, x = Hand(), torch.tensor([[1.0, 2.0]])
-    report = hookcli.capture(model, x, [GraphProbe(True)], call="grad")[0]
+    report = hookcli.capture(model, x, [GraphProbe(True)], step=hookcli.Step(call="grad"))[0]
     grads = dict(
         zip(dict(model.named_parameters()), torch.autograd.grad(model(x).sum(), model.parameters()), strict=True)
     )

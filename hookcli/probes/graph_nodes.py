@@ -63,10 +63,10 @@ class PythonHooks:
         assert event.node is not None
         firing = self._firings.setdefault(event.node.id, _Firing(Seen(event.node)))
         firing.seen.fired += 1
-        if firing.seen.number != self._session.passes:
-            firing.seen.number = self._session.passes
-            firing.seen.order = self._counts[self._session.passes]
-            self._counts[self._session.passes] += 1
+        if firing.seen.number != self._session.pass_number:
+            firing.seen.number = self._session.pass_number
+            firing.seen.order = self._counts[self._session.pass_number]
+            self._counts[self._session.pass_number] += 1
         self._began = self._began or time.perf_counter_ns()
         self._take(firing, 0, event.grad_outputs)
         firing.began = time.perf_counter_ns()

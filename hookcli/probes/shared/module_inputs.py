@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.modes import acts_in_training
+from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 
