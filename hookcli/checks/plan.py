@@ -1,4 +1,4 @@
-"""What is to be judged, and by which runs: from settings to checks that are ready to judge."""
+"""What is judged, and by which runs: settings become checks that are ready to judge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hookcli.errors import UsageError
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """What is judged, and by which runs."""
+    """The checks to run and the runs that they need."""
 
     checks: Sequence[Check]
     backward: bool = True
@@ -48,10 +48,10 @@ def make_plan(
     values: bool = True,
     typed: bool = False,
 ) -> CheckPlan:
-    """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself.
+    """The plan that these settings describe. Raises UsageError for unknown or contradictory settings.
 
-    `against` is a file of baselines; with `keep` all is measured that a baseline holds; without `values` the model runs
-    on the meta device. Errors speak of options where the settings were `typed`.
+    `against` is a file of baselines; `keep` measures everything that a baseline holds; without `values` the model runs
+    on the meta device. Messages name options if the settings were `typed`.
     """
     given = [expect_output] if isinstance(expect_output, str) else expect_output
     expected = [parse_expected(text) for text in given]
@@ -61,29 +61,29 @@ def make_plan(
     require_judgeable(select, expected=bool(expected), against=bool(against), backward=backward, values=values)
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
-        raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
+        raise UsageError("--max-activation-memory limits the memory saved for backward: remove --no-backward")
     runs = max(repeat, 2) if again else 1
     baselines = read_baselines(against) if against else None
     return CheckPlan(checks, backward, runs, expected, baselines, Tolerance(rtol, atol), keep)
 
 
 def require_judgeable(select: Sequence[str], *, expected: bool, against: bool, backward: bool, values: bool) -> None:
-    """Raises UsageError for a check that is selected by name and lacks what it reads.
+    """Raises UsageError for a check that is selected by name but lacks what it reads.
 
-    Of what was asked for and not judged a person, or a CI job, would believe that it is well.
+    A person, or a CI job, would take it for passed.
     """
     for check in map(find_check, sorted(chosen_by_name(select))):
         todo = _lacking(check, expected, against, backward, values)
         if todo:
-            raise UsageError(f"{check.id} ({check.name}) is selected and could not judge: {', and '.join(todo)}")
+            raise UsageError(f"{check.id} ({check.name}) is selected but can't judge: {' and '.join(todo)}")
 
 
 def _lacking(check: type[Check], expected: bool, against: bool, backward: bool, values: bool) -> list[str]:
-    """What to do about it."""
+    """What to do about each thing that the check lacks."""
     lacks = [
         (not expected, "expected", f"give {check.asked_by}"),
         (not against, "baseline", f"give {check.asked_by}"),
-        (not backward, "grads", "leave --no-backward out"),
+        (not backward, "grads", "remove --no-backward"),
     ]
     todo = [said for lacking, fact, said in lacks if lacking and fact in check.needs]
-    return todo + (["leave --meta out"] if check.values and not values else [])
+    return todo + (["remove --meta"] if check.values and not values else [])

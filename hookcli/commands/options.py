@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Annotated, Any, TypeVar, get_type_hints
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -166,37 +166,57 @@ class Options:
     debug: Annotated[bool, _option(_OUT, "--debug", help="Show the whole traceback of an error.")] = False
 
 
-# Commands that show a table without running a model take these alone.
+class Only(frozenset[str]):
+    """Metadata of an annotated dataclass of options: the fields that a command has; the others keep their defaults."""
+
+
+def all_but(*names: str) -> Only:
+    """All shared options but these."""
+    return Only(f.name for f in fields(Options) if f.name not in names)
+
+
 SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
-# Commands that build a model without running it take these, too.
-BUILDING = ("arg", "weights", "strict", "seed", "match", "type", *SHOWING)
+ShowingOptions = Annotated[Options, Only(SHOWING)]
+"""The options of commands that show a table without running a model."""
+BuildingOptions = Annotated[Options, Only(("arg", "weights", "strict", "seed", "match", "type", *SHOWING))]
+"""The options of commands that build a model without running it."""
 
 
-def takes_options(function: Callable[..., T], names: Iterable[str] | None = None) -> Callable[..., T]:
-    """The command with the shared options (or those named) among its parameters, handed to it as `options`."""
-    hints = get_type_hints(Options, include_extras=True)
-    shared = [f for f in fields(Options) if names is None or f.name in names]
-    own = [
-        parameter.replace(annotation=get_type_hints(function, include_extras=True)[parameter.name])
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.name != "options"
-    ]
-    added = [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=f.default if f.default is not MISSING else [],
-            annotation=hints[f.name],
-        )
-        for f in shared
-    ]
-    positional = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+def takes_options(function: Callable[..., T]) -> Callable[..., T]:
+    """The command with a parameter for each field of its dataclass parameters, which it gets filled.
+
+    Such a parameter may be `Annotated` with the `Only` fields that this command has.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints[parameter.name]
+        kind: Any = getattr(hint, "__origin__", hint)
+        if is_dataclass(kind):
+            only = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Only)), None)
+            added = [*_parameters(kind, only)]
+            groups[parameter.name] = cast(Any, kind), [one.name for one in added]
+            parameters += added
+        else:
+            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(function)
     def command(**values: Any) -> T:
-        options = Options(**{f.name: values.pop(f.name) for f in shared})
-        return function(options=options, **values)
+        filled = {name: kind(**{key: values.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
+        return function(**values, **filled)
 
-    command.__signature__ = inspect.Signature([*positional, *added])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in (*positional, *added)}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def _parameters(kind: Any, only: Only | None) -> Iterator[inspect.Parameter]:
+    """A parameter for each field of a dataclass; a list is Typer's own for each call."""
+    hints = get_type_hints(kind, include_extras=True)
+    for one in fields(kind):
+        if only is None or one.name in only:
+            default = one.default if one.default is not MISSING else []
+            yield inspect.Parameter(
+                one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name]
+            )

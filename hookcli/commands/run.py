@@ -27,7 +27,6 @@ from hookcli.system.torchrun import leftover, world
 if TYPE_CHECKING:
     from hookcli.record.observe.observer import Observer
 
-OPTIONS = ()
 EXAMPLES = (
     "hookcli run train.py --epochs 3",
     "hookcli run --every 10 --output run.jsonl train.py --epochs 3",
@@ -41,77 +40,88 @@ def _option(*names: str, metavar: str | None = None, **settings: Any) -> Any:
     return typer.Option(*names, metavar=metavar, rich_help_panel=_PANEL, **settings)
 
 
-def run(
-    script: Annotated[
-        str, typer.Argument(metavar="SCRIPT", help="The script, as python takes it.", show_default=False)
-    ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own.", show_default=False)
-    ] = None,
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as for python -m.")] = False,
-    every: Annotated[int, _option("--every", metavar="N", help="Look at every Nth step.", min=1)] = DEFAULT_EVERY,
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of `hookcli run`."""
+
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as for python -m.")] = False
+    every: Annotated[int, _option("--every", metavar="N", help="Record every Nth step.", min=1)] = DEFAULT_EVERY
     steps: Annotated[
-        str | None, _option("--steps", metavar="A:B", help="Only from step A until before B; 0:1000, 500:.")
-    ] = None,
+        str | None, _option("--steps", metavar="A:B", help="Record from step A until before B; 0:1000, 500:.")
+    ] = None
     probe: Annotated[
         list[str] | None,
         _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [the first three]."),
-    ] = None,
+    ] = None
     match: Annotated[
         str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
-    ] = None,
+    ] = None
     first_bad: Annotated[
         str | None,
         _option(
             "--first-bad",
             metavar="|".join(FIRST_BAD),
-            help="Look at each step, and report the first NaN or Inf, or stop there (exit code 1).",
+            help="Look at every step, and report the first NaN or Inf, or stop there (exit code 1).",
         ),
-    ] = None,
+    ] = None
     check: Annotated[
-        bool, _option("--check", help="Judge the steps that are looked at, as hookcli check judges a model.")
-    ] = False,
+        bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
+    ] = False
     max_seconds: Annotated[
-        float | None, _option("--max-seconds", metavar="S", help="Look no longer; the script goes on.", min=0)
-    ] = None,
+        float | None,
+        _option("--max-seconds", metavar="S", help="Stop recording after S seconds; the script continues.", min=0),
+    ] = None
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="The record [SCRIPT.run.jsonl, numbered].")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Where hookcli itself fails, show all of it.")] = False,
-    *,
-    options: object,
-) -> Ending:
-    """Look inside a script that stays as it is.
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback if hookcli itself fails.")] = False
 
-    Runs it as python would, and records of the models that run in it: activations, gradients and the size of updates,
-    per module, in every Nth step. Its output, its figures and its exit code are its own. hookcli show reads the record.
+    def plan(self) -> Plan:
+        """What to record, and when. Raises UsageError."""
+        start, stop = parse_steps(self.steps)
+        return Plan(
+            every=self.every,
+            start=start,
+            stop=stop,
+            max_seconds=self.max_seconds,
+            probes=check_probes([n.strip() for text in self.probe or [",".join(PROBES)] for n in text.split(",")]),
+            match=self.match,
+            first_bad=self.first_bad,
+            check=self.check,
+        )
+
+
+def run(
+    script: Annotated[
+        str, typer.Argument(metavar="SCRIPT", help="The script, as python takes it.", show_default=False)
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own arguments.", show_default=False)
+    ] = None,
+    *,
+    own: RunOptions,
+) -> Ending:
+    """Record what happens inside the models of an unmodified script.
+
+    Runs the script as python would. Every Nth step, records for each module of its models activations, gradients and
+    the size of updates. The script's output, results and exit code stay its own. `hookcli show` displays the record.
     """
-    start, stop = parse_steps(steps)
-    plan = Plan(
-        every=every,
-        start=start,
-        stop=stop,
-        max_seconds=max_seconds,
-        probes=check_probes([name.strip() for text in probe or [",".join(PROBES)] for name in text.split(",")]),
-        match=match,
-        first_bad=first_bad,
-        check=check,
-    )
-    found = find(script, module)
-    if (said := leftover()) and not quiet:
+    plan = own.plan()
+    found = find(script, own.module)
+    if (said := leftover()) and not own.quiet:
         _say(said)
     if not world().writes:  # of several processes the first one is looked at
         return found.run(arguments or [])
-    header = new_header(found.name, [script, *(arguments or [])], every)
+    header = new_header(found.name, [script, *(arguments or [])], own.every)
     try:
-        recorder = _recorder(output, found, header, debug)
+        recorder = _recorder(own.output, found, header, own.debug)
     except OSError as error:
-        if output:
-            raise UsageError(f"can't write {output}: {error.strerror} (--output names another file)") from error
+        if own.output:
+            raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs, and is not looked at")
         return found.run(arguments or [])  # that the folder is full or gone is no reason to lose its run
-    return _Run(found, plan, recorder, quiet, bool(output)).run(arguments or [])
+    return _Run(found, plan, recorder, own.quiet, bool(own.output)).run(arguments or [])
 
 
 @dataclass

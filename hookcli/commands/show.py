@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import SHOWING, Options
+from hookcli.commands.options import SHOWING, Only, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.record.file.choice import Choice
@@ -19,7 +19,6 @@ from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports
 from hookcli.system.files import at_rest, is_pipe
 
-OPTIONS = ("depth", *SHOWING)
 EXAMPLES = (
     "hookcli show train.run.jsonl",
     "hookcli show train.run.jsonl --step 200 --probe grads",
@@ -34,48 +33,54 @@ def _which(metavar: str, text: str, **settings: Any) -> Any:
     return typer.Option(metavar=metavar, help=text, rich_help_panel=_PANEL, **settings)
 
 
-def show(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="What hookcli run wrote, or a report saved as JSON.")],
-    step: Annotated[int | None, _which("N", "This step's windows [the last of each model and phase].", min=0)] = None,
-    model: Annotated[str | None, _which("NAME", "Of one model.")] = None,
-    phase: Annotated[str | None, _which("train|no_grad", "Of one phase.")] = None,
-    probe: Annotated[str | None, _which("NAME", "activations, grads, updates ... by itself [all joined].")] = None,
+@dataclass(frozen=True)
+class ShowOptions:
+    """Options of `hookcli show`: which part of a record to show."""
+
+    step: Annotated[int | None, _which("N", "This recorded step [the last of each model and phase].", min=0)] = None
+    model: Annotated[str | None, _which("NAME", "Only this model.")] = None
+    phase: Annotated[str | None, _which("train|no_grad", "Only this phase.")] = None
+    probe: Annotated[str | None, _which("NAME", "Only this probe: activations, grads ... [all joined].")] = None
     over_time: Annotated[
         str | None, _which("NAME", "Charts of a module or a parameter, step by step; . is the model.")
-    ] = None,
+    ] = None
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on while the record is written.", rich_help_panel=_PANEL)
-    ] = False,
-    *,
-    options: Options,
-) -> int:
-    """What a record of hookcli run holds, or a saved report, in any format.
+        bool, typer.Option("--follow", help="Keep showing while the record is written.", rich_help_panel=_PANEL)
+    ] = False
 
-    A row per module: statistics of what it returned, L2 norms of its output's gradient and of its parameters', and the
-    size of the last update beside that of the weights. Imports no torch.
+    def choice(self) -> Choice:
+        """The part of the record. Raises UsageError for options that contradict each other."""
+        for name, given in (("--step", self.step is not None), ("--probe", self.probe is not None)):
+            if self.over_time is not None and given:
+                raise UsageError(f"{name} and --over-time: a chart shows all steps, with all probes; leave one out")
+        return Choice(self.step, self.model, self.phase, self.probe, self.over_time)
+
+
+def show(
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="A record from hookcli run, or a saved JSON report.")],
+    *,
+    which: ShowOptions,
+    options: Annotated[Options, Only(("depth", *SHOWING))],
+) -> int:
+    """Show a record from `hookcli run`, or a saved report.
+
+    A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
+    the size of the last update relative to the weights. Any format works. Does not import torch.
     """
     path = Path(record)
-    choice = Choice(step, model, phase, probe, over_time)
-    _check(choice)
-    output = Output(options, default="table" if over_time is None else "chart")
-    if follow and is_pipe(path):
+    choice = which.choice()
+    output = Output(options, default="table" if which.over_time is None else "chart")
+    if which.follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown when it ends; leave out --follow")
     with at_rest(path) as source:
         if _is_report(source):
-            _check_report(path, choice, follow)
+            _check_report(path, choice, which.follow)
             return _write(output, read_reports(record, source))
-        if follow:
+        if which.follow:
             from hookcli.commands.following import follow as follow_record
 
             return follow_record(path, choice, output)
         return _show(read_record(path, source), choice, output)
-
-
-def _check(choice: Choice) -> None:
-    over_time = choice.over_time is not None
-    for name, given in (("--step", choice.step is not None), ("--probe", choice.probe is not None)):
-        if over_time and given:
-            raise UsageError(f"{name} and --over-time: the latter shows all steps, all probes joined; leave one out")
 
 
 def _is_report(path: Path) -> bool:

@@ -143,7 +143,7 @@ def _called(model: nn.Module, inputs: Arguments) -> Output:
 
 def _plain(x: Tensor) -> Tensor | None:
     """The tensor as a strided one, whatever its layout; None where PyTorch has no way to compare what it holds."""
-    with suppress(RuntimeError, TypeError, ValueError), torch._C.DisableTorchFunctionSubclass():
+    with suppress(RuntimeError, TypeError, ValueError), torch.DisableTorchFunctionSubclass():
         x = x.dequantize() if x.is_quantized else x
         x = x if x.layout is torch.strided else x.to_dense()
         if tree.is_plain(x):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError
+from hookcli.hooks.torch_private.dynamo import compiled_in_place, optimized_module
 
 
 def scripted_parts(model: nn.Module) -> dict[str, str]:
@@ -24,13 +24,13 @@ _SCRIPTED = "TorchScript takes no hooks: the nn.Module that it was made from doe
 
 def compiled_parts(model: nn.Module) -> dict[str, str]:
     """Return the modules that `torch.compile` runs as one graph, which calls none of their hooks, with the reason."""
-    if "torch._dynamo" not in sys.modules:  # slow to import, and what is compiled has imported it
+    wrapper = optimized_module()
+    if wrapper is None:
         return {}
-    from torch._dynamo.eval_frame import OptimizedModule
-
     modules = list(model.named_modules())
-    graphs = [f"{fqn}._orig_mod".lstrip(".") for fqn, m in modules if isinstance(m, OptimizedModule)]
-    graphs += [fqn for fqn, m in modules if m._compiled_call_impl is not None]
+    wrappers = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper)]
+    graphs = [f"{fqn}.{name}".lstrip(".") for fqn, m in wrappers for name, _ in m.named_children()]
+    graphs += [fqn for fqn, m in modules if compiled_in_place(m)]
     return {
         fqn: _COMPILED
         for fqn, _ in modules

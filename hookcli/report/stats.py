@@ -90,11 +90,13 @@ class TensorStats:
     def merge(cls, parts: Iterable[TensorStats]) -> TensorStats:
         """The statistics of the concatenation of the parts, exactly (never an average of averages)."""
         parts = list(parts)
-        counts = {key: sum([getattr(part, key) for part in parts]) for key in COUNTS}
         solid = [part for part in parts if part.finite]
+        columns = _columns(parts)
+        counts = {key: sum(columns[key]) for key in COUNTS}
         if solid:
-            mean, std = _spread(solid)
-            figures = {key: rule([getattr(part, key) for part in solid]) for key, rule in _RULES.items()}
+            columns = columns if len(solid) == len(parts) else _columns(solid)
+            mean, std = _spread(columns, [part.finite for part in solid])
+            figures = {key: rule(columns[key]) for key, rule in _RULES.items()}
             return cls(mean=mean, std=std, **figures, **counts)
         undefined: dict[str, Any] = dict.fromkeys(FIGURES, math.nan) if counts["numel"] else {}
         return cls(**counts, **undefined)
@@ -110,21 +112,28 @@ _RULES = {f.name: f.metadata["merge"] for f in _FIELDS if f.metadata.get("merge"
 _in_order = attrgetter(*STATS_KEYS)
 
 
-def _spread(parts: Sequence[TensorStats]) -> tuple[float, float]:
-    """Mean and standard deviation of the parts' finite elements together.
+def _columns(parts: Sequence[TensorStats]) -> dict[str, Sequence[Any]]:
+    """The values of all parts by the name of the statistic."""
+    values = zip(*map(_in_order, parts), strict=True) if parts else [()] * len(STATS_KEYS)
+    return dict(zip(STATS_KEYS, values, strict=True))
+
+
+def _spread(columns: Mapping[str, Sequence[float]], sizes: Sequence[int]) -> tuple[float, float]:
+    """Mean and standard deviation of parts that have these numbers of finite elements, one or more each.
 
     Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance". Computed in units of the power of
     two next to the largest magnitude, which is exact, and so that squares neither overflow nor vanish (as BLAS `nrm2`
     does).
     """
-    n = sum(part.finite for part in parts)
-    exponent = math.frexp(max(max(abs(p.min), abs(p.max)) for p in parts))[1]
-    means = [math.ldexp(p.mean, -exponent) for p in parts]
+    n = sum(sizes)
+    exponent = math.frexp(max(-min(columns["min"]), max(columns["max"])))[1]
+    means = [math.ldexp(mean, -exponent) for mean in columns["mean"]]
     # The mean is summed about the first part's, so that nothing cancels where it is far above the spread.
-    mean = means[0] + math.fsum((m - means[0]) * p.finite for m, p in zip(means, parts, strict=True)) / n
-    within = (math.ldexp(p.std, -exponent) ** 2 * (p.finite - 1) for p in parts if p.finite > 1)
-    between = (p.finite * (m - mean) ** 2 for m, p in zip(means, parts, strict=True))
-    std = math.sqrt(math.fsum((*within, *between)) / (n - 1)) if n > 1 else math.nan
+    mean = means[0] + math.fsum([(m - means[0]) * size for m, size in zip(means, sizes, strict=True)]) / n
+    stds = zip(columns["std"], sizes, strict=True)
+    squares = [math.ldexp(std, -exponent) ** 2 * (size - 1) for std, size in stds if size > 1]
+    squares += [size * (m - mean) ** 2 for m, size in zip(means, sizes, strict=True)]
+    std = math.sqrt(math.fsum(squares) / (n - 1)) if n > 1 else math.nan
     return raised(mean, exponent), raised(std, exponent)
 
 

@@ -194,7 +194,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, NET, *INPUT, "--loss", "mean"): "--loss: without --backward nothing is differentiated",
     (NET, NET, *INPUT, "--match", "zz*"): "unknown --match 'zz*'",
     (NET, NET, *INPUT, "--sort", "rel"): "--sort: unknown column 'rel'",
-    (NET, NET, *INPUT, "-f", "dot"): "--format dot: only for `hookcli graph`; choose from: ",
+    (NET, NET, *INPUT, "-f", "dot"): "--format dot: only for `hookcli graph` (",
     ("a.json", "a.json", "--columns", "rel_l2"): "--columns: unknown column 'rel_l2'",
     (NET, f"{NET} --edit zz:output=zero", *INPUT): "zz",
     (NET, f"{NET} --weights no.pt", *INPUT): "B: --weights: no file 'no.pt'",

@@ -135,7 +135,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("trace", "own.py:Plain", "-i", "3x4", "--kinds", ","): "--kinds: name at least one",
     ("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adam"): "unknown --optimizer 'adam': did you mean adamw?",
     ("trace", "own.py:Plain", "-i", "3x4", "--global", "--summary"): "--global and --summary",
-    ("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "chrome"): "event by event",
+    ("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "chrome"): "(this report has no column us or kind)",
     ("trace", "own.py:Plain", "-i", "3x4", "--format", "dot"): "only for `hookcli graph`",
     ("trace", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
     ("trace", "own.py:Frees", "-i", "3x4"): "the graph was freed by an earlier backward",

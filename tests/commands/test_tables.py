@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import forks
 import pytest
 import torchvision
 
+from hookcli import commands
 from hookcli.commands import COMMANDS
 
 Cli = Callable[..., Any]
@@ -67,6 +69,26 @@ def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
     )
     options += " sort format output quiet debug of loss backward-vector passes"
     assert [option for option in options.split() if f"--{option}" not in text] == []
+
+
+def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:
+    for name, line in COMMANDS.items():
+        assert inspect.getdoc(getattr(import_module(f"hookcli.commands.{name}"), name)).splitlines()[0] == line
+    files = {path.stem for path in Path(commands.__file__).parent.glob("*.py")}
+    assert {name for name in files if hasattr(import_module(f"hookcli.commands.{name}"), "EXAMPLES")} == {
+        *COMMANDS,
+        "app",
+    }
+
+
+def test_help_imports_no_command() -> None:
+    code = (
+        "import sys; from hookcli.cli import main; main(['--help'])\n"
+        "sys.exit(' '.join(name for name in sys.modules if name.split('.')[0] in ('rich', 'torch')"
+        " or name.startswith('hookcli.commands.') and name.split('.')[-1] not in ('app', 'group')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stderr == "\n"
 
 
 MODULES = [import_module(f"hookcli.commands.{name}") for name in COMMANDS]

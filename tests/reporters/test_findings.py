@@ -218,6 +218,6 @@ def test_the_action_hands_on_options_as_they_are_quoted(tmp_path: Path, net: Pat
     }
     run = {"python": sys.executable, "bash": "bash"}[step["shell"]]
     ran = subprocess.run([run, tmp_path / "step"], env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 1 and "returned 8x10:float32 where *x1000 was expected" in ran.stdout, ran
+    assert ran.returncode == 1 and "returned 8x10:float32, expected *x1000" in ran.stdout, ran
     assert "| HK021 | error |" in (tmp_path / "summary.md").read_text()
     assert (net / "$(touch gone) a.sarif").is_file() and not (net / "gone").exists()

@@ -18,7 +18,8 @@ from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.distance import Pending, compare, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.distance import compare, resolve
 
 _MANY = 8  # beyond tolerance: of more, as of another initialisation, one line tells more than their rows
 

@@ -20,8 +20,10 @@ from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.distance import Pending, compare, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.distance import compare, resolve
 from hookcli.tensors.stats import glimpse
+from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
@@ -63,7 +65,7 @@ class _Met:
 
 
 def _state(x: Tensor) -> tuple[Any, Any]:
-    return (None, None) if x.is_inference() else (x._version, glimpse(x))
+    return (None, None) if x.is_inference() else (version(x), glimpse(x))
 
 
 class Meeting:

@@ -26,6 +26,7 @@ from torch.nn.parameter import is_lazy
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
 from hookcli.system.importing import load_object
+from hookcli.tensors.torch_private import version as version_of
 from hookcli.tensors.tree import dtype_text, shape_text
 
 WHATS = ("input", "output", "grad_output", "grad_input", "grad")
@@ -67,7 +68,7 @@ class Edit:
             self.left_alone = dtype_text(x)
             return x
         where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
-        version = None if x.is_inference() else x._version
+        version = None if x.is_inference() else version_of(x)
         settings = dict(self.settings)
         if _takes_generator(self.function) and x.device.type != "meta":
             # One seed per place and call, so that a recomputed forward gets the same noise.
@@ -113,7 +114,7 @@ def _checked(where: str, x: Tensor, y: Any, version: int | None) -> Tensor:
         raise UsageError(
             f"{where}: returned {dtype_text(y)} on {y.device} for a tensor of {dtype_text(x)} on {x.device}"
         )
-    if version is not None and x._version != version:
+    if version is not None and version_of(x) != version:
         raise UsageError(f"{where}: changes its tensor in place, which others hold too; return a new one")
     return y
 

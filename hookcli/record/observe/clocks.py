@@ -8,6 +8,7 @@ from weakref import ref
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.frames import step_is_hooked
 from hookcli.tensors.weak import WeakIds
 
 
@@ -70,10 +71,9 @@ class Rounds:
 def _steps(kind: type) -> bool:
     """Whether it is one of optimizers whose steps hooks see.
 
-    Those that Lightning and accelerate put around them are optimizers, too, with the same parameters, but only the one
-    inside is PyTorch's, who marks what it hooks.
+    Those that Lightning and accelerate put around them are optimizers, too, with the same parameters.
     """
-    return issubclass(kind, Optimizer) and hasattr(kind.step, "hooked")
+    return issubclass(kind, Optimizer) and step_is_hooked(kind)
 
 
 def ids(optimizer: Optimizer) -> set[int]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from hookcli.hooks.torch_private.overrides import stored_values
 from hookcli.tensors import tree
 
 # So many gradients, the smallest, tell whether all were set to zero: to read more of them takes time in each pass.
@@ -79,5 +80,5 @@ def _elements(grad: Tensor) -> Tensor:
     """Of a sharded gradient what this process has of it, of a sparse one what it stores."""
     mine: Any = grad.detach()
     mine = mine.to_local() if tree.is_sharded(grad) else mine
-    stored: Tensor = mine._values() if mine.is_sparse else mine
+    stored: Tensor = stored_values(mine) if mine.is_sparse else mine
     return stored

@@ -14,10 +14,12 @@ from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record import Ran
 from hookcli.record.observe.clocks import Clocks
 from hookcli.record.observe.names import plain_type, unwrapped
-from hookcli.record.observe.unseen import UNSEEN, forward_called, frames_compiled, passed_by, why_never_ran
+from hookcli.record.observe.unseen import UNSEEN, forward_called, passed_by, why_never_ran
 from hookcli.tensors.weak import WeakIds
 
 if TYPE_CHECKING:
@@ -249,5 +251,5 @@ def _of_its_own(optimizer: Optimizer) -> nn.Module:
     """Its parameters as a module: themselves, where a ParameterList would make others of tensors that are none."""
     alone = nn.ParameterList()
     held = (p for group in optimizer.param_groups for p in group["params"])
-    alone._parameters.update({str(number): p for number, p in enumerate(held)})
+    hold(alone, held)
     return alone

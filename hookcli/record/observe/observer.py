@@ -20,7 +20,7 @@ from hookcli.record.observe.plan import Plan
 from hookcli.record.observe.steps import Steps
 from hookcli.record.observe.window import OpenWindow
 from hookcli.record.observe.windows import Sink, Windows
-from hookcli.tensors import tree
+from hookcli.tensors import torch_private, tree
 
 
 class Observer:
@@ -58,7 +58,7 @@ class Observer:
         trained, started = (_processes(number) for number in (children.trained, children.started))
         found = [f"{trained} trained models, which this record does not contain"] if children.trained else []
         found += [f"{started} started anew (spawn): what they run is not recorded"] if children.started else []
-        return [*self.models.notes, *found]
+        return [*torch_private.notes(), *self.models.notes, *found]
 
     def stop(self) -> bool:
         """No more. Windows that are open are closed and handed on. Returns whether it was on."""

@@ -13,7 +13,8 @@ from hookcli.record.observe.clocks import ids
 from hookcli.record.observe.names import Names
 from hookcli.report import Row, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.stats import Pending, measure, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import measure, resolve
 
 
 class ParameterRows:

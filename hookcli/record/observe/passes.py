@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.record.observe.window import OpenWindow
 from hookcli.record.observe.windows import Windows
 from hookcli.tensors import tree
@@ -90,7 +91,7 @@ def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list
 
 def _unscaled(losses: Sequence[Tensor], scaler: Any) -> list[Tensor]:
     """What was made of scaled losses, such as their sum, without the scale."""
-    return [loss / scaler._get_scale_async().to(loss.device) for loss in losses]
+    return [loss / loss_scale(scaler).to(loss.device) for loss in losses]
 
 
 _UNSURE = (

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.distributed import loss_scale
 from hookcli.report import Row
 
 _LEFT_OUT = "the GradScaler left out a step: gradients overflowed"
@@ -29,7 +30,7 @@ class Scales:
 
     def passed(self, rows: int, scaler: Any) -> None:
         """A backward pass is over, of a loss that this scaler made or none, after which there are so many rows."""
-        scale = scaler._get_scale_async().clone() if scaler is not None else None  # get_scale() would wait for a GPU
+        scale = loss_scale(scaler).clone() if scaler is not None else None  # get_scale() would wait for a GPU
         self._of_rows += [scale] * (rows - len(self._of_rows))
 
     def stepping(self, optimizer: Optimizer) -> None:

@@ -11,7 +11,8 @@ from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record import Bad
 from hookcli.record.observe.plan import Plan
 from hookcli.report import Report, Row
-from hookcli.tensors.stats import Pending, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import resolve
 
 if TYPE_CHECKING:
     from hookcli.record.observe.window import OpenWindow

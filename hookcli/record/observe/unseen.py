@@ -9,8 +9,9 @@ from types import FrameType
 import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.tensors.tree import type_text
 
 
@@ -21,9 +22,9 @@ def capturing() -> bool:
 
 def unobservable() -> str:
     """Why a forward that begins now must be left alone; empty where it can be looked at."""
-    if torch._C._functorch.maybe_current_level() is not None:
+    if in_func():
         return "runs inside torch.func or vmap: its tensors stand for others, and have no values to look at"
-    if modes := _get_current_dispatch_mode_stack():
+    if modes := dispatch_modes():
         return f"runs under {type(modes[-1]).__name__}, which would see hookcli's own operations"
     if capturing():
         return "runs while a CUDA graph is captured: nothing else may be in it"
@@ -31,11 +32,6 @@ def unobservable() -> str:
 
 
 UNSEEN = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
-
-
-def frames_compiled() -> int:
-    """How many functions `torch.compile` has looked at in this process, since `torch._dynamo.reset()` if that ran."""
-    return int(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))
 
 
 def why_never_ran(optimizer: Optimizer, compiled: int) -> str:

@@ -34,7 +34,8 @@ from hookcli.record.observe.scales import Scales
 from hookcli.record.observe.search import Seen
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.stats import Pending, measure, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import measure, resolve
 
 # Of more forwards in one step (a loop over time, a rollout) the first ones are looked at.
 MOST_FORWARDS = 64
