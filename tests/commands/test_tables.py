@@ -87,7 +87,7 @@ def test_help_imports_no_command() -> None:
         "sys.exit(' '.join(name for name in sys.modules if name.split('.')[0] in ('rich', 'torch')"
         " or name.startswith('hookcli.commands.') and name.split('.')[-1] not in ('app', 'group')))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=False)
     assert ran.stderr == "\n"
 
 
