@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from hookcli.checks.base import Check
 from hookcli.checks.expected import Expected, parse_expected
@@ -32,31 +33,34 @@ class CheckPlan:
         return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.against else set())
 
 
-def make_plan(
-    *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    thresholds: Mapping[str, float | str] | None = None,
-    expect_output: str | Sequence[str] = (),
-    backward: bool = True,
-    repeat: int = 1,
-    split_batch: bool = False,
-    against: str | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    keep: bool = False,
-    values: bool = True,
-    typed: bool = False,
-) -> CheckPlan:
-    """The plan that these settings describe. Raises UsageError for unknown or contradictory settings.
+class CheckSettings(TypedDict, total=False):
+    """What `hookcli.check` and the command line say of the checks to run; each setting has a default."""
 
-    `against` is a file of baselines; `keep` measures everything that a baseline holds; without `values` the model runs
-    on the meta device. Messages name options if the settings were `typed`.
+    select: str | Sequence[str]
+    ignore: str | Sequence[str]
+    thresholds: Mapping[str, float | str] | None
+    expect_output: str | Sequence[str]
+    backward: bool
+    repeat: int
+    split_batch: bool
+    against: str | None
+    rtol: float | None
+    atol: float | None
+
+
+def make_plan(
+    *, keep: bool = False, values: bool = True, typed: bool = False, **settings: Unpack[CheckSettings]
+) -> CheckPlan:
+    """Make a plan of the settings. Raises UsageError for unknown names and for settings that contradict each other.
+
+    With `keep` everything is measured that a baseline holds; without `values` the model runs on the meta device. Errors
+    speak of options where the settings were `typed`.
     """
-    given = [expect_output] if isinstance(expect_output, str) else expect_output
-    expected = [parse_expected(text) for text in given]
-    limits = parse_thresholds(thresholds or {}, "--threshold " if typed else "thresholds: ")
-    asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch, "HK027": against is not None}
+    select, ignore = _listed(settings.get("select")), _listed(settings.get("ignore"))
+    backward, repeat, against = settings.get("backward", True), settings.get("repeat", 1), settings.get("against")
+    expected = [parse_expected(text) for text in _listed(settings.get("expect_output"))]
+    limits = parse_thresholds(settings.get("thresholds") or {}, "--threshold " if typed else "thresholds: ")
+    asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     require_judgeable(select, expected=bool(expected), against=bool(against), backward=backward, values=values)
     again = any("again" in check.needs for check in checks)
@@ -64,7 +68,12 @@ def make_plan(
         raise UsageError("--max-activation-memory limits the memory saved for backward: remove --no-backward")
     runs = max(repeat, 2) if again else 1
     baselines = read_baselines(against) if against else None
-    return CheckPlan(checks, backward, runs, expected, baselines, Tolerance(rtol, atol), keep)
+    tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
+    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep)
+
+
+def _listed(words: str | Sequence[str] | None) -> Sequence[str]:
+    return [words] if isinstance(words, str) else words or ()
 
 
 def require_judgeable(select: Sequence[str], *, expected: bool, against: bool, backward: bool, values: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.common import Shown, setting_of, write_partial
+from hookcli.commands.common import feedback_of, setting_of, write_partial
 from hookcli.commands.differentiation import OnePassOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
 from hookcli.commands.output import Output, remark
@@ -23,6 +23,7 @@ from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
     from hookcli.engine.ddp import DDPSteps
+    from hookcli.engine.feedback import Feedback
     from hookcli.engine.ranks.group import Group
     from hookcli.engine.step import Step
     from hookcli.hooks.comm_hooks import CommHook
@@ -102,7 +103,8 @@ def comm(
                 from hookcli.engine.ddp import DDPSteps  # imports all of DDP: not before there are processes for it
 
                 steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
-                report = _communicate(model, hooks, steps, made, Shown(options, progress, processes), processes)
+                feedback = feedback_of(options, progress, processes)
+                report = _communicate(model, hooks, steps, made, processes, feedback)
                 reports = _as_asked(report, options, processes.group)
     except (HookcliError, KeyboardInterrupt) as error:
         write_partial(error, output)
@@ -112,16 +114,16 @@ def comm(
 
 
 def _communicate(
-    spec: str, hooks: Sequence[CommHook], steps: DDPSteps, step: Step, shown: Shown, processes: Processes
+    spec: str, hooks: Sequence[CommHook], steps: DDPSteps, step: Step, processes: Processes, feedback: Feedback
 ) -> Report:
     """This rank's report."""
     from hookcli.engine.ddp import communicate
     from hookcli.engine.prepare import prepare_run
 
-    options = shown.options
+    options = processes.options
     setting = setting_of(options, True if options.train is None else options.train, targets=True)
-    run = prepare_run(find_recipe(spec, options), processes.setting(setting, backward=True), step, shown)
-    return communicate(run, hooks, steps, shown)
+    run = prepare_run(find_recipe(spec, options), processes.setting(setting, backward=True), step, feedback)
+    return communicate(run, hooks, steps, feedback)
 
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:

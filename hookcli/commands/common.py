@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from hookcli.system.torchrun import world
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookcli.engine.feedback import Feedback
     from hookcli.engine.setting import Setting
     from hookcli.hooks.select import Select
     from hookcli.probes.base import Probe
@@ -35,23 +36,16 @@ _TRAINING_BATCH = 2
 Compare = Callable[[Report, Report], Report]
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Shows a run's stages to people and to the other processes, and its remarks. It is the engine's `Feedback`."""
+def feedback_of(options: Options, progress: Progress, processes: Processes | None = None, label: str = "") -> Feedback:
+    """Show people, and the other processes, what a run is doing. `label` goes before remarks."""
+    from hookcli.engine.feedback import Feedback
 
-    options: Options
-    progress: Progress
-    processes: Processes | None = None
-    label: str = ""
-    """Goes before remarks."""
+    def stage(text: str) -> None:
+        progress.stage(text)
+        if processes:
+            processes.stage(text)
 
-    def stage(self, text: str) -> None:
-        self.progress.stage(text)
-        if self.processes:
-            self.processes.stage(text)
-
-    def remark(self, text: str) -> None:
-        remark(self.label + text, self.options)
+    return Feedback(stage, lambda text: remark(label + text, options))
 
 
 def inspect_model(
@@ -81,8 +75,8 @@ def inspect_model(
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
-                shown = Shown(options, progress, processes)
-                inspect = partial(_inspect, find_recipe(spec, options), make_probe, shown, processes, step, train)
+                feedback = feedback_of(options, progress, processes)
+                inspect = partial(_inspect, find_recipe(spec, options), make_probe, processes, step, train, feedback)
                 reports = inspect(globally=compare is not None)
                 if compare:
                     reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
@@ -104,10 +98,10 @@ def use_threads(options: Options) -> None:
 def _inspect(
     recipe: Recipe,
     make_probe: Callable[[], Probe],
-    shown: Shown,
     processes: Processes,
     step: StepOptions,
     train: bool,
+    feedback: Feedback,
     *,
     globally: bool,
 ) -> list[Report]:
@@ -116,7 +110,7 @@ def _inspect(
     from hookcli.engine.setting import META
     from hookcli.hooks.edits.base import parse_edit
 
-    options = shown.options
+    options = processes.options
     probe = make_probe()
     setting = setting_of(options, train, targets=probe.needs_backward)
     if probe.values and setting.device == META:
@@ -130,7 +124,7 @@ def _inspect(
         make_probe,
         hooking=Hooking(edits=edits, fastpath=options.fastpath, globally=globally),
         narrow=partial(_select, probe, options=options),
-        feedback=shown,
+        feedback=feedback,
     )
     share = processes.share(probe.needs_backward)
     reports = run(processes.setting(setting, probe.needs_backward), step=replace(asked, share=share))
@@ -140,7 +134,7 @@ def _inspect(
         """The shapes that one process would see with the whole batch; None where the model runs for real only."""
         alone = replace(setting, device=META, weights=None)
         with suppress(HookcliError):
-            return run(alone, step=asked, feedback=Shown(options, shown.progress))[0]
+            return run(alone, step=asked)[0]
         return None
 
     return processes.together(reports, whole)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.commands.common import Shown, setting_of
+from hookcli.commands.common import feedback_of, setting_of
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark
 from hookcli.commands.progress import Progress, working
@@ -107,7 +107,7 @@ def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
         raise UsageError(
             f"{spec} is a package already: hookcli package --load {shell_path(spec.removeprefix('package:'))} reads it"
         )
-    return prepare_run(find_recipe(spec, options), setting, feedback=Shown(options, progress))
+    return prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
 
 
 def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:

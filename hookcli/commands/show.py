@@ -12,9 +12,9 @@ import typer
 from hookcli.commands.options import SHOWING, Only, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
-from hookcli.record.file.choice import Choice
+from hookcli.record.file.query import Query
 from hookcli.record.file.reading import Record, read_record
-from hookcli.record.file.summary import bad_line, ran_line
+from hookcli.record.file.summary import non_finite_line, ran_line
 from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports
 from hookcli.system.files import at_rest, is_pipe
@@ -26,7 +26,7 @@ EXAMPLES = (
     "hookcli show train.run.jsonl --follow",
     "hookcli show before.json --format markdown",
 )
-_PANEL = "Which"
+_PANEL = "Selection"
 
 
 def _which(metavar: str, text: str, **settings: Any) -> Any:
@@ -42,18 +42,18 @@ class ShowOptions:
     phase: Annotated[str | None, _which("train|no_grad", "Only this phase.")] = None
     probe: Annotated[str | None, _which("NAME", "Only this probe: activations, grads ... [all joined].")] = None
     over_time: Annotated[
-        str | None, _which("NAME", "Charts of a module or a parameter, step by step; . is the model.")
+        str | None, _which("NAME", "Charts of a module or parameter over the recorded steps; . is the model.")
     ] = None
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep showing while the record is written.", rich_help_panel=_PANEL)
     ] = False
 
-    def choice(self) -> Choice:
+    def query(self) -> Query:
         """The part of the record. Raises UsageError for options that contradict each other."""
         for name, given in (("--step", self.step is not None), ("--probe", self.probe is not None)):
             if self.over_time is not None and given:
                 raise UsageError(f"{name} and --over-time: a chart shows all steps, with all probes; leave one out")
-        return Choice(self.step, self.model, self.phase, self.probe, self.over_time)
+        return Query(self.step, self.model, self.phase, self.probe, self.over_time)
 
 
 def show(
@@ -68,23 +68,23 @@ def show(
     the size of the last update relative to the weights. Any format works. Does not import torch.
     """
     path = Path(record)
-    choice = which.choice()
+    query = which.query()
     output = Output(options, default="table" if which.over_time is None else "chart")
     if which.follow and is_pipe(path):
-        raise UsageError(f"{path}: is a pipe, which is shown when it ends; leave out --follow")
+        raise UsageError(f"{path}: is a pipe, which is shown once it ends; leave out --follow")
     with at_rest(path) as source:
         if _is_report(source):
-            _check_report(path, choice, which.follow)
+            _check_report(path, query, which.follow)
             return _write(output, read_reports(record, source))
         if which.follow:
             from hookcli.commands.following import follow as follow_record
 
-            return follow_record(path, choice, output)
-        return _show(read_record(path, source), choice, output)
+            return follow_record(path, query, output)
+        return _show(read_record(path, source), query, output)
 
 
 def _is_report(path: Path) -> bool:
-    """Whether it is one JSON document over several lines, as `--format json` writes it."""
+    """Whether a file is one JSON document over several lines, as `--format json` writes it."""
     try:
         with path.open("rb") as file:
             return file.read(64).split(b"\n")[0].strip() == b"{" or path.suffix == ".json"
@@ -92,20 +92,20 @@ def _is_report(path: Path) -> bool:
         return False
 
 
-def _check_report(path: Path, choice: Choice, follow: bool) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in asdict(choice).items() if value is not None]
+def _check_report(path: Path, query: Query, follow: bool) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, value in asdict(query).items() if value is not None]
     if follow or given:
-        raise UsageError(f"{path}: is a saved report; {(given or ['--follow'])[0]} goes with a record of hookcli run")
+        raise UsageError(f"{path}: is a saved report; {(given or ['--follow'])[0]} is for records of hookcli run")
 
 
-def _show(record: Record, choice: Choice, output: Output) -> int:
-    """The reports on stdout, and on stderr how the run ended and what the record lacks."""
-    reports = choice.reports(record)
-    if not (output.options.columns or output.options.sort):  # which the rows before what was bad need not have
-        reports += choice.bad(record)
+def _show(record: Record, query: Query, output: Output) -> int:
+    """Write the reports to stdout; to stderr, how the run ended and what the record lacks."""
+    reports = query.reports(record)
+    if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
+        reports += query.non_finite(record)
     for report in reports:
         output.check_columns(report.columns)
-    for text in said(record):
+    for text in remarks(record):
         remark(text, output.options)
     output.write(reports)
     return 0
@@ -118,17 +118,17 @@ def _write(output: Output, reports: list[Report]) -> int:
     return 0
 
 
-def said(record: Record) -> list[str]:
-    """How the run ended, what was not finite, and what the record lacks, a line each."""
+def remarks(record: Record) -> list[str]:
+    """Remarks, one per line: how the run ended, the first non-finite value, and what the record lacks."""
     if record.header:
         lines = [ran_line(record.header, record.end, record.path)]
     else:
         error = f"; it ended with {record.end.error}" if record.end and record.end.error else ""
-        lines = [f"{record.path}: has no header; what was run, and how, is not known{error}"]
+        lines = [f"{record.path}: has no header, so the script and its settings are unknown{error}"]
     if record.end is None:
         ago = time.time() - record.path.stat().st_mtime
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
-    lines += [] if record.places else ["no window was recorded: nothing was looked at"]
-    lines += [bad_line(bad) for bad in record.bad[:1]]
-    damage = record.said_of_damage()
+    lines += [] if record.entries else ["no step was recorded"]
+    lines += map(non_finite_line, record.non_finite[:1])
+    damage = record.damage()
     return [*lines, *([damage] if damage else [])]

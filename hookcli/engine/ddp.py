@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.engine import failure
 from hookcli.engine.capture import arguments
-from hookcli.engine.feedback import SILENT, Feedback
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
@@ -53,7 +53,7 @@ def communicate(
     run: PreparedRun,
     hooks: Sequence[CommHook],
     steps: DDPSteps,
-    feedback: Feedback = SILENT,
+    feedback: Feedback = Feedback(),
 ) -> Report:
     """Run DDP's steps under each hook, in an initialized process group, and return this rank's report.
 

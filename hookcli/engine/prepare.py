@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookcli.engine import failure
-from hookcli.engine.feedback import SILENT, Feedback
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import UNSET, RunInfo, describe_run, torchvision_version
@@ -44,7 +44,7 @@ def prepare_run(
     recipe: Recipe,
     setting: Setting = Setting(),
     step: Step = Step(),
-    feedback: Feedback = SILENT,
+    feedback: Feedback = Feedback(),
 ) -> PreparedRun:
     """Build the recipe's model and its input. A step that runs backward gets the recipe's loss unless it has its own.
 

@@ -95,7 +95,7 @@ def run_line(report: Report) -> str:
     return " · ".join(said)
 
 
-_STEP = {"step", "forward", "forwards", "watched", "losses", "phase"}
+_STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
 
 
 def _of_step(meta: Mapping[str, Any]) -> list[str]:
@@ -108,7 +108,7 @@ def _of_step(meta: Mapping[str, Any]) -> list[str]:
     if losses:
         said.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))
     if meta["forwards"] > 1:
-        seen = "" if meta["watched"] == meta["forwards"] else f", {meta['watched']} looked at"
+        seen = "" if meta["observed_forwards"] == meta["forwards"] else f", {meta['observed_forwards']} observed"
         said.append(f"{meta['forwards']} forwards{seen}")
     return said
 

@@ -19,8 +19,8 @@ from pkgutil import get_importer
 from types import CodeType, ModuleType
 from typing import Any
 
+from hookcli.record.launching.compiling import compiled
 from hookcli.record.launching.ending import Ending, ending_of, leave_fork
-from hookcli.record.launching.source import compiled
 
 
 class Script(ABC):

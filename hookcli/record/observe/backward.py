@@ -1,4 +1,4 @@
-"""Backward passes: of what, and through which models."""
+"""Backward passes: their losses, and the observed steps that they go through."""
 
 from __future__ import annotations
 
@@ -10,50 +10,49 @@ from typing import Any
 from torch import Tensor
 
 from hookcli.hooks.torch_private.distributed import loss_scale
-from hookcli.record.observe.window import OpenWindow
-from hookcli.record.observe.windows import Windows
+from hookcli.record.observe.step import ObservedStep
+from hookcli.record.observe.steps import ObservedSteps
 from hookcli.tensors import tree
 from hookcli.tensors.weak import WeakIds
 
 
 @dataclass(slots=True)
 class _Pass:
-    """A pass that is under way: of what, and the windows that were idle when it began."""
+    """A backward pass under way: its roots, their gradients, and the steps that waited when it began."""
 
     tensors: list[Tensor]
     gradients: list[Tensor | None]
-    windows: list[tuple[OpenWindow, int, bool]]
+    steps: list[tuple[ObservedStep, int, bool]]
     """With how many gradients had arrived in each, and whether the pass leaves gradients in its model."""
 
 
-class Passes:
-    """One a thread at a time. A pass is of a model whose window is open where gradients arrive in that meanwhile."""
+class BackwardPasses:
+    """Follows one pass per thread. It went through the models in whose open steps gradients arrived meanwhile."""
 
-    def __init__(self, windows: Windows) -> None:
-        self._windows = windows
+    def __init__(self, steps: ObservedSteps) -> None:
+        self._steps = steps
         self._running: dict[int, _Pass] = {}  # by thread
-        self._scalers: dict[int, Any] = {}  # by thread: the one that has scaled since the last pass
-        self._scaled: WeakIds[Tensor, tuple[Any, Tensor]] = WeakIds()  # losses that a GradScaler made -> it, what of
+        self._scalers: dict[int, Any] = {}  # by thread: the scaler that was used since the last pass
+        self._scaled: WeakIds[Tensor, tuple[Any, Tensor]] = WeakIds()  # scaled losses -> their scaler, and the loss
 
     def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
-        """Of these losses a GradScaler made others."""
+        """A GradScaler has `made` scaled losses of `losses`."""
         self._scalers[threading.get_ident()] = scaler
         for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
             self._scaled[scaled] = scaler, loss.detach().clone()
 
     def begin(self, tensors: Any, gradients: Any, inputs: Any) -> None:
-        """Hooks go on: checkpointed modules run again inside."""
+        """`backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
         for_inputs = None if inputs is None else {id(x) for _, x in tree.leaves(inputs)}
-        windows = [(w, w.arrived, w.gets_gradients(for_inputs)) for w in self._windows.idle()]
+        steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]
         found = [x for _, x in tree.leaves(tensors)]
         given = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
-        self._running[threading.get_ident()] = _Pass(found, given, windows)
-        for window, _, _ in windows:
-            window.losses.begins()
-            window.session.modules.attach()
+        self._running[threading.get_ident()] = _Pass(found, given, steps)
+        for step, _, _ in steps:
+            step.begin_backward()
 
     def end(self) -> None:
-        """It is over, or failed."""
+        """The pass is over, or has failed."""
         thread = threading.get_ident()
         running, last = self._running.pop(thread, None), self._scalers.pop(thread, None)
         if running is None:
@@ -63,23 +62,23 @@ class Passes:
         unsure = scaler is not None and not any(known)
         losses = [found[1] if found else x.detach() for x, found in zip(running.tensors, known, strict=True)]
         terms = _terms(_unscaled(losses, scaler) if unsure else losses, running.gradients)
-        for window, arrived, counts in running.windows:
-            window.session.modules.detach()
-            if window.arrived > arrived or not window.sees_gradients:
+        for step, arrived, counts in running.steps:
+            step.detach()
+            if step.arrived > arrived or not step.sees_gradients:
                 if unsure:
-                    window.notes[_UNSURE] = None
-                window.differentiated(terms, scaler, counts=counts)
-                self._over(window)
+                    step.notes[_UNSURE] = None
+                step.end_backward(terms, scaler, counts=counts)
+                self._went_through(step)
 
-    def _over(self, window: OpenWindow) -> None:
-        self._windows.look(window)
-        if not window.watched.optimizers():
-            window.take_gradients()
-            self._windows.close(window)
+    def _went_through(self, step: ObservedStep) -> None:
+        self._steps.search(step)
+        if not step.model.optimizers():
+            step.measured.take_gradients()
+            self._steps.close(step)
 
 
 def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor] | None:
-    """What the number that is differentiated is the sum of; None where a tensor is not a single number."""
+    """The numbers whose sum is differentiated; None if one of the tensors is not a single number."""
     if not losses or any(loss.numel() != 1 or loss.is_complex() for loss in losses):
         return None
     weights = [*gradients, *[None] * (len(losses) - len(gradients))]
@@ -90,10 +89,11 @@ def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list
 
 
 def _unscaled(losses: Sequence[Tensor], scaler: Any) -> list[Tensor]:
-    """What was made of scaled losses, such as their sum, without the scale."""
+    """Tensors made of scaled losses, such as their sum, divided by the scale."""
     return [loss / loss_scale(scaler).to(loss.device) for loss in losses]
 
 
 _UNSURE = (
-    "backward() was not of what GradScaler.scale returned: taken for a sum of that, and its loss divided by the scale"
+    "backward() was called on a tensor that GradScaler.scale did not return: taken for a sum of scaled losses, so its"
+    " loss is divided by the scale"
 )

@@ -1,4 +1,4 @@
-"""What models and their parts are called: without the wrappers that PyTorch puts around them."""
+"""Names of models and their modules, without the wrappers that PyTorch puts around them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hookcli.tensors.tree import type_text
 _WRAPPERS = (DataParallel, DistributedDataParallel, AveragedModel)
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The model that a wrapper calls as it is."""
+def unwrap(module: nn.Module) -> nn.Module:
+    """The model that DataParallel, DistributedDataParallel or AveragedModel wraps."""
     while isinstance(module, _WRAPPERS):
         module = module.module
     return module
 
 
 def plain_type(module: nn.Module) -> str:
-    """ResNet, also where it is compiled, sharded or averaged."""
-    inner = unwrapped(module)
+    """A model's class name, such as ResNet, also if it is compiled, sharded or averaged."""
+    inner = unwrap(module)
     wrapped = next((part for name, part in inner.named_children() if name in WRAPPED), None)
     return type_text(inner) if wrapped is None else plain_type(wrapped)
 
 
-class Names:
-    """The fqns of a model's modules and parameters, without those of wrappers."""
+class PlainNames:
+    """Strips the names of wrappers from the fqns of a model's modules and parameters."""
 
     def __init__(self, model: nn.Module) -> None:
         self._wrapped = {f"{fqn}.module".lstrip(".") for fqn, m in model.named_modules() if isinstance(m, _WRAPPERS)}
