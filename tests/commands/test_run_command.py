@@ -239,7 +239,7 @@ def test_all_that_scripts_do_in_one(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(EVERYTHING))
     commands = ((sys.executable, "train.py", "train.py"), (*HOOKCLI, "train.py", "record.jsonl"))
     pipe = subprocess.PIPE
-    both = [forks.Popen(command, cwd=tmp_path, env=ENV, stdout=pipe, stderr=pipe) for command in commands]
+    both = [forks.Popen(command, fresh=True, cwd=tmp_path, env=ENV, stdout=pipe, stderr=pipe) for command in commands]
     (out, err), (seen_out, seen_err) = (process.communicate(timeout=120) for process in both)
     assert err == b"" and seen_out == out and [process.returncode for process in both] == [5, 5]
     told = seen_err.decode().splitlines()
@@ -296,7 +296,9 @@ def test_a_script_is_over_when_its_threads_and_exit_handlers_are(tmp_path: Path)
 
 def test_a_script_without_torch(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys; print('torch' in sys.modules)")
-    done = forks.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    done = forks.run(
+        (*HOOKCLI, "train.py"), fresh=True, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout) == (0, "False\n") and "torch was never imported" in done.stderr
 
 
