@@ -1,4 +1,4 @@
-"""Statistics of gradients: of parameters, or of what modules return or receive."""
+"""Statistics of gradients: of parameters, or of the tensors that modules return or receive."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Via = Literal["tensor", "module"]
 class GradsProbe(StatsProbe):
     """A row per gradient, in the order in which they arrive.
 
-    `of="parameters"`: what is in `.grad` once autograd has added to it, so a second pass without zeroing shows the sum.
-    `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of that
-    tensor, also by the module itself. `of="inputs"`: with respect to each tensor that it received, by this module's use
-    of it. A tensor that the module received and only returned has one gradient, over all of its uses: its rows
-    carry `handed_on`. Rows are per call and pass. `via="module"` takes gradients from PyTorch's full backward hooks:
-    they leave out what a module's other outputs make of an output, are refused where a hooked tensor is changed in
-    place, and see fewer kinds of values.
+    `of="parameters"`: the value of `.grad` once autograd has added to it, so a second pass without zeroing shows the
+    sum. `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of
+    that tensor, including the module's own. `of="inputs"`: with respect to each tensor that a module received, by that
+    module's use of it. A tensor that a module received and returned unchanged has one gradient, over all of its uses;
+    its rows carry `handed_on`. There is a row per call and pass. `via="module"` takes gradients from PyTorch's full
+    backward hooks: they miss what a module's other outputs make of an output, are refused if a hooked tensor is changed
+    in place, and see fewer kinds of values.
     """
 
     name = "grads"
@@ -108,14 +108,14 @@ class GradsProbe(StatsProbe):
             self._take(event, event.fqn.rpartition(".")[0])
 
     def _reduced(self) -> None:
-        """The gradients of all processes are in."""
+        """Take in the gradients once those of all processes are summed up."""
         assert self.session is not None
         for event in self._awaited:
             self._take(replace(event, grad=self.session.parameters[event.fqn].grad), event.fqn.rpartition(".")[0])
         self._awaited.clear()
 
     def rows(self) -> list[Row]:
-        """What was averaged over processes is shown as their sum: the gradient of the whole batch."""
+        """The rows; gradients that were averaged over processes are shown as their sum, that of the whole batch."""
         processes = self.session.processes if self.session and self.of == "parameters" else 1
         rows = super().rows()
         return [replace(row, stats=row.stats.scaled(processes)) for row in rows if row.stats] if processes > 1 else rows
@@ -250,5 +250,5 @@ _KINDS = {
 
 
 def _differentiable(leaves: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Those that could have a gradient at all: labels and masks can't."""
+    """The tensors that can have a gradient at all; labels and masks can't."""
     return ((path, x) for path, x in leaves if x.is_floating_point() or x.is_complex())
