@@ -19,7 +19,7 @@ def scripted_parts(model: nn.Module) -> dict[str, str]:
     return {fqn: _SCRIPTED for fqn, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)}
 
 
-_SCRIPTED = "TorchScript takes no hooks: the nn.Module that it was made from does"
+_SCRIPTED = "TorchScript takes no hooks: use the nn.Module that it was made from"
 
 
 def compiled_parts(model: nn.Module) -> dict[str, str]:
@@ -38,7 +38,7 @@ def compiled_parts(model: nn.Module) -> dict[str, str]:
     }
 
 
-_COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (TORCH_COMPILE_DISABLE=1 shows it)"
+_COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (set TORCH_COMPILE_DISABLE=1 to see it)"
 
 
 def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
