@@ -72,13 +72,13 @@ class GradsProbe(StatsProbe):
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
             session.after_backward(self._reduced)
-        elif self.of == "outputs":
+            return
+        if self.of == "outputs":
             session.forward(self._expect_outputs)
-            session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
         else:
             session.forward_pre(self._expect_inputs)
             session.forward(self._notice_in_place)
-            session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
+        session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
 
     def instead(self, error: Exception) -> Probe | None:
         if not isinstance(error, OneTensorError) or self.via == "tensor":
@@ -167,9 +167,7 @@ class GradsProbe(StatsProbe):
         paths = self._paths[event.fqn, event.call] = paths_of_inputs(event.args, dict(event.kwargs))
         found = list(_differentiable(self.unseen.arguments(event.fqn, event.args, event.kwargs)))
         if self.via == "module" and not found:
-            self.skip(
-                event.fqn, "received no tensor that a full backward hook can see; --of outputs sees what it returns"
-            )
+            self.skip(event.fqn, "received no tensor that full backward hooks can see; --of outputs shows its outputs")
         for path, tensor in found:
             why = self._why_not(tensor, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
@@ -209,9 +207,8 @@ class GradsProbe(StatsProbe):
         found = super().report(model, meta)
         handed_on = dict.fromkeys(row.fqn for row in found.rows if row.get("handed_on"))
         notes = [f"{_first(names)}: {note}" for names, note in ((handed_on, _HANDED_ON), (self._notes, _LEAD)) if names]
-        if not notes:
-            return found
-        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]})
+        all_notes = [*found.meta.get("notes", ()), *notes]
+        return replace(found, meta={**found.meta, "notes": all_notes}) if notes else found
 
     def _parameters_without(self) -> list[Skipped]:
         assert self.session is not None
@@ -224,16 +221,14 @@ class GradsProbe(StatsProbe):
 
     def _why_without(self, fqn: str, requires_grad: bool) -> str:
         assert self.session is not None
-        if not requires_grad:
-            return "frozen (requires_grad=False)"
-        if fqn not in self.session.hooked_parameters:
-            return "lazy: it takes no hook before its module has run once"
-        return _NONE_REACHED
+        lazy = fqn not in self.session.hooked_parameters
+        why = "lazy: it takes no hook before its module has run once" if lazy else _NONE_REACHED
+        return why if requires_grad else "frozen (requires_grad=False)"
 
 
 def _first(names: Iterable[str]) -> str:
     first, *more = names
-    return f"{first or '(model)'}{f' and {len(more)} more' if more else ''}"
+    return (first or "(model)") + (f" and {len(more)} more" if more else "")
 
 
 _HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"

@@ -96,7 +96,7 @@ def unit_of(values: Tensor) -> Tensor:
 
 
 class Scratch(threading.local):
-    """Float32 buffers on the CPU, one set per thread: allocating memory for every chunk would cost more than the sums."""
+    """Float32 buffers on the CPU, one set per thread: fresh memory for every chunk would cost more than sums."""
 
     def __init__(self, size: int, count: int) -> None:
         with torch.inference_mode(False):  # else they could be written to in inference mode alone
