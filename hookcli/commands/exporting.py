@@ -154,7 +154,7 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule]
     denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
     without = f", without {' '.join(denied)}" if denied else ""
     command = " ".join(map(shell_word, ["hookcli", "package", *rest, *found]))
-    return f"{what}: {_named(blocking)}{extra}. This passes{without}:\n  {command}"
+    return f"{what}: {_named(blocking)}{extra}. This works{without}:\n  {command}"
 
 
 def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:

@@ -34,9 +34,9 @@ def test_powersgd_gets_a_state_of_its_own_each_time() -> None:
 
 
 WRONG = {
-    "fp61": "unknown --hook 'fp61': did you mean fp16",
-    "fp16+powersdg": "unknown --hook 'powersdg': did you mean powersgd",
-    "fp8+powersgd": "unknown --hook 'fp8+powersgd': did you mean powersgd",
+    "fp61": "unknown --hook 'fp61'; did you mean fp16",
+    "fp16+powersdg": "unknown --hook 'powersdg'; did you mean powersgd",
+    "fp8+powersgd": "unknown --hook 'fp8+powersgd'; did you mean powersgd",
     "own.py:nope": "own.py: unknown name 'nope'",
     "own.py:number": "--hook own.py:number: is of type int; give a function (state, bucket) -> Future",
     "own.py:Class": "--hook own.py:Class: is a class; give a function",

@@ -165,9 +165,9 @@ MISTAKES = {
     "relu:output=": "give 'PATTERN:WHAT=OP'",
     "=zero": "give 'PATTERN:WHAT=OP'",
     "": "--edit '': give 'PATTERN:WHAT=OP'",
-    "relu:outputs=zero": "unknown place 'outputs': did you mean output",
-    "relu:output=zeros": "unknown operation 'zeros': did you mean zero? (your own function: pkg.mod:fn)",
-    "relu:output=Zero": "unknown operation 'Zero': did you mean zero?",
+    "relu:outputs=zero": "unknown place 'outputs'; did you mean output",
+    "relu:output=zeros": "unknown operation 'zeros'; did you mean zero? (your own function: pkg.mod:fn)",
+    "relu:output=Zero": "unknown operation 'Zero'; did you mean zero?",
     "relu:output=scale": "missing a required argument: 'factor'; use scale(factor)",
     "relu:output=scale(1,2)": "too many positional arguments; use scale(factor)",
     "relu:output=scale(by=2)": "use scale(factor)",
@@ -656,7 +656,7 @@ def test_a_frozen_parameter_is_said_to_be_frozen() -> None:
     model.first.requires_grad_(False)
     with pytest.raises(UsageError, match=r"'first\.\*:grad=zero' matches nothing: .*frozen"):
         check_edits([parse_edit("first.*:grad=zero")], model, backward=True)
-    with pytest.raises(UsageError, match=r"unknown parameter 'firs\.weight': did you mean first\.weight"):
+    with pytest.raises(UsageError, match=r"unknown parameter 'firs\.weight'; did you mean first\.weight"):
         check_edits([parse_edit("firs.weight:grad=zero")], model, backward=True)
 
 

@@ -112,7 +112,7 @@ class Observer:
             self._forwards.end(model, step, args, kwargs, output)
         self._steps.stop_if_asked()
 
-    def failed(self, thread: int) -> None:
+    def call_failed(self, thread: int) -> None:
         """See Listener. Closes the step at once: the program may be short of memory that the step holds."""
         if self._active:
             with self._lock, self._boundary:
@@ -133,7 +133,7 @@ class Observer:
                 self._passes.end()
             self._steps.stop_if_asked()
 
-    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+    def loss_scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """See Listener."""
         if self._active and self._steps:
             with self._lock, self._boundary:
@@ -141,7 +141,7 @@ class Observer:
 
     # Optimizers.
 
-    def made(self, optimizer: Optimizer) -> None:
+    def parameters_added(self, optimizer: Optimizer) -> None:
         """See Listener."""
         with self._lock, self._boundary:
             self.optimizer_steps.parameters_added(optimizer)
@@ -170,7 +170,7 @@ class Observer:
 
     # The program.
 
-    def compiled(self, module: nn.Module) -> None:
+    def module_compiled(self, module: nn.Module) -> None:
         """See Listener."""
         with self._lock, self._boundary:
             self.models.compiled(module)
