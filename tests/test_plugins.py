@@ -84,7 +84,7 @@ def test_an_edit_of_another_distribution(scratch: Path) -> None:
     [row] = json.loads(ran.stdout)["reports"][0]["rows"]
     assert row["edited"] == "keep(3, value=7.5)" and row["max"] == 7.5 and row["mean"] > 4
     wrong = run(scratch, *argv, "0:output=keep")
-    assert wrong.stderr.endswith("missing a required argument: 'units'; it is keep(units)\n")
+    assert wrong.stderr.endswith("missing a required argument: 'units'; use keep(units)\n")
     near = run(scratch, *argv, "0:output=kepe(3)")
     assert "unknown operation 'kepe'; did you mean keep?" in near.stderr
     broken = run(scratch, *argv, "0:output=lost")
