@@ -98,7 +98,7 @@ def test_arguments_that_full_backward_hooks_do_not_see_are_said() -> None:
     assert "full backward hooks see no argument by keyword" in said["inner", '["other"]']
     assert "without --via module it is seen" in said["inner", '["parts"][0]']
     assert "does not require grad" in said["inner", "[1]"]
-    assert "received no tensor that a full backward hook can see" in said["nothing", ""]
+    assert "received no tensor that full backward hooks can see" in said["nothing", ""]
     assert "--of outputs" in said["nothing", ""]
     outputs = capture(Keywords(), torch.ones(2), [GradsProbe("outputs", "module")])[0]
     assert "nothing" in {row.fqn for row in outputs.rows}
