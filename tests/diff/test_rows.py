@@ -69,6 +69,19 @@ def test_shapes_parameters_and_macs_are_exact_whatever_the_tolerance() -> None:
     assert by_name(report)["head"]["times"] == math.inf and "params 10 → 15" in by_name(report)["head"]["differs"]
 
 
+def test_where_the_number_of_elements_changed_only_counts_are_compared() -> None:
+    def made(shape: list[int], stats: TensorStats) -> Report:
+        columns = (Column("fqn", "Layer"), Column("shape", "Shape"))
+        return Report("activations", "net", columns, [Row({"fqn": "a", "shape": shape, "dtype": "float32"}, stats)])
+
+    a = made([2, 2], TensorStats(4, 0.0, 1.0, -1.0, 1.0, 2.0, zeros=1))
+    b = made([2, 3], TensorStats(6, 9.0, 8.0, -7.0, 60.0, 50.0, zeros=4, nan=1))
+    [row] = diff(a, b).rows
+    assert row["differs"] == "nan 0 → 1, shape 2x2 → 2x3 and 1 more"
+    same = made([4], TensorStats(4, 9.0, 8.0, -7.0, 60.0, 50.0, zeros=4))
+    assert diff(a, same).rows[0]["differs"] == "shape 2x2 → 4, max 1.000 → 60.00 and 5 more"
+
+
 def test_tolerances_apply() -> None:
     other = Net()
     with torch.no_grad():
