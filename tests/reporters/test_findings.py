@@ -175,7 +175,9 @@ def test_a_comma_in_a_file_name_does_not_end_the_property_of_an_annotation() -> 
     finding = Finding("HK008", "error", "fc", "a, b: c", file="my, own:net.py", line=3)
     [first, last] = render("github", verdict("my, own:net.py:Net", [finding], [], ["HK008"], {})).splitlines()
     assert first.startswith("::error file=my%2C own%3Anet.py,line=3,title=HK008 no-gradient::")
-    assert first.endswith(": fc: a, b: c") and last.startswith("::notice title=hookcli check my%2C own%3Anet.py%3ANet::")
+    assert first.endswith(": fc: a, b: c") and last.startswith(
+        "::notice title=hookcli check my%2C own%3Anet.py%3ANet::"
+    )
 
 
 @pytest.mark.parametrize("name", ["table", "markdown", "csv", "json"])
