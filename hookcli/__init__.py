@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookcli.checking import check
-    from hookcli.engine import Watch, capture, watch
+    from hookcli.engine.capture import Watch, capture
+    from hookcli.engine.checking import check
+    from hookcli.record.watch import watch
 
 __all__ = ["Watch", "capture", "check", "watch"]
 
+_HOMES = {"Watch": "engine.capture", "capture": "engine.capture", "check": "engine.checking", "watch": "record.watch"}
+
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in _HOMES:
         from importlib import import_module
 
-        return getattr(import_module("hookcli.checking" if name == "check" else "hookcli.engine"), name)
+        return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'hookcli' has no attribute {name!r}")

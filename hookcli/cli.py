@@ -18,13 +18,13 @@ from hookcli import registry
 from hookcli.commands.group import GroupedCommand, GroupedGroup
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
-from hookcli.stdout import leave_stdout, own_process, stdout_kept, write_report
-from hookcli.streams import aside, say
-from hookcli.visible import visible_lines
-from hookcli.world import LAUNCHER, end_with_launcher, world
+from hookcli.system.escaping import visible_lines
+from hookcli.system.stdout import leave_stdout, own_process, stdout_kept, write_report
+from hookcli.system.streams import aside, say
+from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 if TYPE_CHECKING:
-    from hookcli.script import Ending
+    from hookcli.record.launching import Ending
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if _wanted(arguments) != ("run",):
         return _exit_code(_main(arguments))
-    from hookcli.script import restored
+    from hookcli.record.launching import restored
 
     with restored():
         result = _main(arguments)
@@ -180,7 +180,7 @@ def _run(arguments: list[str]) -> int | Ending:
 
 
 def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
-    from hookcli.processes.launch import launch
+    from hookcli.engine.ranks.launch import launch
 
     try:
         code = launch(arguments, wanted.processes, debug=wanted.debug)
@@ -237,7 +237,7 @@ def begin() -> Callable[[], object]:
     """Run the command line of this process. Returns what ends the process as the command line wants it to end."""
     arguments = sys.argv[1:]
     if _wanted(arguments) == ("run",):
-        from hookcli.script import leave
+        from hookcli.record.launching import leave
 
         result = _main(arguments)
         return partial(sys.exit, result) if isinstance(result, int) else partial(leave, result)

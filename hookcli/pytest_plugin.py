@@ -35,7 +35,7 @@ class ModelChecks:
 
     def check(self, model: nn.Module, inputs: Any, **settings: Any) -> Report:
         """`hookcli.check`: a report whose `findings` tell what is wrong. It never fails the test."""
-        from hookcli.checking import check
+        from hookcli.engine.checking import check
 
         return check(model, inputs, **settings)
 
@@ -45,7 +45,7 @@ class ModelChecks:
         from hookcli.checks.verdict import fails
         from hookcli.errors import UsageError, unknown
         from hookcli.report import SEVERITIES
-        from hookcli.visible import visible
+        from hookcli.system.escaping import visible
 
         if fail_on not in SEVERITIES:
             raise UsageError(unknown("fail_on", fail_on, SEVERITIES))
@@ -95,9 +95,9 @@ class ModelChecks:
 
     def _save(self, model: nn.Module, inputs: Any, file: Path, name: str, settings: dict[str, Any]) -> Report:
         """Write the baseline of a model that runs to its end, with those of the test's calls before."""
-        from hookcli.checking import examine
         from hookcli.checks.plan import make_plan
         from hookcli.diff.baseline import Baseline, write_baselines
+        from hookcli.engine.checking import examine
 
         loss = settings.pop("loss", None)
         examination = examine(model, inputs, make_plan(select=["HK001"], keep=True, **settings), loss=loss, name=name)
@@ -110,7 +110,7 @@ class ModelChecks:
 
 
 def _table(report: Report) -> str:
-    from hookcli.fold import View
+    from hookcli.report.grouping import View
     from hookcli.reporters.table import TableReporter
 
     return TableReporter().render([report], View(width=_WIDTH))

@@ -55,10 +55,10 @@ _BUILT_IN = {
         "HK003": "hookcli.checks.finite:ActivationNotFinite",
         "HK004": "hookcli.checks.finite:GradientNotFinite",
         "HK005": "hookcli.checks.finite:ParameterNotFinite",
-        "HK006": "hookcli.checks.reach:NeverRan",
-        "HK007": "hookcli.checks.reach:NotCalled",
-        "HK008": "hookcli.checks.reach:NoGradient",
-        "HK009": "hookcli.checks.reach:ZeroGradient",
+        "HK006": "hookcli.checks.unused:NeverRan",
+        "HK007": "hookcli.checks.unused:NotCalled",
+        "HK008": "hookcli.checks.unused:NoGradient",
+        "HK009": "hookcli.checks.unused:ZeroGradient",
         "HK010": "hookcli.checks.units:DeadUnits",
         "HK011": "hookcli.checks.units:SaturatedUnits",
         "HK012": "hookcli.checks.depth:VanishingGradients",
@@ -68,7 +68,7 @@ _BUILT_IN = {
         "HK016": "hookcli.checks.precision:Float16Overflow",
         "HK017": "hookcli.checks.precision:Float16Underflow",
         "HK018": "hookcli.checks.precision:Bfloat16Rounding",
-        "HK019": "hookcli.checks.left:HooksLeft",
+        "HK019": "hookcli.checks.leftover_hooks:HooksLeft",
         "HK020": "hookcli.checks.batch:BatchDependence",
         "HK021": "hookcli.checks.output:UnexpectedOutput",
         "HK022": "hookcli.checks.budgets:TooManyParameters",
@@ -83,7 +83,9 @@ _BUILT_IN = {
         "HK031": "hookcli.checks.modes:EvalInTraining",
         "HK032": "hookcli.checks.modes:FrozenBetween",
     },
-    "edits": {name: f"hookcli.operations:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")},
+    "edits": {
+        name: f"hookcli.hooks.edits.operations:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")
+    },
 }
 
 

@@ -14,11 +14,10 @@ from statistics import median
 
 import torch
 
-from hookcli import ranks
-from hookcli.processes.gather import gather, pack
-from hookcli.processes.group import joined
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
-from hookcli.world import world
+from hookcli.engine.ranks.gather import gather, pack
+from hookcli.engine.ranks.group import joined
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats, ranks
+from hookcli.system.torchrun import world
 
 COLUMNS = (*(Column(name, name) for name in ("fqn", "type", "call", "index", "path", "shape", "dtype")), *STATS_COLUMNS)
 

@@ -16,12 +16,13 @@ import torch.distributed as dist
 import torchvision
 from torch import Tensor, nn
 
-from hookcli import registry, sums
-from hookcli.observe.observer import Observer
-from hookcli.observe.plan import Plan
-from hookcli.runs.record import Header
-from hookcli.runs.recorder import Recorder
-from hookcli.runs.writer import RecordWriter
+from hookcli import registry
+from hookcli.record.file.record import Header
+from hookcli.record.file.recorder import Recorder
+from hookcli.record.file.writer import RecordWriter
+from hookcli.record.observe.observer import Observer
+from hookcli.record.observe.plan import Plan
+from hookcli.tensors import sums
 
 BATCH = 10
 Actions = dict[str, Callable[[], object]]
@@ -44,7 +45,7 @@ def backward(model: Callable[[Tensor], Any], x: Tensor) -> None:
 
 def probed(probe: str, work: Callable[..., None], model: nn.Module, x: Tensor, **settings: Any) -> int:
     """The work under a probe; how many rows it gave. All that hookcli does counts: attaching, reducing, the rows."""
-    from hookcli.hooks import HookSession  # not above, so that a plain run's memory is without hookcli's
+    from hookcli.hooks.session import HookSession  # not above, so that a plain run's memory is without hookcli's
 
     made = registry.load("probes", probe)(**settings)
     with HookSession(model) as session:
@@ -152,7 +153,7 @@ class Step:
 
     def native(self, statistics: bool) -> int:
         """All counts: attaching the hooks, reducing, removing the hooks, the records."""
-        from hookcli.native import Timeline
+        from hookcli.hooks.native import Timeline
 
         with Timeline([self.loss], statistics=statistics) as timeline:
             self.plain()
@@ -160,7 +161,7 @@ class Step:
 
     def python(self) -> int:
         """The same by hooks in Python, which always take statistics."""
-        from hookcli.hooks import HookSession
+        from hookcli.hooks.session import HookSession
         from hookcli.probes.graph import GraphProbe
 
         probe = GraphProbe()
@@ -202,8 +203,8 @@ def rank(store: str, number: int) -> Iterator[None]:
 
 def comm(name: str) -> Actions:
     """A step of DDP with a hook, and the same with all that `hookcli comm` does in one."""
-    from hookcli.comm_hooks import find_hook
     from hookcli.hooks.comm import CommObserver, Payload
+    from hookcli.hooks.comm_hooks import find_hook
     from hookcli.probes.comm import CommProbe
 
     hook = find_hook(name)
@@ -244,7 +245,7 @@ def twice(name: str, probe: str | None = None, **settings: Any) -> None:
 
 def side_by_side(name: str) -> Actions:
     """Two models on one input: run alone, compared in step, and compared after both kept every output."""
-    from hookcli.compare import Side, compare
+    from hookcli.engine.lockstep import Side, compare
 
     (a, x), (b, _) = build(name), build(name)
     with torch.no_grad():
@@ -278,7 +279,7 @@ def _apart(p: Tensor, q: Tensor) -> tuple[float, ...]:
 
 def reductions() -> tuple[int, int, int]:
     """Rows, distinct outputs and tensors reduced of hookcli activations. One seen again unchanged is not distinct."""
-    from hookcli import stats
+    from hookcli.tensors import stats
 
     model, x = build("resnet50")
     distinct: dict[tuple[int, int], Tensor] = {}  # holds the tensors, so that no id is used twice

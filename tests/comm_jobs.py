@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from hookcli.comm_hooks import CommHook, find_hook
-from hookcli.ddp import Plan, communicate
+from hookcli.engine.ddp import Plan, communicate
+from hookcli.engine.step import Step
+from hookcli.hooks.comm_hooks import CommHook, find_hook
 from hookcli.report import Report
-from hookcli.step import Step
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
-from hookcli.observe.observer import Observer
-from hookcli.observe.plan import Plan
+from hookcli.record.file.record import Bad, Ran, Window
+from hookcli.record.observe.observer import Observer
+from hookcli.record.observe.plan import Plan
 from hookcli.report import Report, Row
-from hookcli.runs.record import Bad, Ran, Window
 
 WRAPPED = (
     (torch.autograd, "backward"),

@@ -69,7 +69,7 @@ def test_no_import_can_lose_it(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "hookcli: interrupted\n")
 
 
-@pytest.mark.parametrize("at", ["hookcli.script", "hookcli.commands.run"])
+@pytest.mark.parametrize("at", ["hookcli.record.launching", "hookcli.commands.run"])
 def test_before_a_script_begins(tmp_path: Path, at: str) -> None:
     (tmp_path / "train.py").write_text("print('ran')\n")
     ran = interrupted(tmp_path, at, *MODULE, "run", "train.py")

@@ -9,10 +9,11 @@ import torch
 import torchvision
 from support import assert_stats, hooks_on
 
-from hookcli.checking import check
-from hookcli.engine import capture, watch
+from hookcli.engine.capture import capture
+from hookcli.engine.checking import check
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.health import HealthProbe
+from hookcli.probes.inventory import HealthProbe
+from hookcli.record.watch import watch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

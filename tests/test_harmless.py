@@ -14,13 +14,14 @@ from support import equal, untouched
 from torch import Tensor, nn
 
 import hookcli
-from hookcli import tree
-from hookcli.compare import Side, compare
+from hookcli.engine.lockstep import Side, compare
+from hookcli.engine.preserve import Kept, copied, preserved
 from hookcli.errors import ModelError, UsageError
-from hookcli.preserve import Kept, copied, preserved, random_states
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.trace import TraceProbe
+from hookcli.tensors import tree
+from hookcli.tensors.random_state import random_states
 
 PROBES = ("shapes", "inputs", "activations", "grads", "trace", "graph")
 
@@ -263,7 +264,7 @@ def test_parameters_of_a_model_that_is_thrown_away_are_not_copied() -> None:
 
 
 def test_values_on_a_device_without_room_are_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hookcli.preserve import values
+    from hookcli.engine.preserve import values
 
     monkeypatch.setattr(values, "_scarce", lambda tensors: {torch.device("cpu")})
     x = torch.zeros(3)

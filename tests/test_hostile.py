@@ -20,12 +20,12 @@ import pytest
 from records import RUN, save
 
 from hookcli import registry
-from hookcli.files import at_rest, replacing
-from hookcli.fold import View
 from hookcli.report import STATS_COLUMNS, Column, Finding, Report, Row, Skipped, TensorStats
-from hookcli.saved import read_reports, write_whole
-from hookcli.streams import say
-from hookcli.visible import visible
+from hookcli.report.files import read_reports, write_whole
+from hookcli.report.grouping import View
+from hookcli.system.escaping import visible
+from hookcli.system.files import at_rest, replacing
+from hookcli.system.streams import say
 
 Cli = Callable[..., Any]
 CONTROL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\r\n\x9b31m\x7f\u202e\u2028\ud800"

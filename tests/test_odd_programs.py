@@ -22,7 +22,7 @@ import hookcli
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.graph import GraphProbe
-from hookcli.probes.health import HealthProbe
+from hookcli.probes.inventory import HealthProbe
 from hookcli.probes.trace import TraceProbe
 
 WIDTH = 4

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from script.small import SCRIPTS
-from script.support import ENV
+from record.launching.small import SCRIPTS
+from record.launching.support import ENV
 
 FOLDER = Path(__file__).parent / "scripts"
 ARGUMENTS = {"classify": (), "gpt": ("--checkpointing",), "gan": ()}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from records import RUN, save
 
-from hookcli.runs.record import End, Header
-from hookcli.runs.summary import summary
-from hookcli.visible import shell_path, shell_word, visible
+from hookcli.record.file.record import End, Header
+from hookcli.record.file.summary import summary
+from hookcli.system.escaping import shell_path, shell_word, visible
 
 WORDS = [
     "train.run.jsonl",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hookcli.checks.base import ERROR, WARNING, Check, Comparison, Facts, Threshold
-from hookcli.present import number
 from hookcli.report import Finding
+from hookcli.report.formatting import number
 
 # Steps of the last place that kernels for other batch sizes may differ by; float32's are far below the default limit.
 _STEPS = 16

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli import present
 from hookcli.checks.base import ERROR, Check, Facts, Threshold
-from hookcli.report import Finding
+from hookcli.report import Finding, formatting
 
 
 class TooManyParameters(Check):
@@ -74,6 +73,6 @@ class TooMuchMemory(Check):
 def _above(check: Check, value: int, what: str) -> Iterator[Finding]:
     if check.limit is not None and value > check.limit:
         unit = check.threshold.unit if check.threshold else ""
-        shown = present.size if unit == "bytes" else present.quantity
+        shown = formatting.size if unit == "bytes" else formatting.quantity
         said = f"{shown(value)} {what}, {shown(round(check.limit))} are allowed"
         yield check.finding("", said, value)

@@ -38,7 +38,7 @@ class Crash(Check):
 
 
 def _place(crash: str) -> tuple[str, str]:
-    """The module's name, where the message begins with one (hookcli/failure.py), and the message on one line."""
+    """The module's name, where the message begins with one (hookcli/hooks/failure.py), and the message on one line."""
     head, failed, _ = crash.partition(" failed")
     name = head.partition(" (")[0]
     known = failed and " (" in head and not name.startswith(("a backward hook", "the model"))

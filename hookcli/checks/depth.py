@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from hookcli.checks.base import Check, Facts, Threshold
-from hookcli.present import number
 from hookcli.report import Finding, Report, Row
+from hookcli.report.formatting import number
 
 # Fewer layers have no depth along which anything could vanish.
 _LEAST_LAYERS = 4

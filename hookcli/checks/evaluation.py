@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hookcli.checks.base import ERROR, Check, Facts, Threshold
-from hookcli.present import number
 from hookcli.report import Finding
+from hookcli.report.formatting import number
 
 
 class RandomInEval(Check):

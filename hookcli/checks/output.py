@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli import present
 from hookcli.checks.base import ERROR, Check, Facts
 from hookcli.checks.expected import Expected
-from hookcli.report import Finding, Row
+from hookcli.report import Finding, Row, formatting
 
 
 class UnexpectedOutput(Check):
@@ -62,7 +61,7 @@ def _plain(path: str) -> str:
 
 def _described(row: Row) -> str:
     path = _plain(row["path"])
-    return (f"{path}=" if path else "") + f"{present.shape(row['shape'])}:{row['dtype']}"
+    return (f"{path}=" if path else "") + f"{formatting.shape(row['shape'])}:{row['dtype']}"
 
 
 def _listed(expected: list[Expected]) -> str:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from hookcli.checks.base import Check, Facts, Threshold
-from hookcli.present import number
 from hookcli.report import Finding, Row, TensorStats
+from hookcli.report.formatting import number
 
 # A spread is of a few values only where there are many.
 _ENOUGH = 16

@@ -8,14 +8,14 @@ import typer
 
 from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
+from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.differentiation import LossName
 from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice, complete_models
 from hookcli.commands.output import Output
-from hookcli.commands.settings import make_jobs
 from hookcli.errors import UsageError
-from hookcli.present import figure
 from hookcli.report import SEVERITIES, Column, Report, Row
+from hookcli.report.formatting import figure
 
 EXAMPLES = (
     "hookcli check",

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.buckets import COLUMNS, merge_ranks
-from hookcli.choices import COMM_HOOKS
 from hookcli.commands.common import setting_of, versions, write_partial
 from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
@@ -19,15 +17,17 @@ from hookcli.commands.processes import Processes, columns_shown, parse_ranks, se
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
-from hookcli.ranks import beside
-from hookcli.world import world
+from hookcli.hooks.choices import COMM_HOOKS
+from hookcli.report.buckets import COLUMNS, merge_ranks
+from hookcli.report.ranks import beside
+from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
-    from hookcli.comm_hooks import CommHook
-    from hookcli.ddp import Plan
-    from hookcli.processes.group import Group
+    from hookcli.engine.ddp import Plan
+    from hookcli.engine.ranks.group import Group
+    from hookcli.engine.step import Step
+    from hookcli.hooks.comm_hooks import CommHook
     from hookcli.report import Report
-    from hookcli.step import Step
 
 EXAMPLES = (
     "hookcli comm resnet50 --hook fp16",
@@ -81,8 +81,8 @@ def comm(
     try:
         with working(options) as progress:
             progress.stage("importing torch")
-            from hookcli.comm_hooks import find_hook
-            from hookcli.step import Step
+            from hookcli.engine.step import Step
+            from hookcli.hooks.comm_hooks import find_hook
 
             output.check_columns(columns_shown(COLUMNS, options))
             names = [name.strip() for text in hook or ["allreduce"] for name in text.split(",") if name.strip()]
@@ -93,7 +93,7 @@ def comm(
                     raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
                 if warm_up >= steps and any("powersgd" in name for name in names):
                     remark(f"--warm-up {warm_up}: with --steps {steps} PowerSGD never starts", options)
-                from hookcli.ddp import Plan  # with all that DDP imports: not before there are processes for it
+                from hookcli.engine.ddp import Plan  # with all that DDP imports: not before there are processes for it
 
                 plan = Plan(steps, no_sync, bucket_cap_mb)
                 report = _communicate(model, hooks, plan, step, options, progress, processes)
@@ -115,8 +115,8 @@ def _communicate(
     processes: Processes,
 ) -> Report:
     """This rank's report."""
-    from hookcli.ddp import communicate
-    from hookcli.prepare import prepare
+    from hookcli.engine.ddp import communicate
+    from hookcli.engine.prepare import prepare
 
     def stage(text: str) -> None:
         progress.stage(text)
@@ -148,7 +148,7 @@ def _communicate(
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:
     """One report of all ranks, or of some beside each other, on rank 0; none on the others."""
-    from hookcli.processes.gather import gather
+    from hookcli.engine.ranks.gather import gather
 
     group.stage("gathering the reports of all processes")
     parts = dict(enumerate(gather(report, group)))

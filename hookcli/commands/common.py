@@ -17,13 +17,13 @@ from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, message_of, unknown
 from hookcli.report import Report
-from hookcli.world import world
+from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookcli.hooks import Select
-    from hookcli.prepare import Setting
+    from hookcli.engine.prepare import Setting
+    from hookcli.hooks.session import Select
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
 
@@ -53,10 +53,10 @@ def inspect_model(
         with working(options) as progress:
             progress.stage("importing torch")
             use_threads(options)
-            from hookcli.edits import parse_edit
+            from hookcli.hooks.edits.base import parse_edit
 
             run |= {"edits": [parse_edit(text, options.seed + world().rank) for text in options.edit]}
-            from hookcli.engine import make_probe as made
+            from hookcli.engine.capture import make_probe as made
 
             probe = made(make_probe)
             output.check_columns(columns_shown(probe.columns, options))
@@ -101,7 +101,7 @@ class _Inspection:
 
     def reports(self, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
         """Prepare and run; on the meta device where the numbers don't matter and the model can run there."""
-        from hookcli.prepare import META, runs_only_for_real
+        from hookcli.engine.prepare import META, runs_only_for_real
 
         probe = make_probe()
         setting = self.processes.setting(setting_of(self.options, train, targets=probe.needs_backward))
@@ -118,9 +118,9 @@ class _Inspection:
             return self._on(make_probe(), setting, not_on_meta=message_of(error.__cause__ or error).partition("\n")[0])
 
     def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
-        from hookcli.engine import capture
-        from hookcli.prepare import prepare
-        from hookcli.step import Share
+        from hookcli.engine.capture import capture
+        from hookcli.engine.prepare import prepare
+        from hookcli.engine.step import Share
 
         self._stage(f"building {self.recipe.name} on {setting.device}")
         with probe.building():
@@ -153,7 +153,7 @@ class _Inspection:
 
     def _whole(self, probe: Probe, setting: Setting) -> Report | None:
         """The shapes that one process would see with the whole batch; None where the model runs for real only."""
-        from hookcli.prepare import META
+        from hookcli.engine.prepare import META
 
         alone = replace(setting, device=META, part=0, parts=1, shard=None, weights=None)
         with suppress(HookcliError):
@@ -167,7 +167,7 @@ class _Inspection:
 
 def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
     """The setting that the options describe. Raises UsageError for what can't be."""
-    from hookcli.prepare import Setting, parse_device
+    from hookcli.engine.prepare import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
 
     dtype = parse_dtype(options.dtype) if options.dtype else None
@@ -192,7 +192,7 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
 
 def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
     """What --match and --type leave. Raises UsageError where that is nothing."""
-    from hookcli.hooks import selects_parameter
+    from hookcli.hooks.parameters import selects_parameter
 
     select = selector(model, options)
     if select is None:
@@ -215,7 +215,7 @@ def selector(model: nn.Module, options: Options) -> Select | None:
         return None
     _check_names(model, options)
 
-    from hookcli import tree
+    from hookcli.tensors import tree
 
     def select(fqn: str, module: nn.Module) -> bool:
         return (options.match is None or fnmatchcase(fqn, options.match)) and (
@@ -227,7 +227,7 @@ def selector(model: nn.Module, options: Options) -> Select | None:
 
 def _check_names(model: nn.Module, options: Options) -> None:
     """Tell a typing mistake: what no module or parameter is called."""
-    from hookcli import tree
+    from hookcli.tensors import tree
 
     names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
     if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError, in_brief, shortened, unknown
-from hookcli.files import exists
+from hookcli.system.files import exists
 
 DEFAULT_FILE = "pyproject.toml"
 _TEXT, _TEXTS, _FLAG, _COUNT, _NUMBER = "text", "texts", "flag", "count", "number"

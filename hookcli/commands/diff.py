@@ -20,7 +20,7 @@ from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report, Row
-from hookcli.saved import read_reports
+from hookcli.report.files import read_reports
 
 OPTIONS = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.choices import VECTORS
 from hookcli.commands.options import GRADIENTS, check_choice, choice
 from hookcli.errors import UsageError, unknown
+from hookcli.hooks.choices import VECTORS
 
 LossName = Annotated[
     str | None,
@@ -39,10 +39,10 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
     if loss is None:
         return None
     if ":" in loss:
-        from hookcli.importing import load_object
+        from hookcli.system.importing import load_object
 
         return load_object(loss)
-    from hookcli.losses import NAMED
+    from hookcli.sources.losses import NAMED
 
     if loss not in NAMED:
         raise UsageError(unknown("--loss", loss, NAMED) + " (a function of your own: pkg.mod:fn)")

@@ -11,9 +11,9 @@ from hookcli.checks.base import Check
 from hookcli.checks.crash import Crash
 from hookcli.checks.selection import find_check, known_checks
 from hookcli.commands.check import threshold_text
-from hookcli.stdout import require_stdout, write_report
-from hookcli.streams import is_terminal, terminal_size
-from hookcli.visible import visible_lines
+from hookcli.system.escaping import visible_lines
+from hookcli.system.stdout import require_stdout, write_report
+from hookcli.system.streams import is_terminal, terminal_size
 
 OPTIONS = ()
 EXAMPLES = ("hookcli explain HK012", "hookcli explain dead-units HK011")

@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookcli.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.commands.common import setting_of, versions
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.files import replacing
 from hookcli.report import Column, Report, Row
-from hookcli.visible import shell_path, shell_word
+from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
+from hookcli.system.escaping import shell_path, shell_word
+from hookcli.system.files import replacing
 
 if TYPE_CHECKING:
+    from hookcli.engine.prepare import Prepared, Setting
     from hookcli.hooks.packaging import Module, Rule
-    from hookcli.prepare import Prepared, Setting
 
 KINDS = ("extern", "intern", "mock", "deny")
 SUFFIXES = (".pt2pkg", ".pt", ".package")
@@ -100,7 +100,7 @@ def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared
     """The model with its input as far as that is known, its name, and what the report says of the run."""
     import torch
 
-    from hookcli.prepare import prepare
+    from hookcli.engine.prepare import prepare
 
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
     if setting.device.type == "meta":
@@ -119,7 +119,7 @@ def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared
 
 
 def _described(setting: Setting, prepared: Prepared) -> dict[str, Any]:
-    from hookcli.described import model_dtype
+    from hookcli.engine.run_info import model_dtype
 
     dtype = str(model_dtype(prepared.model)).removeprefix("torch.")
     mode = "train" if setting.train else "eval"
@@ -158,8 +158,8 @@ def _package_name() -> str:
 
 def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: Sequence[str]) -> str:
     """What blocks the export, and on a second line the command that passes."""
+    from hookcli.engine.package_rules import suggestion
     from hookcli.hooks.packaging import idle
-    from hookcli.suggest import suggestion
 
     blocking = [m for m in modules if m.problem]
     what = f"{len(blocking)} module{'s block' if len(blocking) > 1 else ' blocks'} the export of {name}"

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from hookcli import present
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
-from hookcli.files import exists, is_folder
-from hookcli.norms import gathered
-from hookcli.runs.choice import Choice, NothingToShowError
-from hookcli.runs.overview import COLUMNS, overview
-from hookcli.runs.reading import Record
-from hookcli.runs.record import Window
-from hookcli.runs.summary import bad_line, ran_line
-from hookcli.runs.tail import Tail
-from hookcli.stdout import require_stdout, write_report
-from hookcli.streams import is_terminal, remarks_on, terminal_size
-from hookcli.visible import visible
+from hookcli.record.file.choice import Choice, NothingToShowError
+from hookcli.record.file.overview import COLUMNS, overview
+from hookcli.record.file.reading import Record
+from hookcli.record.file.record import Window
+from hookcli.record.file.summary import bad_line, ran_line
+from hookcli.record.file.tail import Tail
+from hookcli.report import formatting
+from hookcli.report.norms import gathered
+from hookcli.system.escaping import visible
+from hookcli.system.files import exists, is_folder
+from hookcli.system.stdout import require_stdout, write_report
+from hookcli.system.streams import is_terminal, remarks_on, terminal_size
 
 _PAUSE = 0.25  # seconds between two looks at the file
 _QUIET = 60.0  # seconds without a line after which that is said
@@ -81,7 +81,7 @@ def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> Non
             continue
         last = tail.changed()
         if last is not None and not said and time.time() - last > _QUIET:
-            ago = present.clock(time.time() - last)
+            ago = formatting.clock(time.time() - last)
             remark(f"the last line came {ago} ago, and no end; waiting for more (Ctrl-C ends)", output.options)
             said = True
         time.sleep(_PAUSE)
@@ -124,7 +124,7 @@ def _line(window: Window) -> str:
         "gradient": whole["param_grad"],
         "|dw|/|w|": whole["ratio"],
     }
-    written = {name: present.loss if name == "loss" else present.number for name in figures}
+    written = {name: formatting.loss if name == "loss" else formatting.number for name in figures}
     said = [f"{name} {written[name](value)}" for name, value in figures.items() if value is not None]
     for what in ("nan", "inf"):
         count = sum(row.get(what) or 0 for row in report.rows) + (whole[f"grad_{what}"] or 0)

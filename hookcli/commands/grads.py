@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from hookcli.choices import GRADIENTS_OF, VIA
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.errors import UsageError
+from hookcli.hooks.choices import GRADIENTS_OF, VIA
 from hookcli.registry import load
 
 EXAMPLES = (

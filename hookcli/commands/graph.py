@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from hookcli.choices import CALLS
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.commands.output import remark
+from hookcli.hooks.choices import CALLS
 from hookcli.registry import load
 
 EXAMPLES = (

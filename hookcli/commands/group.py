@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from hookcli.stdout import write_report
+from hookcli.system.stdout import write_report
 
 TYPED = "hookcli.typed"
 """Where a command's context holds its arguments as typed: Typer drops the order between different options."""

@@ -14,7 +14,7 @@ from hookcli.commands.recipe import find_recipe
 from hookcli.report import Column, Report, Row
 
 if TYPE_CHECKING:
-    from hookcli.hooks.carried import Carried
+    from hookcli.hooks.existing import Carried
 
 OPTIONS = BUILDING
 EXAMPLES = (
@@ -59,8 +59,8 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
 def _look(spec: str, options: Options, progress: Progress) -> Report:
     import torch
 
-    from hookcli.hooks.carried import carried
-    from hookcli.prepare import META, Setting, build
+    from hookcli.engine.prepare import META, Setting, build
+    from hookcli.hooks.existing import carried
 
     recipe = find_recipe(spec, options)
     progress.stage(f"building {recipe.name}")

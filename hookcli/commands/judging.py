@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 from hookcli.checks.base import Facts
 from hookcli.checks.crash import with_crash
 from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
+from hookcli.commands.check_config import Job
 from hookcli.commands.common import inspected, setting_of, use_threads, versions
 from hookcli.commands.differentiation import chosen_loss
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
-from hookcli.commands.settings import Job
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
-from hookcli.files import exists
 from hookcli.registry import load
 from hookcli.report import Report
-from hookcli.streams import say
+from hookcli.system.files import exists
+from hookcli.system.streams import say
 
 if TYPE_CHECKING:
-    from hookcli.checking import Examination
-    from hookcli.prepare import Prepared, Setting
+    from hookcli.engine.checking import Examination
+    from hookcli.engine.prepare import Prepared, Setting
     from hookcli.sources.base import Recipe
 
 
@@ -106,8 +106,8 @@ def _crashed(job: Job, error: ModelError) -> Report:
 
 
 def _examined(job: Job, progress: Progress) -> Examination:
-    from hookcli.checking import examine
-    from hookcli.prepare import prepare, runs_only_for_real
+    from hookcli.engine.checking import examine
+    from hookcli.engine.prepare import prepare, runs_only_for_real
 
     options, settings = job.options, job.settings
     loss = chosen_loss(settings["loss"], None)
@@ -141,7 +141,7 @@ def _examined(job: Job, progress: Progress) -> Examination:
 
 def _setting(options: Options, meta: bool) -> Setting:
     """Training mode unless --eval says otherwise, and two items, which a batch needs."""
-    from hookcli.prepare import META
+    from hookcli.engine.prepare import META
 
     train = options.train is not False
     setting = replace(setting_of(options, train, targets=True), natural_batch=2)

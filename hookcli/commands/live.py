@@ -18,8 +18,8 @@ from hookcli.registry import load
 from hookcli.report import Report
 
 if TYPE_CHECKING:
-    from hookcli.compare import Side
-    from hookcli.edits import Edit
+    from hookcli.engine.lockstep import Side
+    from hookcli.hooks.edits.base import Edit
     from hookcli.probes.base import Probe
 
 
@@ -36,9 +36,9 @@ class Live:
     def compare(self, a: Spec, b: Spec, tolerance: Tolerance, same_weights: bool) -> Report:
         """Both models, module by module in step."""
         self._import()
-        from hookcli.compare import compare
-        from hookcli.compare.run import alignment_of
-        from hookcli.compare.weights import copy_weights
+        from hookcli.engine.lockstep import compare
+        from hookcli.engine.lockstep.compare import alignment_of
+        from hookcli.engine.lockstep.weights import copy_weights
 
         left, right = (self._built(spec, self.backward) for spec in (a, b))
         inputs, described = common_input(left, right, self.options, self.backward)
@@ -60,7 +60,7 @@ class Live:
     def like(self, saved: Sequence[Report], spec: Spec) -> list[Report]:
         """What the probes of saved reports see of a model."""
         self._import()
-        from hookcli.engine import capture
+        from hookcli.engine.capture import capture
 
         reports = []
         for report in saved:
@@ -98,8 +98,8 @@ class Live:
         return built
 
     def _side(self, built: Built, inputs: Any) -> Side:
-        from hookcli.compare import Side
-        from hookcli.edits import parse_edit
+        from hookcli.engine.lockstep import Side
+        from hookcli.hooks.edits.base import parse_edit
 
         with built.tree() if built.tree else nullcontext():
             edits: list[Edit] = [parse_edit(text, built.spec.options.seed) for text in built.spec.options.edit]

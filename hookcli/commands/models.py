@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from hookcli.catalog import ModelEntry, entries, installed_version
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Column, Report, Row
+from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
 OPTIONS = SHOWING
 EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")

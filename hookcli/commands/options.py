@@ -11,18 +11,21 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from hookcli.choices import BACKENDS, FORMATS, FORMATS_OF, PARALLEL
 from hookcli.errors import UsageError, shortened, unknown
+from hookcli.hooks.choices import BACKENDS, PARALLEL
 
 T = TypeVar("T")
 
 DEFAULT_MODEL = "resnet50"
+FORMATS = ("table", "json", "csv", "markdown")
+FORMATS_OF = {"graph": ("dot", "svg"), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
+"""Formats beside those that show any report, by the command whose reports they suit."""
 _DIGITS = 18  # Python converts no thousands of them
 
 
 def complete_models(incomplete: str) -> list[str]:
     """The torchvision models that begin as typed."""
-    from hookcli.catalog import entries
+    from hookcli.sources.catalog import entries
 
     return [name for name in entries() if name.startswith(incomplete)]
 

@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hookcli import present, registry
+from hookcli import registry
 from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, class_name, shortened, unknown
-from hookcli.files import followed, is_folder, is_stream
-from hookcli.fold import View, arranged, fold
-from hookcli.report import Column, Report
+from hookcli.report import Column, Report, formatting
+from hookcli.report.files import write_whole
+from hookcli.report.grouping import View, arranged, fold
 from hookcli.reporters.base import Reporter
-from hookcli.saved import write_whole
-from hookcli.stdout import report_stream, require_stdout, write_report
-from hookcli.streams import is_terminal, say, terminal_size
-from hookcli.world import world
+from hookcli.system.files import followed, is_folder, is_stream
+from hookcli.system.stdout import report_stream, require_stdout, write_report
+from hookcli.system.streams import is_terminal, say, terminal_size
+from hookcli.system.torchrun import world
 
 
 class Output:
@@ -77,7 +77,7 @@ class Output:
             return
         _replace(self.path, text, self._option)
         rows = sum(len(report.rows) for report in shown)
-        remark(f"wrote {self.path}: {present.counted(rows, 'row')}", self.options)
+        remark(f"wrote {self.path}: {formatting.counted(rows, 'row')}", self.options)
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write what was measured before a failure, which is still to be told whatever becomes of this."""

@@ -10,7 +10,7 @@ from hookcli import registry
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
-from hookcli.kinds import HOOKS, HookInfo
+from hookcli.hooks.kinds import HOOKS, HookInfo
 from hookcli.report import Column, Report, Row
 
 OPTIONS = SHOWING

@@ -7,21 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli import ranks
-from hookcli.choices import BACKENDS, PARALLEL
 from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
-from hookcli.report import Column, Report
-from hookcli.world import leftover, world
+from hookcli.hooks.choices import BACKENDS, PARALLEL
+from hookcli.report import Column, Report, ranks
+from hookcli.system.torchrun import leftover, world
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookcli.edits import Edit
-    from hookcli.prepare import Setting
-    from hookcli.processes.group import Group
-    from hookcli.step import Share
+    from hookcli.engine.prepare import Setting
+    from hookcli.engine.ranks.group import Group
+    from hookcli.engine.step import Share
+    from hookcli.hooks.edits.base import Edit
 
 _DIGITS = 10  # of a rank
 
@@ -50,7 +49,7 @@ class Processes:
             setting = replace(setting, device=torch.device("cuda", here.local_rank))
             torch.cuda.set_device(setting.device)
         if self.options.parallel == "fsdp":
-            from hookcli.processes.parallel import shard
+            from hookcli.engine.ranks.parallel import shard
 
             device = setting.device
             setting = replace(setting, shard=lambda model: shard(model, device, here.size))
@@ -95,7 +94,7 @@ class Processes:
 
     def share(self, backward: bool) -> Share:
         """This process's share of a pass. Ranks that are looked at one by one keep their gradients for themselves."""
-        from hookcli.step import Share
+        from hookcli.engine.step import Share
 
         if self.group is None:
             return Share()
@@ -104,7 +103,7 @@ class Processes:
             return Share(here.rank, here.size, averaged=True)
         if not (backward and self.options.ranks == "merged"):
             return Share(here.rank, here.size)
-        from hookcli.processes.parallel import replicated
+        from hookcli.engine.ranks.parallel import replicated
 
         return Share(here.rank, here.size, averaged=True, wrap=replicated)
 
@@ -115,7 +114,7 @@ class Processes:
         """
         if self.group is None:
             return list(reports)
-        from hookcli.processes.gather import gather
+        from hookcli.engine.ranks.gather import gather
 
         self.group.stage("gathering the reports of all processes")
         found = [gather(report, self.group) for report in reports]
@@ -153,8 +152,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     elif here.size == 1:
         raise ProcessesWanted(wanted, options.debug)
     else:
-        from hookcli.prepare import parse_device
-        from hookcli.processes.group import joined
+        from hookcli.engine.prepare import parse_device
+        from hookcli.engine.ranks.group import joined
 
         with joined(here, options.timeout) as group:
             group.connect(options.backend, parse_device(options.device))

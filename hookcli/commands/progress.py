@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from hookcli import streams
 from hookcli.commands.options import Options
 from hookcli.commands.output import short_warnings
-from hookcli.streams import show_status, shows_status, terminal_size
-from hookcli.visible import visible
-from hookcli.world import world
+from hookcli.system import streams
+from hookcli.system.escaping import visible
+from hookcli.system.streams import show_status, shows_status, terminal_size
+from hookcli.system.torchrun import world
 
 _PATIENCE = 1.0
 _TICK = 0.1

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hookcli.errors import UsageError
-from hookcli.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes, parse_steps
-from hookcli.runs.record import End, Header
-from hookcli.runs.recorder import Recorder, new_header
-from hookcli.runs.writer import RecordWriter
-from hookcli.script import Ending, Script, find
-from hookcli.script.ending import keep_signal
-from hookcli.script.importing import when_imported
-from hookcli.streams import aside, is_terminal, say, terminal_size
-from hookcli.visible import shell_path
-from hookcli.world import leftover, world
+from hookcli.record.file.record import End, Header
+from hookcli.record.file.recorder import Recorder, new_header
+from hookcli.record.file.writer import RecordWriter
+from hookcli.record.launching import Ending, Script, find
+from hookcli.record.launching.ending import keep_signal
+from hookcli.record.launching.importing import when_imported
+from hookcli.record.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes, parse_steps
+from hookcli.system.escaping import shell_path
+from hookcli.system.streams import aside, is_terminal, say, terminal_size
+from hookcli.system.torchrun import leftover, world
 
 if TYPE_CHECKING:
-    from hookcli.observe.observer import Observer
+    from hookcli.record.observe.observer import Observer
 
 OPTIONS = ()
 EXAMPLES = (
@@ -138,7 +138,7 @@ class _Run:
 
     def _start(self) -> None:
         try:
-            from hookcli.observe.observer import Observer
+            from hookcli.record.observe.observer import Observer
 
             self.observer = Observer(self.plan, self.recorder).start()
         except Exception as error:  # the script must not fail by it

@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli import present
 from hookcli.commands.options import SHOWING, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
-from hookcli.files import at_rest, is_pipe
-from hookcli.report import Report
-from hookcli.runs.choice import Choice
-from hookcli.runs.reading import Record, read_record
-from hookcli.runs.summary import bad_line, ran_line
-from hookcli.saved import read_reports
+from hookcli.record.file.choice import Choice
+from hookcli.record.file.reading import Record, read_record
+from hookcli.record.file.summary import bad_line, ran_line
+from hookcli.report import Report, formatting
+from hookcli.report.files import read_reports
+from hookcli.system.files import at_rest, is_pipe
 
 OPTIONS = ("depth", *SHOWING)
 EXAMPLES = (
@@ -125,7 +124,7 @@ def said(record: Record) -> list[str]:
         lines = [f"{record.path}: has no header; what was run, and how, is not known{error}"]
     if record.end is None:
         ago = time.time() - record.path.stat().st_mtime
-        lines.append(f"the last line came {present.clock(max(ago, 0))} ago (--follow waits for more)")
+        lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += [] if record.places else ["no window was recorded: nothing was looked at"]
     lines += [bad_line(bad) for bad in record.bad[:1]]
     damage = record.said_of_damage()

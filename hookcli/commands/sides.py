@@ -13,12 +13,12 @@ import typer
 
 from hookcli.commands.options import Model, Options, takes_options
 from hookcli.errors import UsageError, shortened
-from hookcli.files import is_folder
-from hookcli.saved import looks_saved
+from hookcli.report.files import looks_saved
+from hookcli.system.files import is_folder
 
 if TYPE_CHECKING:
-    from hookcli.compare.worlds import SourceTree
-    from hookcli.prepare import Prepared, Setting
+    from hookcli.engine.lockstep.process_state import SourceTree
+    from hookcli.engine.prepare import Prepared, Setting
     from hookcli.sources.base import Recipe
 
 # What a side may have for itself; the input is both sides' own.
@@ -105,7 +105,7 @@ def build(spec: Spec, train: bool, targets: bool) -> Built:
     """Build a side's model, in its own source tree where its code comes from files."""
     from hookcli.commands.common import setting_of
     from hookcli.commands.recipe import find_recipe
-    from hookcli.prepare import META, prepare
+    from hookcli.engine.prepare import META, prepare
 
     train = train if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False)
@@ -119,7 +119,7 @@ def build(spec: Spec, train: bool, targets: bool) -> Built:
 
 def _source(spec: Spec) -> tuple[SourceTree | None, str]:
     """The source tree of a side, and its model's spec as found from here."""
-    from hookcli.compare.worlds import SourceTree
+    from hookcli.engine.lockstep.process_state import SourceTree
 
     place, separator, name = spec.model.rpartition(":")
     if spec.path and not is_folder(spec.path):
@@ -144,8 +144,8 @@ def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[lis
     import torch
 
     from hookcli.commands.common import setting_of
-    from hookcli.described import model_dtype
-    from hookcli.prepare import cast_to, inputs_for
+    from hookcli.engine.prepare import cast_to, inputs_for
+    from hookcli.engine.run_info import model_dtype
 
     setting = setting_of(options, train, targets=a.setting.targets)
     setting = replace(setting, dtype=None, device=torch.device("cpu"), needs_input=False)

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from hookcli.choices import OPTIMIZERS
 from hookcli.commands.common import inspect_model
 from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice
 from hookcli.errors import UsageError, unknown
-from hookcli.kinds import OPTIMIZER as OPTIMIZER_KINDS
-from hookcli.kinds import HookKind
+from hookcli.hooks.choices import OPTIMIZERS
+from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
+from hookcli.hooks.kinds import HookKind
 from hookcli.registry import load
 from hookcli.report import Report, Row, Skipped
 

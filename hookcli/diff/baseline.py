@@ -17,10 +17,10 @@ from typing import Any
 from hookcli.diff.changes import Change, changes
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
-from hookcli.files import exists
 from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
-from hookcli.saved import read_json, sound, write_whole
-from hookcli.visible import visible_json
+from hookcli.report.files import read_json, sound, write_whole
+from hookcli.system.escaping import visible_json
+from hookcli.system.files import exists
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookcli.diff.discrepancy import Discrepancy
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import WEIGHT
-from hookcli.present import number
 from hookcli.report import Column, Row
+from hookcli.report.discrepancy import Discrepancy
+from hookcli.report.formatting import number
 
 TENSORS = (
     Column("fqn", "Layer"),

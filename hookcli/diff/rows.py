@@ -13,8 +13,8 @@ from hookcli.diff.align import Alignment, Place, align
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, rms
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
-from hookcli.present import shape
 from hookcli.report import STATS_KEYS, Column, Report, Row
+from hookcli.report.formatting import shape
 
 Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hookcli.diff.align import Alignment, Place
-from hookcli.present import number
 from hookcli.report import Finding, Row
+from hookcli.report.formatting import number
 
 CHECK = "diff"
 WEIGHT = "weight"

@@ -9,6 +9,7 @@ a third leaves them out.
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -19,15 +20,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook, register_module_full_backward_pre_hook
+from torch.utils.hooks import BackwardHook
 
-from hookcli import tree
-from hookcli.errors import OneTensorError, RefusedError
-from hookcli.events import HookEvent, HookKind
-from hookcli.hooks.family import Family
+from hookcli.errors import OneTensorError, RefusedError, message_of
+from hookcli.hooks.calls import Site
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.hook_group import Family
+from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.nodes import walk
-from hookcli.hooks.passing import Passing
-from hookcli.hooks.sites import Site
-from hookcli.kinds import FULL_BACKWARD
+from hookcli.hooks.picklable import Passing
+from hookcli.tensors import tree
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession
@@ -207,3 +209,22 @@ def paths_of_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
 
 def _indices(count: int) -> list[str]:
     return [f"[{index}]" for index in range(count)]
+
+
+def refuses_full_backward(error: BaseException | None) -> bool:
+    """Whether PyTorch stopped the model because of a full backward hook: its views may not be changed in place, and
+    its function may not be called inside torch.func."""
+    if not isinstance(error, RuntimeError):
+        return False
+    said = message_of(error)
+    if "functorch transforms" in said:
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
+    if "is not supported on ScriptModules" in said:  # global ones
+        return "_get_backward" in said
+    if "Can't detach views in-place" in said:  # without a name: a hook's view may be meant, or one of the model's own
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        return any(isinstance(frame.f_locals.get("bw_hook"), BackwardHook) for frame in frames)
+    # A view of what such a hook made (`Output 0 of Slice`) is not named after it, but has the same ban.
+    made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
+    return made_by_it and "inplace" in said

@@ -1,217 +1,130 @@
-"""The calls that a program makes of PyTorch's functions, remembered by their shapes alone.
+"""Hooked modules and their calls, and which call a recomputation repeats.
 
-A mode of `torch.overrides` is handed each function with its arguments before any operator runs, and runs it as it is:
-the operators, and so the values, are those of a run without it. (A dispatch mode would not do: operators ask whether
-one is active and take other ways then, and it counts some by running what they are made of.) A call made by compiled
-code is not seen; one of TorchScript is seen from outside.
+Activation checkpointing runs a region of the forward again inside backward. Regions are recomputed last first, the
+calls within one in their order; some at its end may be left out. What tells regions apart: the hooks on saved
+tensors that the newer checkpoint puts on, each time others; under the older one, which runs without grad, the number of
+the node that it made.
 """
 
 from __future__ import annotations
 
 import sys
-from array import array
-from collections.abc import Callable, Hashable
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from enum import Enum
-from functools import partial
-from typing import Any
+import threading
+from collections import deque
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
+from torch import nn
 
-from hookcli.hooks.globally import replaced
-from hookcli.hooks.sites import in_func
+from hookcli.hooks.edits.base import Edit
+from hookcli.tensors.tree import Undo
 
-_PLAIN = (bool, int, float, complex, str, bytes, range, Enum, torch.dtype, torch.device, torch.layout)
-_CONSTANTS = (torch.memory_format, type(None), type(Ellipsis))
+if TYPE_CHECKING:
+    from hookcli.hooks.input_grads import Use
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What is remembered of a tensor. `density` is the share of a sparse one's elements that it stores.
+@dataclass(slots=True)
+class _Region:
+    token: Hashable
+    calls: deque[int] = field(default_factory=deque)
+    begun: bool = False
 
-    A nested one is remembered as the rows that it holds (`nested`).
+
+@dataclass(slots=True)
+class Site:
+    """A hooked module: how often it was called, and the edits on what flows through it.
+
+    One that is not `watched` is hooked for its edits alone.
     """
 
-    sizes: tuple[int, ...]
-    dtype: torch.dtype
-    density: float = 1.0
-    nested: bool = False
+    fqn: str
+    module: nn.Module
+    watched: bool = True
+    edits: Mapping[str, list[Edit]] = field(default_factory=dict)
+    calls: int = 0
+    recomputed: int = 0
+    raised: dict[int, str] = field(default_factory=dict)  # call -> the exception that ended it, where known
+    _regions: list[_Region] = field(default_factory=list)
+    _recomputing: Hashable = None
+
+    def begin(self, ours: int | None = None) -> tuple[int, bool]:
+        """The number of a call that begins, and whether it repeats one. `ours`: hookcli's own hook on saved tensors."""
+        pack = _pack_hook()
+        if in_backward() and self._regions:
+            repeated = self._repeated(pack or _current_node())
+            if repeated is not None:
+                return repeated, True
+        self.calls += 1
+        token = None if pack == ours else pack
+        if not torch.is_grad_enabled():
+            token = torch._C._autograd._get_sequence_nr()
+        if token is not None and not in_backward():
+            self._note(token)
+        return self.calls - 1, False
+
+    def _note(self, token: Hashable) -> None:
+        if not self._regions or self._regions[-1].token != token or self._regions[-1].begun:
+            self._regions.append(_Region(token))
+        self._regions[-1].calls.append(self.calls - 1)
+
+    def _repeated(self, recomputing: Hashable) -> int | None:
+        """The call that is repeated, of the last region that was not recomputed yet; None where all were."""
+        if recomputing != self._recomputing:
+            self._recomputing = recomputing
+            if self._regions[-1].begun:  # its last calls were left out
+                self._regions.pop()
+        if not self._regions:
+            return None
+        region = self._regions[-1]
+        region.begun = True
+        self.recomputed += 1
+        number = region.calls.popleft()
+        if not region.calls:
+            self._regions.pop()
+        return number
 
 
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """An argument that has no plain value, such as a function or the packed weights of a quantized layer."""
+@dataclass(slots=True)
+class Call:
+    """A call that is under way. `again`: a recomputation of an earlier one, inside backward."""
 
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """A list, tuple or mapping of arguments."""
-
-    kind: type
-    items: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A call: the function, its arguments, what an operator of a library returned, and over how many it was mapped."""
-
-    function: Any
-    args: Items | Opaque
-    kwargs: Items | Opaque
-    output: Any
-    times: int
+    site: Site
+    number: int
+    index: int
+    again: bool
+    undo: Undo = field(default_factory=Undo)
+    error: BaseException | None = field(default_factory=lambda: sys.exc_info()[1])
+    """What was being handled when it began: another one at its end is its own."""
+    uses: dict[int, Use] = field(default_factory=dict)
+    """The tensors that it received, by their ids, where their gradients are looked at."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """Versions of the memory that it received, when it began, by the ids of the tensors that own the memory."""
+    thread: int = field(default_factory=threading.get_ident)
+    """Which one made it."""
+    began: int = 0
+    """Autograd's number of the next node when it began, where that matters."""
 
 
-class Calls(TorchFunctionMode):
-    """Remembers the calls for which `matters(function)`; `log` has their numbers in `signatures`, in order."""
-
-    def __init__(self, matters: Callable[[Any], bool]) -> None:
-        super().__init__()
-        self.past_compiled = False
-        """Whether compiled modules are called without this mode: they would be compiled again for it."""
-        self.log = array("L")
-        self.signatures: dict[Signature, int] = {}
-        self._matters = matters
-        self._known: dict[Hashable, bool] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Calls:
-        self._stack.enter_context(replaced(torch.overrides, "has_torch_function", _transparent))
-        for script in (torch.jit.ScriptFunction, torch._C.ScriptMethod):
-            self._stack.enter_context(replaced(script, "__call__", _told))
-        dynamo = sys.modules.get("torch._dynamo.eval_frame") if self.past_compiled else None
-        if dynamo is not None:  # else nothing is compiled
-            self._stack.enter_context(replaced(dynamo.OptimizedModule, "__call__", _unseen))
-        mode: Any = super()  # untyped
-        mode.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        mode: Any = super()
-        mode.__exit__(*error)
-        self._stack.close()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if torch.compiler.is_compiling():
-            return func(*args, **kwargs)
-        matters = self._known.get(func)
-        if matters is None:
-            matters = self._known[func] = self._matters(func)
-        return self.remember(func, func, args, kwargs) if matters else func(*args, **kwargs)
-
-    def remember(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run it, and remember that it was."""
-        given = _given(func, args, kwargs)  # before it changes them
-        output = run(*args, **kwargs)
-        if isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):  # whose formulas may ask for it
-            given = replace(given, output=_frozen_or_opaque(output))
-        self.log.append(self.signatures.setdefault(given, len(self.signatures)))
-        return output
+def in_backward() -> bool:
+    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
+    return torch._C._current_graph_task_id() != -1
 
 
-def _given(func: Any, args: Any, kwargs: Any) -> Signature:
-    """The call without its output. Whatever its arguments are, the program must go on."""
-    try:
-        times = _times((args, kwargs))
-    except Exception:
-        times = 1
-    return Signature(func, _frozen_or_opaque(args), _frozen_or_opaque(kwargs), None, times)
+def _current_node() -> Hashable:
+    """The node that autograd is running, by what tells it from others: held itself, it would keep its graph alive."""
+    node = torch._C._current_autograd_node()
+    return node and (id(node), node._sequence_nr())
 
 
-def _frozen_or_opaque(value: Any) -> Any:
-    try:
-        hash(found := frozen(value))
-    except Exception:  # sizes that are symbols, a tensor that tells nothing
-        return Opaque(type(value).__name__)
-    return found
-
-
-def frozen(value: Any) -> Any:
-    """An argument as a hashable value without tensors."""
-    if isinstance(value, Tensor):
-        return _shape(value)
-    if isinstance(value, (list, tuple)):
-        return Items(list if isinstance(value, list) else tuple, tuple(map(frozen, value)))
-    if isinstance(value, dict):
-        return Items(dict, tuple((key, frozen(item)) for key, item in value.items()))
-    return value if isinstance(value, (*_PLAIN, *_CONSTANTS)) else Opaque(type(value).__name__)
-
-
-def _shape(x: Tensor) -> Shape:
-    if x.is_nested:
-        values = x.values()
-        last = x.size(-1) if x.dim() > 1 and isinstance(x.size(-1), int) else 1
-        return Shape((values.numel() // max(1, last), last), x.dtype, nested=True)
-    sizes = tuple(x.shape)
-    if x.layout is torch.strided or x.device.type == "meta" or not x.numel():
-        return Shape(sizes, x.dtype)
-    stored = x._values() if x.layout is torch.sparse_coo else x.values()
-    return Shape(sizes, x.dtype, stored.numel() / x.numel())
-
-
-def _times(args: Any) -> int:
-    """Over how many items `torch.vmap` maps the call."""
-    if not in_func():
-        return 1
+def in_func() -> bool:
+    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
     functorch: Any = torch._C._functorch
-    sizes: dict[int, int] = {}
-    for x in torch.utils._pytree.tree_leaves(args):
-        while isinstance(x, Tensor) and functorch.is_functorch_wrapped_tensor(x):
-            inner = functorch.get_unwrapped(x)
-            if functorch.is_batchedtensor(x):
-                sizes[functorch.maybe_get_level(x)] = inner.shape[functorch.maybe_get_bdim(x)]
-            x = inner
-    product = 1
-    for size in sizes.values():
-        product *= size
-    return product
+    return functorch.peek_interpreter_stack() is not None
 
 
-def _transparent(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """`torch.overrides.has_torch_function`, which attention asks before it takes its fused path, blind to our mode."""
-
-    def has_torch_function(relevant_args: Any) -> bool:
-        if torch.compiler.is_compiling() or _innermost() is None:
-            return original(relevant_args)
-        with _pop_mode_temporarily():
-            return original(relevant_args)
-
-    return has_torch_function
-
-
-def _told(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of a TorchScript function or method, which no mode is told of."""
-
-    def call(script: Any, *args: Any, **kwargs: Any) -> Any:
-        calls = None if torch.compiler.is_compiling() else _innermost()
-        if calls is None:
-            return original(script, *args, **kwargs)
-        known = script if isinstance(script, torch.jit.ScriptFunction) else Opaque(f"TorchScript {script.name}")
-        return calls.remember(known, partial(original, script), args, kwargs)
-
-    return call
-
-
-def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of a compiled module, without our mode."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or _innermost() is None:
-            return original(*args, **kwargs)
-        with _pop_mode_temporarily():
-            return original(*args, **kwargs)
-
-    return call
-
-
-def _innermost() -> Calls | None:
-    """Our mode, where it is the next one to be asked."""
-    depth = torch._C._len_torch_function_stack()
-    mode = torch._C._get_function_stack_at(depth - 1) if depth else None
-    return mode if isinstance(mode, Calls) else None
+def _pack_hook() -> int | None:
+    """Which hooks on saved tensors are in force, by the identity of the one that packs."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return id(hooks[0]) if hooks else None

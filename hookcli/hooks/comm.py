@@ -18,9 +18,9 @@ from torch.distributed import ProcessGroup
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from hookcli.comm_hooks import CommHook
 from hookcli.errors import CommHookError, UserCode
-from hookcli.hooks.payload import Payload
+from hookcli.hooks.comm_hooks import CommHook
+from hookcli.hooks.comm_payload import Payload
 
 __all__ = ["CommObserver", "Exchange", "Look", "Payload"]
 

@@ -18,15 +18,16 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from hookcli import tree
-from hookcli.edits import Applied, by_what
 from hookcli.errors import UsageError
-from hookcli.events import HookEvent, HookKind
-from hookcli.hooks.family import Family
+from hookcli.hooks.calls import Call, Site, in_backward, in_func
+from hookcli.hooks.edits.base import Applied, by_what
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.hook_group import Family
 from hookcli.hooks.keywords import keywords
-from hookcli.hooks.passing import Passing
-from hookcli.hooks.sites import Call, Site, in_backward, in_func
-from hookcli.hooks.tensors import TensorGradHooks
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.output_grads import TensorGradHooks
+from hookcli.hooks.picklable import Passing
+from hookcli.tensors import tree
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession

@@ -21,12 +21,12 @@ from torch.autograd import graph
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
 
-from hookcli import tree
-from hookcli.events import HookEvent, HookKind, Made
-from hookcli.hooks.family import Family
+from hookcli.hooks.calls import Call
+from hookcli.hooks.events import HookEvent, Made
+from hookcli.hooks.hook_group import Family
+from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
 from hookcli.hooks.parameters import selects_parameter
-from hookcli.hooks.sites import Call
-from hookcli.kinds import FULL_BACKWARD, NODE
+from hookcli.tensors import tree
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession

@@ -17,7 +17,7 @@ from torch.package.package_exporter import PackageExporter, PackagingError
 from torch.package.package_exporter import PackagingErrorReason as Reason
 
 from hookcli.errors import ModelError, UsageError, class_name, in_brief, message_of
-from hookcli.visible import shell_word
+from hookcli.system.escaping import shell_word
 
 _ALWAYS = "always (torch, stdlib)"  # torch.package itself; of the standard library all but sys and io
 _ITSELF = "the model itself"

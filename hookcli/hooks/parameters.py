@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parameter import is_lazy
 
-from hookcli.edits import by_what
-from hookcli.events import HookEvent, HookKind
-from hookcli.hooks.family import Family
+from hookcli.hooks.edits.base import by_what
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.hook_group import Family
+from hookcli.hooks.kinds import HookKind
 
 if TYPE_CHECKING:
     from hookcli.hooks.session import HookSession, Select

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from hookcli.edits import Edit
 from hookcli.errors import HookcliError, PluginError, in_brief
-from hookcli.events import Callback, HookEvent, HookKind
 from hookcli.hooks.backward import FullBackwardHooks
-from hookcli.hooks.building import MadeModule, made_meanwhile
+from hookcli.hooks.calls import Call
+from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.events import Callback, HookEvent
+from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks, compiled_parts, unhooked_parts
 from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.parameters import ParameterHooks
-from hookcli.hooks.saved import SavedTensorHooks
+from hookcli.hooks.registration import MadeModule, made_meanwhile
+from hookcli.hooks.saved_tensors import SavedTensorHooks
 from hookcli.hooks.signals import of_a_signal
-from hookcli.hooks.sites import Call
-from hookcli.hooks.state import OptimizerHooks, StateDictHooks
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

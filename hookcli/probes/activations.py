@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe, by_index
 from hookcli.report import Row
 

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from hookcli.errors import OneTensorError, class_name
-from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
 from hookcli.probes.unregistered import unregistered
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
-from hookcli.stats import Pending, Reducer, resolve
-from hookcli.tree import dtype_text, shape_of, type_text
+from hookcli.tensors.stats import Pending, Reducer, resolve
+from hookcli.tensors.tree import dtype_text, shape_of, type_text
 
 
 class Probe(ABC):

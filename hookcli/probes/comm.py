@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
-from hookcli import distance
-from hookcli.buckets import COLUMNS, bucket_row, totals
-from hookcli.diff.discrepancy import Discrepancy
 from hookcli.hooks.comm import Exchange
 from hookcli.report import Report, Row, Skipped, TensorStats
-from hookcli.stats import Pending, measure, resolve
+from hookcli.report.buckets import COLUMNS, bucket_row, totals
+from hookcli.report.discrepancy import Discrepancy
+from hookcli.tensors import distance
+from hookcli.tensors.stats import Pending, measure, resolve
 
 
 class CommProbe:

@@ -18,7 +18,7 @@ from torch.overrides import resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
-from hookcli.hooks.calls import Items, Opaque, Shape, Signature
+from hookcli.hooks.functions import Items, Opaque, Shape, Signature
 from hookcli.probes.families import multiplies_nothing
 from hookcli.probes.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
 

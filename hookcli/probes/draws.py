@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hookcli.hooks import HookEvent, HookSession
-from hookcli.preserve import RandomStates
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.report import Column, Row
+from hookcli.tensors.random_state import RandomStates
 
 
 class DrawsProbe(Probe):

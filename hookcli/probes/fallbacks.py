@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hookcli.errors import HookcliError, OneTensorError
-from hookcli.hooks import HookSession
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.report import Skipped
 

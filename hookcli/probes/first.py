@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hookcli import tree
-from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import StatsProbe, describe
+from hookcli.tensors import tree
 
 
 class FirstItemProbe(StatsProbe):

@@ -8,14 +8,16 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from hookcli import tree
 from hookcli.errors import OneTensorError, UsageError
-from hookcli.hooks import HookEvent, HookKind, HookSession
 from hookcli.hooks.backward import leads_to_another, paths_of_inputs, paths_of_outputs
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
+from hookcli.tensors import tree
 
 Of = Literal["parameters", "outputs", "inputs"]
 Via = Literal["tensor", "module"]

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hookcli.hooks import HookSession, Made
+from hookcli.hooks.events import Made
+from hookcli.hooks.native import build
 from hookcli.hooks.nodes import OUTSIDE
-from hookcli.native import build
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.nodes import NativeHooks, PythonHooks, Seen
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats
-from hookcli.tree import lone
+from hookcli.tensors.tree import lone
 
 
 class GraphProbe(Probe):

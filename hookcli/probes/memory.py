@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import CheckpointFunction
 
-from hookcli.hooks.sites import Call, in_backward
+from hookcli.hooks.calls import Call, in_backward
 
 
 class Memory:

@@ -10,11 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
-from hookcli.hooks import HookEvent, HookKind, HookSession, Made
-from hookcli.native import CaptureRecord, GradRecord, NodeRecord, Timeline
+from hookcli.hooks.events import HookEvent, Made
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
+from hookcli.hooks.session import HookSession
 from hookcli.report import TensorStats
-from hookcli.stats import Pending, Reducer, resolve
-from hookcli.tree import dtype_text, shape_of
+from hookcli.tensors.stats import Pending, Reducer, resolve
+from hookcli.tensors.tree import dtype_text, shape_of
 
 
 @dataclass(slots=True)

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from hookcli import tree
-from hookcli.blocks import fetched
-from hookcli.hooks import HookEvent, HookSession
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
 from hookcli.probes.modes import acts_in_training
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import fetched
 
 
 class Passing:

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from hookcli.hooks import HookSession
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.report import Column, Row
-from hookcli.tree import type_text
+from hookcli.tensors.tree import type_text
 
 _KNOWN = ("torch.nn.", "torchvision.")
 _DECLARED = re.compile(r"\b(\w+)=")

@@ -10,14 +10,16 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.hooks import HookEvent, HookSession, compiled_parts
-from hookcli.hooks.calls import Calls
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.functions import Calls
+from hookcli.hooks.modules import compiled_parts
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, unmeasured
 from hookcli.probes.costs import Costs, matters
 from hookcli.probes.sizes import count_parameters, packed_parameters
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
-from hookcli.tree import dtype_text, lone, shape_of
+from hookcli.tensors.tree import dtype_text, lone, shape_of
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookcli import tree
+from hookcli.tensors import tree
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:

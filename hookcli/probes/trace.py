@@ -13,17 +13,18 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookcli import tree
 from hookcli.errors import OneTensorError, RefusedError, StateDictError, message_of
-from hookcli.failure import refuses_full_backward
-from hookcli.hooks import HookEvent, HookKind, HookSession, registrations
-from hookcli.hooks.backward import paths_of_outputs
-from hookcli.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS
+from hookcli.hooks.backward import paths_of_outputs, refuses_full_backward
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS, HookKind
+from hookcli.hooks.registration import registrations
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, edited, unmeasured
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.memory import Memory, recomputed
 from hookcli.probes.unseen import UnseenTensors
 from hookcli.report import Column, Row, Skipped
+from hookcli.tensors import tree
 
 _KEPT = Column("kept", "Kept", "bytes")
 _COLUMNS = (

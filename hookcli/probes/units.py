@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookcli import tree
-from hookcli.blocks import fetched
-from hookcli.hooks import HookEvent
-from hookcli.weak import WeakIds
+from hookcli.hooks.events import HookEvent
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import fetched
+from hookcli.tensors.weak import WeakIds
 
 # After one of these, features are in the last dimension, after one of those in the second; others leave them there.
 _FEATURES_SECOND = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.hooks import HookSession
+from hookcli.hooks.session import HookSession
 from hookcli.probes.sizes import count_elements
 from hookcli.report import Skipped
 

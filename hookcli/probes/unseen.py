@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookcli import tree
 from hookcli.report import Skipped
-from hookcli.tree import Unseen
+from hookcli.tensors import tree
+from hookcli.tensors.tree import Unseen
 
 _LEVELS, _MOST, _EACH = 4, 64, 8  # how deep is looked, at how many objects in all, and at how many items of each
 _NEVER = (type, ModuleType, FunctionType, MethodType, nn.Module)  # they hold tensors that nobody passes on

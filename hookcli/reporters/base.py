@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from hookcli.fold import View
 from hookcli.report import Report
+from hookcli.report.grouping import View
 
 # About a screen, where the output has no height of its own.
 SCREEN = 40

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from hookcli import footer, present
-from hookcli.fold import View
-from hookcli.report import Column, Report, Row
+from hookcli.report import Column, Report, Row, formatting
+from hookcli.report.grouping import View
+from hookcli.reporters import footer
 
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120
@@ -26,7 +26,7 @@ class ChartReporter:
     needs: ClassVar[tuple[str, ...]] = ("step", "forward")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        return "\n".join("\n".join(_lines(present.printable(report), view)) + "\n" for report in reports)
+        return "\n".join("\n".join(_lines(formatting.printable(report), view)) + "\n" for report in reports)
 
 
 def _lines(report: Report, view: View) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, in
     known = [value for _, value in points if not math.isnan(value)]
     if min(known) == max(known):
         where = "throughout" if len(known) == len(points) else f"in {len(known)} of {len(points)} windows"
-        yield f"{title}: {present.number(known[0])}" + (f" {where}" if points[1:] else "")
+        yield f"{title}: {formatting.number(known[0])}" + (f" {where}" if points[1:] else "")
         return
     logarithmic = min(known) > 0 and max(known) > _SPREAD * min(known)
     yield title + (" (logarithmic)" if logarithmic else "")
@@ -71,7 +71,7 @@ def _span(report: Report) -> str:
     if not steps:
         return "nothing was looked at"
     where = f"step {steps[0]:,}" if steps[0] == steps[-1] else f"steps {steps[0]:,} to {steps[-1]:,}"
-    return f"{present.counted(len(steps), 'window')}, {where}"
+    return f"{formatting.counted(len(steps), 'window')}, {where}"
 
 
 def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[i
     plt.xticks(shown, [f"{step:,}" for step in shown])
     low, high = (limit(height for height in heights if not math.isnan(height)) for limit in (min, max))
     levels = [low, (low + high) / 2, high]
-    plt.yticks(levels, [present.number(10**level if logarithmic else level).rjust(_LABEL) for level in levels])
+    plt.yticks(levels, [formatting.number(10**level if logarithmic else level).rjust(_LABEL) for level in levels])
     return (line.rstrip() for line in plt.uncolorize(plt.build()).splitlines())
 
 
@@ -99,7 +99,7 @@ def _bad(report: Report) -> Iterator[str]:
     """The steps in which something was not finite, which figures leave out."""
     steps = [row["step"] for row in report.rows if _has_bad(row)]
     if steps:
-        more = f" and {present.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
+        more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
         yield f"NaN or Inf in step {steps[0]:,}{more}"
 
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from hookcli.fold import View
 from hookcli.report import Report, Row, strict
-from hookcli.visible import visible_json
+from hookcli.report.grouping import View
+from hookcli.system.escaping import visible_json
 
 # A kind that opens a span, and the one that closes it, each pair on a track of its own; the others are moments.
 _SPANS = {

@@ -7,9 +7,9 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hookcli.fold import View
-from hookcli.present import printable, shape
 from hookcli.report import Report, strict
+from hookcli.report.formatting import printable, shape
+from hookcli.report.grouping import View
 
 
 class CsvReporter:

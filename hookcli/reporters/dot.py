@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from graphviz import Digraph, escape, nohtml
 
-from hookcli import footer, present
-from hookcli.fold import View
-from hookcli.report import Report, Row
+from hookcli.report import Report, Row, formatting
+from hookcli.report.grouping import View
+from hookcli.reporters import footer
 
 _NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
 _CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
@@ -31,7 +31,7 @@ class DotReporter:
 
 def drawn(report: Report, depth: float | None) -> Digraph:
     """The graph of one report."""
-    report = present.printable(report)
+    report = formatting.printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
     graph = Digraph(_id(report.model), graph_attr={"label": escape(title), "fontname": "Helvetica"}, node_attr=_NODE)
     if depth is None or math.isinf(depth):
@@ -95,8 +95,8 @@ def _draw_boxes(graph: Digraph, tree: Tree, fqn: str) -> None:
 
 def _lines(row: Row) -> list[str]:
     parameter = row.fqn if row["node"] == "AccumulateGrad" else ""
-    shape = present.shape(row["in_shape"]) if row["in_shape"] else ""
-    l2 = f"l2 {present.number(row['l2'])}" if row.stats else str(row.get("note", ""))
+    shape = formatting.shape(row["in_shape"]) if row["in_shape"] else ""
+    l2 = f"l2 {formatting.number(row['l2'])}" if row.stats else str(row.get("note", ""))
     return [line for line in (row["node"], parameter, shape, l2) if line]
 
 
@@ -115,4 +115,4 @@ def _draw_groups(graph: Digraph, rows: Sequence[Row], names: dict[int, str]) -> 
     for name, members in groups.items():
         spent = sum(row["us"] or 0 for row in members)
         count = f"{len(members)} node{'s' if members[1:] else ''}"
-        graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {present.duration(spent / 1e6)}"))
+        graph.node(_node_id(name), escape(f"{name or '(model)'}\n{count}, {formatting.duration(spent / 1e6)}"))

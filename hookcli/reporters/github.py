@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from hookcli import footer
-from hookcli.fold import View
-from hookcli.present import printable
 from hookcli.report import Finding, Report
+from hookcli.report.formatting import printable
+from hookcli.report.grouping import View
+from hookcli.reporters import footer
 from hookcli.reporters.rules import NEEDS, sentence, title
 
 

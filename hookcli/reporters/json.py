@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hookcli.fold import View
 from hookcli.report import Report, document
-from hookcli.visible import visible_json
+from hookcli.report.grouping import View
+from hookcli.system.escaping import visible_json
 
 
 class JsonReporter:

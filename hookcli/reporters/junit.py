@@ -8,10 +8,10 @@ from typing import ClassVar
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
-from hookcli import footer
-from hookcli.fold import View
-from hookcli.present import printable
 from hookcli.report import Finding, Report
+from hookcli.report.formatting import printable
+from hookcli.report.grouping import View
+from hookcli.reporters import footer
 from hookcli.reporters.rules import NEEDS, fails, figures, sentence, title
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2

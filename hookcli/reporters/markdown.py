@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hookcli import footer, layout, present
-from hookcli.fold import View, fitting_depth, fold, for_people
-from hookcli.report import Report
+from hookcli.report import Report, formatting
+from hookcli.report.grouping import View, fitting_depth, fold, for_people
+from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN
 
 _BEFORE_PUNCTUATION = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)")
@@ -24,16 +24,16 @@ class MarkdownReporter:
 
 
 def _render(report: Report, view: View) -> str:
-    report = for_people(present.printable(report))
+    report = for_people(formatting.printable(report))
     if view.depth is None and not view.sort:
         report = fold(report, fitting_depth(report, SCREEN))
-    columns = layout.visible(report, view)
+    columns = table_columns.visible(report, view)
     head = [_escaped(column.title or " ") for column in columns]
-    rule = [":---" if layout.reads_left(report, column.name) else "---:" for column in columns]
-    body = [[_escaped(present.cell(row, column.name)) for column in columns] for row in report.rows]
+    rule = [":---" if table_columns.reads_left(report, column.name) else "---:" for column in columns]
+    body = [[_escaped(formatting.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
     notes = [footer.totals_line(report), footer.run_line(report), *footer.remarks(report)]
-    notes += layout.notes(report, columns)
+    notes += table_columns.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
     below = [f"{_escaped(line)}  " for note in notes for line in note.split("\n") if line]

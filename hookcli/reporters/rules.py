@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookcli import present, registry
+from hookcli import registry
 from hookcli.errors import PluginError
-from hookcli.report import Finding, Report
+from hookcli.report import Finding, Report, formatting
 
 NEEDS = ("check", "severity", "hint")  # the columns of a report of findings
 
@@ -35,8 +35,8 @@ def figures(finding: Finding) -> str:
     """The figure and the threshold, where there are any."""
     if finding.value is None:
         return ""
-    against = f", threshold {present.figure(finding.threshold)}" if finding.threshold is not None else ""
-    return f"figure {present.figure(finding.value)}{against}"
+    against = f", threshold {formatting.figure(finding.threshold)}" if finding.threshold is not None else ""
+    return f"figure {formatting.figure(finding.value)}{against}"
 
 
 def fails(report: Report, finding: Finding) -> bool:

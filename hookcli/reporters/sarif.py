@@ -11,10 +11,10 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from hookcli.fold import View
 from hookcli.report import INFO, Finding, Report, strict
+from hookcli.report.grouping import View
 from hookcli.reporters.rules import NEEDS, rule, sentence
-from hookcli.visible import visible_json
+from hookcli.system.escaping import visible_json
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

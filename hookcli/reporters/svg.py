@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from hookcli.errors import UsageError
-from hookcli.fold import View
 from hookcli.report import Report
+from hookcli.report.grouping import View
 
 
 class SvgReporter:

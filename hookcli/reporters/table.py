@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hookcli import footer, layout, present
-from hookcli.fold import View, deepest, depth_of, fitting_depth, fold, for_people
-from hookcli.report import Column, Report, Row
+from hookcli.report import Column, Report, Row, formatting
+from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, fold, for_people
+from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN
 
 # A file or pipe has no width to keep to.
@@ -28,7 +28,7 @@ class TableReporter:
     suffixes = (".txt",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        reports = [present.printable(report) for report in reports]
+        reports = [formatting.printable(report) for report in reports]
         text = io.StringIO()
         console = Console(
             file=text,
@@ -50,7 +50,7 @@ def _print(console: Console, report: Report, view: View, *, headed: bool) -> Non
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
         shown = fold(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
-    columns = layout.visible(shown, view)
+    columns = table_columns.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
     rich = view.width is not None or view.color
     headings = [max(map(len, c.title.split() or [""])) if rich else len(c.title) for c in columns]
@@ -58,7 +58,7 @@ def _print(console: Console, report: Report, view: View, *, headed: bool) -> Non
         c.name: max([heading, *(line[i].cell_len for line in cells)])
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
-    kept = columns if view.columns else layout.fitted(columns, widths, view.width)
+    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width)
     if not cells and report.totals.get("checks"):
         kept = columns  # all is well, which the totals say
     elif rich:
@@ -74,7 +74,7 @@ def _print_plain(
     console: Console, cells: list[list[Text]], columns: Sequence[Column], widths: dict[str, int], shown: Report
 ) -> None:
     """What Rich makes of it where there is nothing to fit and nothing to colour, in a tenth of the time."""
-    left = [layout.reads_left(shown, column.name) for column in columns]
+    left = [table_columns.reads_left(shown, column.name) for column in columns]
     lines = [[Text(column.title) for column in columns], *cells]
     padded = [
         "  ".join(
@@ -99,7 +99,7 @@ def _print_rich(
     """A heading of several words may take several lines, a figure never does."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column in kept:
-        left = layout.reads_left(shown, column.name)
+        left = table_columns.reads_left(shown, column.name)
         width = None if left else widths[column.name]
         table.add_column(column.title, justify="left" if left else "right", overflow="fold", width=width)
     for line in cells:
@@ -118,8 +118,8 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
     levels: dict[str, int] = {}
     lines = []
     for row in report.rows:
-        continued = layout.continues(row, before)
-        name = _branch(row, levels) if tree else present.cell(row, "fqn")
+        continued = table_columns.continues(row, before)
+        name = _branch(row, levels) if tree else formatting.cell(row, "fqn")
         lines.append([_cell(row, column.name, name, continued) for column in columns])
         before = row
     return lines
@@ -131,7 +131,7 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
     while owner and (owner := owner.rpartition(".")[0]) not in levels:
         pass
     levels[row.fqn] = levels[owner] + 1 if owner else 0
-    name = present.cell(row, "fqn")
+    name = formatting.cell(row, "fqn")
     return "  " * levels[row.fqn] + (name[len(owner) + 1 :] if owner else name)
 
 
@@ -140,13 +140,13 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> Text:
         return Text("")
     if column == "fqn":
         return Text(name)
-    text = present.cell(row, column)
+    text = formatting.cell(row, column)
     return Text(text, style=_warning(row) if column == "mark" else _style(row, column, text))
 
 
 def _warning(row: Row) -> str:
     """A mark is a warning, unless it tells of what was asked for."""
-    asked = row.get("edited") and present.mark(row) == f"edited: {row['edited']}"
+    asked = row.get("edited") and formatting.mark(row) == f"edited: {row['edited']}"
     return "cyan" if asked or str(row.get("note", "")).startswith("edited") else "bold red"
 
 
@@ -157,14 +157,14 @@ def _style(row: Row, name: str, text: str) -> str:
         return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
-    small = name in present.FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
+    small = name in formatting.FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
     return "dim" if small or name in ("dtype", "type") else ""
 
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], dropped: Sequence[Column]) -> list[str]:
     lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
     lines.append(footer.run_line(report))
-    lines += [*footer.remarks(report), *layout.notes(report, columns)]
+    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
     hints = []

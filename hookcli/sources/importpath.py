@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
-from hookcli.importing import load_object
-from hookcli.preserve import twin
 from hookcli.sources.base import Recipe, Request
+from hookcli.sources.copies import twin
+from hookcli.system.importing import load_object
 
 Example = tuple[Any, ...] | dict[str, Any]
 

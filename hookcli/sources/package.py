@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.package.package_importer import PackageImporter
 
-from hookcli.archive import Archive, read_archive
 from hookcli.errors import ModelError, UsageError, unknown
+from hookcli.sources.archive import Archive, read_archive
 from hookcli.sources.base import InputSpec, Recipe, Request, positional
 from hookcli.sources.inputs import parse_input
 

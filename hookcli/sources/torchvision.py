@@ -15,10 +15,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from hookcli import losses
-from hookcli.catalog import ModelEntry, entries, installed_version
 from hookcli.errors import UsageError, unknown
+from hookcli.sources import losses
 from hookcli.sources.base import InputSpec, Recipe, Request
+from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
 
 class TorchvisionSource:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from hookcli import files
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
+from hookcli.system import files
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 

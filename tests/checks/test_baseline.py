@@ -14,7 +14,7 @@ import torch
 from support import untouched
 from torch import nn
 
-from hookcli.checking import check
+from hookcli.engine.checking import check
 from hookcli.errors import UsageError
 
 Cli = Callable[..., Any]

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations, spectral_norm
 
 from hookcli import check
 from hookcli.checks.selection import known_checks
-from hookcli.present import figure, number
+from hookcli.report.formatting import figure, number
 
 
 class Fn(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from support import untouched
 from torch import Tensor, nn
 
-from hookcli.checking import check
-from hookcli.reruns import _plain
+from hookcli.engine.checking import check
+from hookcli.engine.eval_runs import _plain
 
 
 def nested(y: Tensor, layout: Any) -> Tensor:

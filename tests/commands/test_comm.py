@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hookcli.present import ends
+from hookcli.report.formatting import ends
 
 Cli = Callable[..., Any]
 MISTAKES = {

@@ -17,9 +17,9 @@ from mutations import mutated_document, mutated_lines
 from torch import nn
 
 import hookcli
-from hookcli import checking
 from hookcli.cli import main
 from hookcli.diff.baseline import read_baselines
+from hookcli.engine import checking
 from hookcli.errors import UsageError
 from hookcli.probes.base import Probe
 from hookcli.registry import load

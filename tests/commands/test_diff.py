@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookcli.importing import load_object
+from hookcli.system.importing import load_object
 
 Cli = Callable[..., Any]
 INPUT = ("--input", "2x3x4x4")
@@ -249,8 +249,8 @@ def test_nothing_in_common(cli: Cli, net: Path) -> None:
 def test_fits_a_terminal() -> None:
     """The table of a wide report, at 80 columns."""
     from hookcli.diff.judgement import TENSORS as COLUMNS
-    from hookcli.fold import View
     from hookcli.report import Report, Row
+    from hookcli.report.grouping import View
     from hookcli.reporters.table import TableReporter
 
     values = dict.fromkeys((column.name for column in COLUMNS), 0.0012345678)

@@ -12,7 +12,7 @@ import pytest
 from records import HEADER, RUN, end, save, window
 
 from hookcli import registry
-from hookcli.choices import FORMATS, FORMATS_OF
+from hookcli.commands.options import FORMATS, FORMATS_OF
 from hookcli.commands.output import Output
 
 Cli = Callable[..., Any]
@@ -46,7 +46,7 @@ def test_a_format_that_does_not_suit_is_told_in_one_line_before_the_work(
     save(net / "a.jsonl", RUN)
     if not command.startswith("show"):  # whose reports are what is in the file
         monkeypatch.setattr(Output, "write", lambda *_, **__: pytest.fail("the work was done"))
-        monkeypatch.setattr("hookcli.prepare.build", lambda *_, **__: pytest.fail("the work was done"))
+        monkeypatch.setattr("hookcli.engine.prepare.build", lambda *_, **__: pytest.fail("the work was done"))
     wrong = [name for name in ALL if name not in suited(command)]
     assert len(wrong) >= 3
     for name in wrong:

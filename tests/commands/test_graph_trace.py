@@ -110,16 +110,16 @@ def test_graph_by_grad(cli: Cli, own: Path) -> None:
 
 def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
     """A column of the summary of `trace` is called as this one is."""
-    from hookcli import layout
-    from hookcli.fold import View
     from hookcli.probes.graph import GraphProbe
     from hookcli.report import Report, Row
+    from hookcli.report.grouping import View
+    from hookcli.reporters import table_columns
 
     columns = GraphProbe.columns
     row = Row({column.name: 1 for column in columns} | {"node": "AddmmBackward0", "fqn": "first"})
-    shown = layout.fitted(columns, {column.name: 8 for column in columns}, 40)
+    shown = table_columns.fitted(columns, {column.name: 8 for column in columns}, 40)
     assert [column.name for column in shown][:2] == ["node", "fqn"]
-    assert layout.visible(Report("graph", "x", columns, (row,)), View())
+    assert table_columns.visible(Report("graph", "x", columns, (row,)), View())
 
 
 MISTAKES: dict[tuple[str, ...], str] = {

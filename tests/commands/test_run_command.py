@@ -13,9 +13,9 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from script.support import ENV
+from record.launching.support import ENV
 
-from hookcli.runs.reading import read_record
+from hookcli.record.file.reading import read_record
 
 Cli = Callable[..., Any]
 
@@ -309,7 +309,7 @@ def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> N
         from concurrent.futures import ProcessPoolExecutor
 
         def work(x):
-            return x * x, __name__, sorted(name for name in sys.modules if name.startswith("hookcli.observe"))
+            return x * x, __name__, sorted(name for name in sys.modules if name.startswith("hookcli.record.observe"))
 
         if __name__ == "__main__":
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context({method!r})) as pool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hookcli.runs.writer import RecordWriter
+from hookcli.record.file.writer import RecordWriter
 
 SCRIPT = "import sys\nprint('ran', *sys.argv[1:])\nsys.exit(7)\n"
 

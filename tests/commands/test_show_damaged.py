@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from records import HEADER, end, text, window
 
-from hookcli.runs.reading import read_record
-from hookcli.runs.record import Window
+from hookcli.record.file.reading import read_record
+from hookcli.record.file.record import Window
 
 Cli = Callable[..., Any]
 Damage = Callable[[dict[str, Any]], object]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hookcli.diff.tolerance import Tolerance, allowance, eps, excess
 from hookcli.report import TensorStats
-from hookcli.stats import stats
+from hookcli.tensors.stats import stats
 
 
 @pytest.mark.parametrize(

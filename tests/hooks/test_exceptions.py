@@ -10,8 +10,8 @@ from support import Hand, Nested, untouched
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.edits import parse_edit
-from hookcli.hooks import HookSession
+from hookcli.hooks.edits.base import parse_edit
+from hookcli.hooks.session import HookSession
 
 
 class Refuses(nn.Parameter):

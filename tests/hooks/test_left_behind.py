@@ -16,9 +16,10 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.errors import ModelError, UsageError
-from hookcli.hooks import HookEvent, HookKind, HookSession
-from hookcli.kinds import FULL_BACKWARD, SAVED_TENSOR
-from hookcli.native import build
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.kinds import FULL_BACKWARD, SAVED_TENSOR, HookKind
+from hookcli.hooks.native import build
+from hookcli.hooks.session import HookSession
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.graph import GraphProbe
 from hookcli.probes.trace import TraceProbe
@@ -108,7 +109,9 @@ def test_hooks_on_saved_tensors_take_no_call_for_a_checkpoint(reentrant: bool, k
     model, grads = Once(), []
     for asked in ((), kinds):
         model.zero_grad()
-        with HookSession(model, edits=hookcli.engine.parse_edits("part.0:output=noise(1)", model, True)) as session:
+        with HookSession(
+            model, edits=hookcli.engine.capture.parse_edits("part.0:output=noise(1)", model, True)
+        ) as session:
             for kind in asked:
                 session.on(kind, lambda event: None)
             model(X.clone()).backward()
@@ -139,7 +142,7 @@ def test_after_a_call_that_raised_its_lists_are_the_callers_and_names_are_right(
     def note(event: HookEvent) -> None:
         made.append((event.name, event.fqn))
 
-    with HookSession(model, edits=hookcli.engine.parse_edits("fails:input=zero", model, True)) as session:
+    with HookSession(model, edits=hookcli.engine.capture.parse_edits("fails:input=zero", model, True)) as session:
         session.input_grad(lambda event: None)
         session.on(HookKind.NODE_PRE, note)
         out = model(pair).sum()

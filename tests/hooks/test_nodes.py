@@ -13,9 +13,10 @@ from torch.autograd import graph
 from torch.nn.functional import gelu, relu
 
 import hookcli
-from hookcli.events import Made
-from hookcli.hooks import HookKind, HookSession
+from hookcli.hooks.events import Made
+from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import gradient_accumulator, walk
+from hookcli.hooks.session import HookSession
 
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
 

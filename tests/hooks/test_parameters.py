@@ -8,7 +8,8 @@ from support import untouched
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.hooks import HookKind, HookSession
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.session import HookSession
 
 
 class Lazy(nn.Module):

@@ -12,8 +12,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from hookcli.errors import PluginError, UsageError
-from hookcli.events import HookEvent
-from hookcli.hooks import HookSession, parameters_on_meta
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.registration import parameters_on_meta
+from hookcli.hooks.session import HookSession
 
 
 def test_kinds_fire_in_pytorchs_order() -> None:

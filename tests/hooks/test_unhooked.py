@@ -13,7 +13,7 @@ from support import assert_stats, float64_stats, untouched
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.compare import Side, compare
+from hookcli.engine.lockstep import Side, compare
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.graph import GraphProbe
@@ -256,7 +256,7 @@ def test_watching_models_that_transform_by_torch_func(how: str, probe: str) -> N
 
 @pytest.mark.parametrize("native", [False, True])
 def test_nodes_of_a_graph_that_is_transformed(native: bool) -> None:
-    from hookcli.native import build
+    from hookcli.hooks.native import build
 
     if native and build.compiler() is None:
         pytest.skip("needs a C++ compiler")

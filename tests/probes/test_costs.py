@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_sequence
 
-from hookcli.engine import capture, watch
+from hookcli.engine.capture import capture
 from hookcli.probes.families import multiplies_nothing
+from hookcli.record.watch import watch
 from hookcli.report import Report
 
 ones = torch.ones

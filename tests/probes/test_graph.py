@@ -14,8 +14,8 @@ from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
-from hookcli.fold import fold
 from hookcli.report import STATS_KEYS, Report, Row, TensorStats
+from hookcli.report.grouping import fold
 
 X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from hookcli.engine import capture
-from hookcli.hooks import HookKind
+from hookcli.engine.capture import capture
+from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
 
 SAVED = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)

@@ -8,7 +8,7 @@ from support import Hand, Shared, untouched
 from torch import nn
 
 import hookcli
-from hookcli.native import build
+from hookcli.hooks.native import build
 from hookcli.probes.graph import GraphProbe
 from hookcli.probes.trace import TraceProbe
 
@@ -19,7 +19,7 @@ NATIVE = [
 ]
 
 
-def nodes(report: hookcli.engine.Report) -> list[tuple[str, str, int]]:
+def nodes(report: hookcli.engine.capture.Report) -> list[tuple[str, str, int]]:
     return [(row["node"], row.fqn, row["fired"]) for row in report.rows]
 
 

@@ -11,11 +11,11 @@ from support import Hand, Nested, Shared, untouched
 from torch import nn
 from torchvision import ops
 
-from hookcli.catalog import entries
-from hookcli.engine import capture
-from hookcli.prepare import META, Setting, prepare
+from hookcli.engine.capture import capture
+from hookcli.engine.prepare import META, Setting, prepare
 from hookcli.report import Report
 from hookcli.sources.base import InputSpec, Request
+from hookcli.sources.catalog import entries
 from hookcli.sources.torchvision import TorchvisionSource
 
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from hookcli.engine import capture, watch
-from hookcli.tree import leaves
+from hookcli.engine.capture import capture
+from hookcli.record.watch import watch
+from hookcli.tensors.tree import leaves
 
 Function = Callable[[nn.Module, Tensor], Any]
 

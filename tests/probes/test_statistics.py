@@ -11,7 +11,7 @@ from support import Hand, Nested, Shared, assert_stats, float64_stats, untouched
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from hookcli.engine import capture
+from hookcli.engine.capture import capture
 from hookcli.probes.grads import GradsProbe
 
 

@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.errors import ModelError, UsageError
-from hookcli.hooks import HookKind
-from hookcli.kinds import FULL_BACKWARD, REGISTRATION
+from hookcli.hooks.kinds import FULL_BACKWARD, REGISTRATION, HookKind
 from hookcli.probes.trace import TraceProbe
 from hookcli.report import Report
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 from records import window
 
-from hookcli.fold import View
+from hookcli.record.file.series import series
 from hookcli.report import Column, Report, Row, TensorStats
+from hookcli.report.grouping import View
 from hookcli.reporters.chart import ChartReporter
-from hookcli.runs.series import series
 
 
 def drawn(values: list[float | None], view: View | None = None, steps: list[int] | None = None) -> list[str]:

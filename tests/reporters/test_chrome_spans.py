@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.fold import View
-from hookcli.hooks import HookKind
+from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
+from hookcli.report.grouping import View
 from hookcli.reporters.chrome import ChromeReporter
 
 

@@ -19,10 +19,10 @@ from torch import nn
 
 from hookcli import check
 from hookcli.checks.verdict import verdict
-from hookcli.fold import View
 from hookcli.registry import load
 from hookcli.report import Finding, Report, document
 from hookcli.report import Skipped as NotMeasured
+from hookcli.report.grouping import View
 
 ROOT = Path(__file__).parents[2]
 NASTY = 'a < b & "c"\x00 — 100 %,\nsecond: line'

@@ -20,9 +20,10 @@ from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.errors import ModelError, UsageError
-from hookcli.fold import View
+from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
 from hookcli.report import Report, Row
+from hookcli.report.grouping import View
 from hookcli.reporters.chrome import ChromeReporter
 from hookcli.reporters.dot import DotReporter
 from hookcli.reporters.svg import SvgReporter
@@ -256,7 +257,7 @@ def test_a_run_that_failed_has_its_spans_closed(when: str) -> None:
 
 def test_only_one_end_of_a_span_was_asked_for() -> None:
     for kind in ("forward", "forward_pre", "node_pre", "node"):
-        (report,) = hookcli.capture(Hand(), X, [TraceProbe([hookcli.hooks.HookKind(kind)])])
+        (report,) = hookcli.capture(Hand(), X, [TraceProbe([HookKind(kind)])])
         events = check_trace_events(ChromeReporter().render([report], View()))
         assert len([e for e in events if e["ph"] != "M"]) == len(report.rows)
 

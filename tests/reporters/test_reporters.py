@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hookcli import present, registry
-from hookcli.fold import View
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats
+from hookcli import registry
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats, formatting
+from hookcli.report.grouping import View
 from hookcli.reporters.table import TableReporter
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -131,7 +131,7 @@ def test_machine_formats_hold_every_row_unrounded() -> None:
     ],
 )  # fmt: skip
 def test_numbers(value: float, text: str) -> None:
-    assert present.number(value) == text
+    assert formatting.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_numbers(value: float, text: str) -> None:
     [(0, "0"), (999, "999"), (1000, "1 K"), (4089184256, "4.089 G"), (999_999_999, "1 G"), (None, "-")],
 )
 def test_quantities(value: int | None, text: str) -> None:
-    assert present.quantity(value) == text
+    assert formatting.quantity(value) == text
 
 
 def test_a_share_is_never_rounded_to_none_or_all() -> None:
     for zeros, text in ((0, "0"), (1, "0.1%"), (999_999, "99.9%"), (1_000_000, "100%")):
-        assert present.share(row("x", "T", TensorStats(1_000_000, zeros=zeros)), "zeros") == text
+        assert formatting.share(row("x", "T", TensorStats(1_000_000, zeros=zeros)), "zeros") == text
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_a_share_is_never_rounded_to_none_or_all() -> None:
     ],
 )
 def test_how_long_a_person_waited(seconds: float, text: str) -> None:
-    assert present.clock(seconds) == text
+    assert formatting.clock(seconds) == text
 
 
 def test_counted() -> None:
-    assert [present.counted(n, "model") for n in (0, 1, 2000)] == ["0 models", "1 model", "2,000 models"]
+    assert [formatting.counted(n, "model") for n in (0, 1, 2000)] == ["0 models", "1 model", "2,000 models"]

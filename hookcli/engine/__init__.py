@@ -1,0 +1,1 @@
+"""Runs a model under hooks: once (`capture`), or several times (checks, comparisons, ranks)."""

@@ -1,0 +1,249 @@
+"""Judge a model: run it under the probes that the checks need, again where one asks for it, and let them judge."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.checks.base import Facts
+from hookcli.checks.crash import with_crash
+from hookcli.checks.plan import Plan, make_plan
+from hookcli.checks.verdict import judge, located, verdict
+from hookcli.diff.baseline import Baseline, add_baselines
+from hookcli.engine.capture import arguments, capture
+from hookcli.engine.eval_runs import evaluate, in_eval
+from hookcli.engine.run_info import describe_run
+from hookcli.engine.step import Loss
+from hookcli.errors import ModelError, NoGradientsError, UsageError
+from hookcli.hooks.origin import shown_path
+from hookcli.probes.activations import ActivationsProbe
+from hookcli.probes.base import Probe
+from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.settings import SettingsProbe
+from hookcli.report import Finding, Report
+from hookcli.tensors.random_state import others_run_on
+
+_RUNS = ("health", "settings", "activations", "grads", "again")
+_IN_EVAL = ("evaluation", "companions", "halves", "shapes")
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The report of the checks, and those that they read."""
+
+    report: Report
+    measured: Sequence[Report] = ()
+    error: ModelError | None = None
+
+    @property
+    def kept(self) -> tuple[list[Report], Mapping[str, Any]]:
+        """The reports that a baseline holds, and what describes their run."""
+        by_name = {report.probe: report for report in self.measured}
+        reports = [by_name[probe] for probe in ("settings", "shapes", "activations", "grads") if probe in by_name]
+        return reports, by_name["activations"].meta if "activations" in by_name else {}
+
+
+def check(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    thresholds: Mapping[str, float | str] | None = None,
+    expect_output: str | Sequence[str] = (),
+    backward: bool = True,
+    loss: str | Loss | None = None,
+    repeat: int = 1,
+    split_batch: bool = False,
+    save: str | None = None,
+    against: str | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    name: str | None = None,
+) -> Report:
+    """Run the model once on `inputs`, in the mode that it is in, and judge the run as `hookcli check` does.
+
+    `inputs` and `loss` are as for `capture`; without a loss, gradients are those of a random projection of the outputs.
+    `select` and `ignore` take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets
+    ("max-params") among them; `against` is a file of baselines with one of this `name`, held against within `rtol` and
+    `atol`, and `save` one that gets a baseline, unless the model crashes: give both the same values to run on, under
+    the same seed. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding.
+    Parameters, gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there
+    isn't.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
+    plan = make_plan(
+        select=[select] if isinstance(select, str) else select,
+        ignore=[ignore] if isinstance(ignore, str) else ignore,
+        thresholds=thresholds,
+        expect_output=expect_output,
+        backward=backward,
+        repeat=repeat,
+        split_batch=split_batch,
+        against=against,
+        rtol=rtol,
+        atol=atol,
+        keep=save is not None,
+    )
+    examination = examine(model, inputs, plan, loss=loss, name=name)
+    if save is not None and not examination.error:
+        add_baselines(save, [Baseline.of(*examination.kept)])
+    return examination.report
+
+
+def examine(
+    model: nn.Module,
+    inputs: Any,
+    plan: Plan,
+    *,
+    loss: str | Loss | None = None,
+    name: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    shapes: Callable[[], Report] | None = None,
+) -> Examination:
+    """`check` with a plan. `shapes` gives the report that has the multiply-accumulates [of the model, in eval mode]."""
+    started = time.perf_counter()
+    run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
+    with others_run_on():
+        facts = run.facts(shapes or run.shapes)
+    if facts.baseline and facts.activations and not run.error:
+        facts.baseline.require_same_run(facts.activations.meta)
+    checks = with_crash(plan.checks) if run.error else plan.checks
+    found, skipped, judged = judge(checks, facts, values=run.values)
+    findings = [_located(finding, model) for finding in found]
+    described = facts.health.meta if facts.health else describe_run(model, inputs) | run.meta
+    modules = sum(1 for _ in model.modules())
+    described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
+    report = verdict(run.name, findings, skipped, judged, described)
+    measured = [r for r in (facts.health, facts.activations, facts.grads, facts.settings, facts.shapes) if r]
+    return Examination(report, measured, run.error)
+
+
+@dataclass
+class _Run:
+    """A model under examination."""
+
+    model: nn.Module
+    inputs: Any
+    plan: Plan
+    loss: str | Loss | None
+    name: str
+    meta: dict[str, Any]
+    error: ModelError | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.baseline = self.plan.against.of(self.name) if self.plan.against else None
+        self.values = not any(x.is_meta for x in (*self.model.parameters(), *self.model.buffers()))
+        trained = any(p.requires_grad for p in self.model.parameters())
+        self.backward = self.plan.backward and trained and bool({"grads", "again"} & self.plan.needs)
+        if not self.backward:
+            self.missing["grads"] = "nothing requires a gradient" if self.plan.backward else "left out by --no-backward"
+
+    def facts(self, shapes: Callable[[], Report]) -> Facts:
+        needs = self.plan.needs
+        plan = self.plan
+        facts = Facts(
+            expected=plan.expected or None,
+            baseline=self.baseline,
+            tolerance=plan.tolerance,
+            missing=self.missing,
+            dtype=describe_run(self.model, self.inputs)["dtype"],
+        )
+        if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
+            facts = replace(facts, **self._measured())
+        if self.error:
+            unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
+            absent: dict[str, Any] = dict.fromkeys(unseen)
+            return replace(facts, **absent, crash=str(self.error))
+        return replace(facts, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
+
+    def _measured(self) -> dict[str, Any]:
+        needs = self.plan.needs
+        bits = "again" in needs
+        probes: list[Probe] = [HealthProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
+        probes += [ActivationsProbe()] if "activations" in needs and self.values else []
+        probes += [GradsProbe()] if self.backward else []
+        probes += [SettingsProbe()] if "settings" in needs else []
+        reports = {report.probe: report for report in self._captured(probes)}
+        if bits and not self.error:
+            again = [
+                self._captured([HealthProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)
+            ]
+            return reports | {"again": tuple(report for group in again for report in group)}
+        return reports
+
+    def _counts_memory(self) -> bool:
+        return any(check.name == "max-activation-memory" for check in self.plan.checks)
+
+    def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
+        vector = "randn" if self.loss is None and self.backward else None
+        try:
+            return capture(
+                self.model,
+                self.inputs,
+                probes,
+                loss=self.loss,
+                backward_vector=vector,
+                name=self.name,
+                meta=self.meta,
+            )
+        except NoGradientsError as error:  # its parameters got none: for the checks to say
+            return tuple(error.reports)
+        except ModelError as error:
+            self.error = error
+            return tuple(error.reports)
+
+    def _in_eval(self, needs: set[str], shapes: Callable[[], Report]) -> dict[str, Any]:
+        """What is run in eval mode. A model that fails there alone has been seen, and is judged by that."""
+        found: dict[str, Any] = {}
+        try:
+            found = self._compared(needs) if self.values else {}
+            found["shapes"] = shapes() if "shapes" in needs else None
+        except ModelError as error:
+            self.error = error
+            unseen = ("evaluation", "companions", "halves", "shapes")
+            self.missing |= dict.fromkeys(unseen, "the model fails in eval mode")
+        return found
+
+    def _compared(self, needs: set[str]) -> dict[str, Any]:
+        wanted = [name for name in ("evaluation", "companions", "halves") if name in needs]
+        found = evaluate(self.model, arguments(self.inputs), wanted) if wanted else {}
+        self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
+        return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
+
+    def shapes(self) -> Report:
+        with in_eval(self.model), torch.no_grad():
+            return capture(self.model, self.inputs, ["shapes"], name=self.name)[0]
+
+
+def _located(finding: Finding, model: nn.Module) -> Finding:
+    """The finding with the class of the innermost module around it whose code lies in the working directory."""
+    modules = dict(model.named_modules())
+    fqn = finding.fqn
+    while True:
+        place = _source(type(modules[fqn])) if fqn in modules else None
+        if place:
+            return located(finding, *place)
+        if not fqn:
+            return finding
+        fqn = fqn.rpartition(".")[0]
+
+
+def _source(kind: type) -> tuple[str, int] | None:
+    """The file of a class and the line of its first method, where that is in the working directory."""
+    functions = [inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType)]
+    codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
+    places = [(shown_path(code.co_filename), code.co_firstlineno) for code in codes]
+    here = [(file, line) for file, line in places if not Path(file).is_absolute() and Path(file).is_file()]
+    return min(here, key=lambda place: place[1], default=None)

@@ -1,0 +1,100 @@
+"""Where a model failed, read off the traceback: no hook has to watch for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.hooks import BackwardHook
+
+from hookcli import errors
+from hookcli.errors import OverdueError, in_brief, message_of
+from hookcli.hooks.backward import refuses_full_backward
+from hookcli.tensors import tree
+
+_OURS = str(Path(errors.__file__).parent) + os.sep
+_KNOWN = {  # regular expressions, since PyTorch's words differ between versions
+    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that passed a full backward hook, which "
+    "makes it a view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
+    "does not require grad and does not have a grad_fn": "it differentiates what needs no gradient: the model runs "
+    "backward itself (shapes, inputs and activations run without gradients, grads and trace with them), or is frozen",
+    "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
+    "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
+}
+_DETACHES = (
+    "it calls detach_() on a view, perhaps on what passed a full backward hook, which makes it one; tensor hooks work "
+    "here (hookcli grads without --via module)"
+)
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+
+
+def explain(error: BaseException, model: nn.Module) -> str:
+    """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
+    place = _innermost(error, model)
+    if isinstance(error, OverdueError):
+        what, given = place or ("the run", "")
+        return f"{what} hangs{given}: {describe(error)}"
+    where = f"{place[0]} failed{place[1]}" if place else f"{'backward' if _in_backward(error) else 'the run'} failed"
+    return f"{where}: {describe(error)}"
+
+
+def describe(error: BaseException) -> str:
+    """The error, and on a second line the frames of the model's own code that it came through, innermost first."""
+    said = message_of(error)
+    what = said if isinstance(error, OverdueError) else in_brief(error)
+    if out_of_memory(error):
+        wanted = re.search(r"tried to allocate ([\d.]+ \w+)", said, re.IGNORECASE)
+        what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
+    for sign, meaning in _KNOWN.items():
+        if re.search(sign, said):
+            what = meaning
+    if refuses_full_backward(error) and "detach views" in said:
+        what = _DETACHES
+    frames = " < ".join(reversed(_own_frames(error)))
+    return what + (f"\n  at {frames}" if frames else "")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; the CPU's allocator raises a plain RuntimeError."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message_of(error)
+
+
+def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None:
+    """The deepest module of the model that was running, with its type; and what it was given."""
+    names = {id(module): fqn for fqn, module in model.named_modules()}
+    found: tuple[str, str] | None = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_locals.get("self")
+        if isinstance(module, BackwardHook) and id(module.module) in names:
+            fqn = names[id(module.module)] or "the model"
+            found = (f"a backward hook of {fqn} ({type(module.module).__name__})", "")
+        if isinstance(module, nn.Module) and id(module) in names and frame.f_code.co_name == "_call_impl":
+            fqn = names[id(module)] or "the model"
+            found = (f"{fqn} ({tree.type_text(module)})", _given(frame))
+    return found
+
+
+def _in_backward(error: BaseException) -> bool:
+    return any(frame.f_code.co_name == "_engine_run_backward" for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _given(frame: FrameType) -> str:
+    args, kwargs = frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {})
+    shapes = [tree.shape_text(t) for _, t in tree.arguments(args, kwargs)]
+    return f" on input {', '.join(shapes)}" if shapes else ""
+
+
+def _own_frames(error: BaseException, most: int = 4) -> list[str]:
+    """The frames of the model's own code, innermost last, without torch's and ours."""
+    own: list[Any] = [
+        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_OURS, _TORCH))
+    ]
+    return own[-most:]

@@ -1,0 +1,122 @@
+"""What the modules of two models hold, held against each other: parameters and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.diff.align import Alignment
+from hookcli.diff.judgement import Measured, judged
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import WEIGHT
+from hookcli.engine.lockstep.tensor_pairs import OUTPUT
+from hookcli.hooks.session import Select
+from hookcli.report import Row, Skipped
+from hookcli.report.formatting import shape
+from hookcli.tensors import tree
+from hookcli.tensors.distance import Pending, compare, resolve
+
+_MANY = 8  # beyond tolerance: of more, as of another initialisation, one line tells more than their rows
+
+
+class Held:
+    """Parameters and buffers of modules that are in both models, compared as they are when this is made.
+
+    `select` narrows by A's modules. Of what differs there are rows; what is equal is only counted in `compared`.
+    """
+
+    def __init__(self, a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> None:
+        self.compared = 0
+        self.skipped: list[Skipped] = []
+        self._unlike: list[Row] = []
+        self._pending: list[tuple[dict[str, Any], tuple[str, str], Pending]] = []
+        ours, theirs = (dict(_tensors(model, remove_duplicate=False)) for model in (a, b))
+        for fqn, x in _tensors(a):
+            owner, _, name = fqn.rpartition(".")
+            if owner in alignment.in_b and (select is None or select(owner, a.get_submodule(owner))):
+                self._take(fqn, x, theirs.get(_join(alignment.in_b[owner], name)))
+        for fqn, x in _tensors(b):
+            owner, _, name = fqn.rpartition(".")
+            there = alignment.in_a.get(owner)
+            if there is None or _join(there, name) in ours:
+                continue
+            if select is None or select(there, a.get_submodule(there)):
+                self._unlike.append(Row(_place(fqn, x) | {"change": "added"}))
+
+    def rows(self, tolerance: Tolerance) -> list[Row]:
+        """A row for each tensor that differs, or that one side alone has.
+
+        People are not shown those that are `aside`: what is within tolerance, and all of them where many are beyond it.
+        """
+        distances = resolve([pending for *_, pending in self._pending])
+        apart = [
+            Measured(values, distance, dtypes)
+            for (values, dtypes, _), distance in zip(self._pending, distances, strict=True)
+            if distance.error_l2 or distance.nonfinite
+        ]
+        rows = [*self._unlike, *judged(apart, tolerance)]
+        many = sum(bool(row.get("beyond")) for row in rows) > _MANY
+        return [row if not many and _matters(row) else Row({**row.values, "aside": True}) for row in rows]
+
+    def _take(self, fqn: str, x: Tensor, y: Tensor | None) -> None:
+        values = _place(fqn, x)
+        if y is None:
+            self._unlike.append(Row(values | {"change": "removed"}))
+            return
+        if is_lazy(x) or is_lazy(y):
+            return
+        self.compared += 1
+        dtypes = tree.dtype_text(x), tree.dtype_text(y)
+        values |= {"shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
+        if x.shape != y.shape:
+            said = f"shape {shape(tree.shape_of(x))} → {shape(tree.shape_of(y))}"
+            self._unlike.append(Row(values | {"differs": said, "beyond": True}))
+            return
+        try:
+            pending = None if _equal(x, y) else compare(x, y)
+        except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
+            self.compared -= 1
+            reason = f"can't be compared ({values['dtype']}, {type(error).__name__})"
+            self.skipped.append(Skipped(fqn, reason))
+            return
+        if pending is not None:
+            self._pending.append((values, dtypes, pending))
+
+
+def beside(rows: Sequence[Row], weights: Sequence[Row]) -> list[Row]:
+    """The rows with those of weights after the first of their module; those of a module without one at the end."""
+    by_owner: dict[str, list[Row]] = {}
+    for row in weights:
+        by_owner.setdefault(row.fqn.rpartition(".")[0], []).append(row)
+    merged: list[Row] = []
+    for row in rows:
+        merged += [row, *(by_owner.pop(row.fqn, []) if row.get("kind") == OUTPUT else [])]
+    return merged + [row for group in by_owner.values() for row in group]
+
+
+def _matters(row: Row) -> bool:
+    return bool(row.get("beyond") or row.get("change"))
+
+
+def _tensors(model: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=remove_duplicate)
+    yield from model.named_buffers(remove_duplicate=remove_duplicate)
+
+
+def _join(owner: str, name: str) -> str:
+    return f"{owner}.{name}" if owner else name
+
+
+def _place(fqn: str, x: Tensor) -> dict[str, Any]:
+    kind = "Parameter" if isinstance(x, nn.Parameter) else "Buffer"
+    return {"fqn": fqn, "type": kind, "kind": WEIGHT, "call": 0, "index": 0, "path": ""}
+
+
+def _equal(x: Tensor, y: Tensor) -> bool:
+    """Equal for certain; NaN, which equals nothing, is for the exact comparison."""
+    alike = x.device == y.device and x.dtype == y.dtype and x.layout == y.layout == torch.strided
+    return alike and not x.is_meta and torch.equal(x, y)

@@ -1,0 +1,116 @@
+"""Restores a model, its inputs and the random number generators after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.engine.preserve.values import Kept, copied, same_layout, unchanged_versions
+from hookcli.tensors import tree
+from hookcli.tensors.random_state import RandomStates, accelerators, others_run_on, random_states, set_random_states
+
+__all__ = [
+    "Kept",
+    "RandomStates",
+    "accelerators",
+    "copied",
+    "others_run_on",
+    "preserved",
+    "random_states",
+    "same_layout",
+    "set_mode",
+    "set_random_states",
+]
+
+
+@contextmanager
+def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iterator[None]:
+    """Put the model, the inputs and the random number generators back as they were, bit for bit.
+
+    Of the model: its tables of parameters, buffers and submodules, the values in them, `.grad`, `requires_grad` and
+    training modes. Of the inputs: the values of their tensors. Of generators: PyTorch's, Python's and numpy's. Other
+    attributes of modules are as the run left them, and lazy modules stay initialized. In the block every `.grad` is
+    None. `parameters=False` leaves their values out, whose copies take as much memory as they do.
+    """
+    devices = accelerators(model, inputs)
+    states = random_states(devices)
+    modules = [_Module(module) for module in model.modules()]
+    leaves = [x for _, x in tree.leaves(inputs)]
+    tensors = [*(model.parameters() if parameters else ()), *model.buffers(), *leaves]
+    kept = Kept(tensors)
+    gradients = [(p, p.grad, p.requires_grad) for p in model.parameters()]
+    with ExitStack() as stack:
+        stack.callback(set_random_states, devices, states)
+        stack.enter_context(unchanged_versions(tensors))
+        stack.callback(_put_gradients_back, gradients)
+        stack.callback(kept.put_back)
+        for module in modules:
+            stack.callback(module.put_back)
+        for parameter, _, _ in gradients:
+            parameter.grad = None
+        yield
+
+
+def set_mode(model: nn.Module, training: bool) -> None:
+    """`model.train(training)`; parts that torch.export made refuse, and keep the mode that they were exported in."""
+    try:
+        model.train(training)
+    except NotImplementedError:
+        for module in model.modules():
+            if "train" not in vars(module):
+                module.training = training
+
+
+def _put_gradients_back(gradients: list[tuple[nn.Parameter, Tensor | None, bool]]) -> None:
+    for parameter, grad, requires_grad in gradients:
+        parameter.grad = grad
+        if parameter.requires_grad != requires_grad:
+            parameter.requires_grad_(requires_grad)
+
+
+class _Module:
+    """The training mode of a module, and which parameters, buffers and submodules it has."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._training = module.training
+        scripted = isinstance(module, torch.jit.ScriptModule)  # its tables can't change
+        tables: list[dict[str, Any]] = [] if scripted else [module._parameters, module._buffers, module._modules]
+        # Where parameters are sharded, PyTorch exchanges them in the course of a run.
+        sharded = any(p is not None and tree.is_sharded(p) for p in module._parameters.values())
+        self._tables = [] if sharded else [(table, dict(table)) for table in tables]
+        self._attributes = dict(vars(module)) if self._tables else {}
+
+    def put_back(self) -> None:
+        """Put both back. A tensor that the run made part of a graph is so no longer."""
+        if self._module.training != self._training:
+            self._module.training = self._training
+        for table, before in self._tables:
+            if not _alike(table, before):
+                names = {*table, *before}
+                table.clear()
+                table.update(before)
+                self._put_attributes_back(names)
+        for _, before in self._tables[1:2]:
+            for buffer in before.values():
+                if buffer is not None and buffer.grad_fn is not None and not buffer._is_view():
+                    buffer.detach_()
+
+    def _put_attributes_back(self, names: set[str]) -> None:
+        """A name that became a parameter's, buffer's or submodule's was taken from the plain attributes."""
+        for name in names:
+            if name in self._attributes:
+                vars(self._module)[name] = self._attributes[name]
+            else:
+                vars(self._module).pop(name, None)
+
+
+def _alike(table: dict[str, Any], before: dict[str, Any]) -> bool:
+    return len(table) == len(before) and all(
+        name == other and item is same
+        for (name, item), (other, same) in zip(table.items(), before.items(), strict=True)
+    )

@@ -1,0 +1,139 @@
+"""Copies of tensors' values, to put them back bit for bit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.nn.parameter import is_lazy
+
+from hookcli.tensors import tree
+
+T = TypeVar("T")
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_ROOM = 4  # copies stay on an accelerator whose free memory is this many times their size
+
+
+class Kept:
+    """The values of tensors as they were when this was made.
+
+    Lazy parameters and tensors on the meta device have none. Copies lie on a tensor's own device; those of an
+    accelerator that has little memory left, in the CPU's. Where a tensor's `.data` was exchanged it gets back the
+    memory that it had.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor | None]) -> None:
+        plain = {id(part): part for x in tensors if x is not None for part in _plain(x)}
+        scarce = _scarce(plain.values())
+        self._kept = [(x, x.data, _copy(x.data, x.device in scarce)) for x in plain.values()]
+
+    def put_back(self) -> None:
+        """Write the values that changed. Versions, of which autograd takes note, stay as they are."""
+        with torch.no_grad():
+            for tensor, memory, value in self._kept:
+                _put_back(tensor, memory, value)
+
+
+def unchanged_versions(tensors: Iterable[Tensor]) -> AbstractContextManager[object]:
+    """For a block after which the tensors hold what they held before: no change to a graph of the caller's."""
+    counted = {id(x): x for x in tensors if not (is_lazy(x) or x.is_inference())}
+    return _unsafe_preserve_version_counter(tuple(counted.values()))
+
+
+def copied(inputs: T) -> T:
+    """The inputs with copies of their tensors, one for each."""
+    copies: T = tree.replace(inputs, tree.once(lambda _, x: same_layout(x.detach()).requires_grad_(x.requires_grad)))
+    return copies
+
+
+def same_layout(x: Tensor) -> Tensor:
+    """A copy with the strides that the tensor has, also where elements share memory or lie apart."""
+    if x.layout is not torch.strided or x.is_nested or x.is_quantized or x.is_mkldnn or type(x) is not Tensor:
+        return x.clone()
+    lone = _without_repeats(x)
+    copy = torch.empty_strided(lone.shape, lone.stride(), dtype=x.dtype, device=x.device)
+    return copy.copy_(lone).expand(x.shape) if lone is not x else copy.copy_(x)
+
+
+def _plain(x: Tensor) -> Iterator[Tensor]:
+    """The tensors that hold the memory: those inside of a wrapper such as a DTensor; none where there are no values."""
+    if is_lazy(x) or x.is_meta:
+        return
+    if not hasattr(x, "__tensor_flatten__"):
+        yield x
+        return
+    for part in (getattr(x, name) for name in x.__tensor_flatten__()[0]):
+        if isinstance(part, Tensor):  # a DTensor names its mesh of devices, too
+            yield from _plain(part)
+
+
+def _scarce(tensors: Iterable[Tensor]) -> set[torch.device]:
+    """The accelerators that copies of these tensors would fill too far."""
+    sizes: Counter[torch.device] = Counter()
+    for x in tensors:
+        if x.device.type != "cpu":
+            sizes[x.device] += x.numel() * x.element_size()
+    return {device for device, size in sizes.items() if _free(device) < _ROOM * size}
+
+
+def _free(device: torch.device) -> int:
+    try:
+        return torch.accelerator.get_memory_info(device)[0]
+    except Exception:  # not every backend tells
+        return 0
+
+
+def _copy(x: Tensor, to_cpu: bool) -> Tensor:
+    x = _without_repeats(x)
+    return x.to("cpu", copy=True) if to_cpu else x.clone()
+
+
+def _without_repeats(x: Tensor) -> Tensor:
+    """Each element of an expanded tensor once."""
+    if x.layout is not torch.strided or x.is_nested or x.is_mkldnn or 0 not in x.stride():
+        return x
+    sizes = [1 if stride == 0 else size for size, stride in zip(x.shape, x.stride(), strict=True)]
+    return x.as_strided(sizes, x.stride()) if sizes != list(x.shape) and x.numel() else x
+
+
+def _put_back(tensor: Tensor, memory: Tensor, value: Tensor) -> None:
+    if tensor.layout is torch.sparse_coo:  # an operation in place gives it other memory
+        tensor.copy_(value)
+        return
+    if tensor.layout is torch.strided and not _same_memory(tensor, memory):
+        tensor.data = memory
+    memory = _without_repeats(memory)
+    if value.device != memory.device:
+        value = value.to(memory.device)
+    if not _same(memory, value):
+        memory.copy_(value)  # an alias by `.data`, which has a version of its own
+
+
+def _same_memory(x: Tensor, y: Tensor) -> bool:
+    if x.is_mkldnn or x.is_nested:
+        return True
+    return x.dtype == y.dtype and x.shape == y.shape and x.stride() == y.stride() and x.data_ptr() == y.data_ptr()
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    """Equal bit for bit; False where that can't be told."""
+    if x.is_quantized or x.is_nested or x.layout is not torch.strided or x.is_mkldnn:
+        return False
+    return torch.equal(_bits(x), _bits(y))
+
+
+def _bits(x: Tensor) -> Tensor:
+    """The tensor as integers: 0.0 equals -0.0, and NaN nothing, but their bits tell. As wide ones as will do."""
+    x = x.resolve_conj().resolve_neg()
+    if x.is_complex():
+        x = torch.view_as_real(x)
+    x = x.view(_INTEGERS[x.element_size()])
+    if x.is_contiguous() and x.numel() * x.element_size() % 8 == 0 and x.data_ptr() % 8 == 0:
+        return x.view(-1).view(torch.int64)
+    return x

@@ -1,0 +1,66 @@
+"""Bring the ranks' reports together on rank 0: one packed tensor a report, one collective, after the run."""
+
+from __future__ import annotations
+
+import array
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hookcli.engine.ranks.group import Group
+from hookcli.report import STATS_KEYS, Report, Row, TensorStats
+
+_SIZES = struct.Struct("=qqq")  # the bytes of what describes the run, of the places and of the figures
+_FIGURES = attrgetter(*STATS_KEYS)
+Places = Sequence[tuple[Mapping[str, Any], bool]]
+"""Of each row what is not statistics, and whether it has any."""
+
+
+def gather(report: Report, group: Group) -> list[Report]:
+    """The reports of all ranks on rank 0, in their order; nothing on the others."""
+    packed = pack(report)
+    size = group.largest(len(packed))
+    device = torch.device("cuda", torch.cuda.current_device()) if group.backend == "nccl" else torch.device("cpu")
+    own = torch.frombuffer(bytearray(packed.ljust(size, b"\0")), dtype=torch.uint8).to(device)
+    if group.world.rank != 0:
+        dist.gather(own, dst=0)
+        return []
+    everyone = [torch.empty_like(own) for _ in range(group.world.size)]
+    dist.gather(own, everyone, dst=0)
+    known: dict[bytes, Places] = {}
+    return [unpack(part.cpu().numpy().tobytes(), known) for part in everyone]
+
+
+def pack(report: Report) -> bytes:
+    """The report as bytes: JSON for the run and, compressed, for the places; 72 bytes of float64 a row."""
+    run = json.dumps(replace(report, rows=()).to_dict()).encode()
+    places = [(dict(row.values), row.stats is not None) for row in report.rows]
+    text = zlib.compress(json.dumps(places, separators=(",", ":")).encode(), level=1)
+    figures = array.array("d", (figure for row in report.rows if row.stats for figure in _FIGURES(row.stats)))
+    return _SIZES.pack(len(run), len(text), len(figures) * figures.itemsize) + run + text + figures.tobytes()
+
+
+def unpack(packed: bytes, known: dict[bytes, Places]) -> Report:
+    """The inverse of `pack`; what follows the report is left. `known`: places that were read before, by their bytes."""
+    sizes = _SIZES.unpack_from(packed)
+    start = _SIZES.size
+    run, text, figures = (packed[start + sum(sizes[:i]) : start + sum(sizes[: i + 1])] for i in range(3))
+    if text not in known:
+        known[text] = json.loads(zlib.decompress(text))
+    stats = _stats(array.array("d", figures))
+    rows = [Row(values, next(stats) if measured else None) for values, measured in known[text]]
+    return replace(Report.from_dict(json.loads(run)), rows=rows)
+
+
+def _stats(figures: Sequence[float]) -> Any:
+    width = len(STATS_KEYS)
+    for start in range(0, len(figures), width):
+        numel, mean, std, low, high, l2, zeros, nan, inf = figures[start : start + width]
+        yield TensorStats(int(numel), mean, std, low, high, l2, int(zeros), int(nan), int(inf))

@@ -1,0 +1,170 @@
+"""The processes of a run as a group: joined, watched, and left in any case.
+
+PyTorch's collectives wait for every rank. So a rank that fails must tell the others, one that hangs must be noticed,
+and of all that one line is to be seen. What the ranks tell each other for that goes through torchrun's key-value store,
+not through collectives, and works while a collective is stuck.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from hookcli.engine.ranks.watchdog import Watchdog
+from hookcli.errors import HookcliError, OverdueError, ToldError, UsageError
+from hookcli.system.torchrun import World
+
+# A collective gives up later than the watchdog, whose message is the better one.
+_GRACE = 30.0
+_AGREE = 2.0  # seconds that other ranks have to fail alike, before an error is said to be of one rank
+_COME = 20.0  # that they have to begin
+_LOST = 3.0  # that the launcher has to end this process, where all that it knows is that another is gone
+_END = 30.0  # that it has to end a process that has nothing to say
+_RUNS = count()
+_CONNECTION = re.compile(r"connection (closed|reset|refused)|broken pipe|socket", re.IGNORECASE)
+
+
+class Group:
+    """The processes of a run, seen from one of them. `timeout`: seconds that a stage of the run may take."""
+
+    def __init__(self, world: World, store: Store, timeout: float) -> None:
+        self.world = world
+        self.store = store
+        self.backend = ""
+        self.patience = timedelta(seconds=timeout + _GRACE)
+        self.watchdog = Watchdog(world, store.clone(), timeout)
+        self._meetings = 0
+
+    def connect(self, backend: str | None, device: torch.device) -> None:
+        """Set PyTorch's process group up. Raises UsageError for a backend that can't serve the device."""
+        self.backend = backend or ("nccl" if device.type == "cuda" else "gloo")
+        _check_backend(self.backend, device, self.world)
+        self.stage("waiting for the other processes to start")
+        dist.init_process_group(
+            self.backend,
+            store=PrefixStore("group", self.store),
+            rank=self.world.rank,
+            world_size=self.world.size,
+            timeout=self.patience,
+        )
+
+    def stage(self, text: str) -> None:
+        """What this process does from now on, within the timeout."""
+        self.watchdog.stage(text)
+
+    def largest(self, value: int) -> int:
+        """The largest of the ranks' values. It waits for all of them, but is no collective."""
+        self._meetings += 1
+        answer = f"largest/{self._meetings}"
+        self.store.set(f"{answer}/{self.world.rank}", str(value))
+        if self.world.rank == 0:
+            keys = self._of_all(answer)
+            self.store.wait(keys, self.patience)
+            self.store.set(answer, str(max(int(text) for text in self.store.multi_get(keys))))
+        self.store.wait([answer], self.patience)
+        return int(self.store.get(answer))
+
+    def tells(self, error: BaseException) -> bool:
+        """Whether this rank is the one to tell of its failure; others stay here until the launcher ends them.
+
+        An error that all ranks have is told as it is, another with its rank.
+        """
+        try:
+            return self._claims(error)
+        except dist.DistError:  # the store is gone, and the launcher with it
+            return False
+
+    def _claims(self, error: BaseException) -> bool:
+        if _CONNECTION.search(str(error)):
+            time.sleep(_LOST)
+            if gone := self._gone():
+                error.args = (f"rank {gone[0]} ended in the middle of the run, without a word",)
+        self.store.set(f"failed/{self.world.rank}", str(error))
+        if self.store.add("failures", 1) != 1:
+            time.sleep(_END)
+            return False
+        if not self._everywhere():
+            error.args = (f"rank {self.world.rank} of {self.world.size}: {error}",)
+        return True
+
+    def _gone(self) -> list[int]:
+        """The ranks of this machine that run no more."""
+        here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
+        return [rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid))]
+
+    def _everywhere(self) -> bool:
+        """Whether all ranks fail alike."""
+        keys, began = self._of_all("failed"), time.monotonic()
+        until = began + _AGREE
+        while not self.store.check(keys):
+            now = time.monotonic()
+            if not self.store.check(self._of_all("here")):  # slower ones have yet to come to it
+                until = min(now + _AGREE, began + _COME)
+            if now > until:
+                return False
+            time.sleep(_AGREE / 20)
+        return len(set(self.store.multi_get(keys))) == 1
+
+    def _of_all(self, key: str) -> list[str]:
+        return [f"{key}/{rank}" for rank in range(self.world.size)]
+
+
+@contextmanager
+def joined(world: World, timeout: float) -> Iterator[Group]:
+    """Be one of the group while the block runs; what it talks by is set up by `connect`.
+
+    An error in the block becomes the group's: one rank raises it, with its number where not all have it, the others
+    ToldError.
+    """
+    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    name = f"hookcli {next(_RUNS)}"  # a process may be one of several runs after another; the store outlives them
+    group = Group(world, PrefixStore(name, store), timeout)
+    group.store.set(f"here/{world.rank}", f"{platform.node()} {os.getpid()}")
+    try:
+        with group.watchdog:
+            yield group
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except KeyboardInterrupt:
+        if world.writes:
+            raise
+        raise ToldError("interrupted") from None
+    except Exception as error:
+        said = HookcliError(f"{group.watchdog.doing}: {error}") if isinstance(error, OverdueError) else error
+        if not group.tells(said):
+            raise ToldError(str(said)) from error
+        if isinstance(said, HookcliError):
+            said.own = True
+        if said is error:
+            raise
+        raise said from error
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _check_backend(backend: str, device: torch.device, world: World) -> None:
+    on_gpu = device.type == "cuda"
+    if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
+        raise UsageError("--backend nccl: it needs GPUs, and there are none here; gloo works on the CPU")
+    if backend == "nccl" and not on_gpu:
+        raise UsageError(f"--backend nccl: it moves what is on GPUs, not on {device}; give --device cuda, or gloo")
+    if on_gpu and torch.cuda.device_count() < world.local_size:
+        there = torch.cuda.device_count()
+        raise UsageError(f"--device {device}: {world.local_size} processes need a GPU each, and there are {there}")

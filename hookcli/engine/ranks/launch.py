@@ -1,0 +1,82 @@
+"""Start this command line again in N processes, with torchrun's own elastic launcher."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from hookcli.errors import FAILED, INTERRUPTED, HookcliError
+from hookcli.system.torchrun import LAUNCHER
+
+_GIVES_WAY = 5  # seconds that a process has to end by itself after another has failed
+
+
+def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> int:
+    """Run `hookcli ARGUMENTS` as `processes` ranks on this machine and return the exit code.
+
+    A rank that fails tells its error itself. Raises HookcliError for one that died without a word.
+    """
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=f"hookcli-{uuid.uuid4().hex}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",  # a port that is free
+        local_addr="localhost",
+        max_restarts=0,
+        shutdown_timeout=_GIVES_WAY,
+    )
+    with _environment(processes), _silent(debug):
+        try:
+            elastic_launch(config, sys.executable)("-m", "hookcli", *arguments)
+        except ChildFailedError as error:
+            return _outcome(*error.get_first_failure())
+        except SignalException as error:
+            return 128 + int(error.sigval)
+    return 0
+
+
+def _outcome(rank: int, failure: ProcessFailure) -> int:
+    if failure.exitcode in (FAILED, INTERRUPTED):  # it has told why
+        return int(failure.exitcode)
+    if failure.exitcode >= 0:
+        raise HookcliError(f"rank {rank} ended with exit code {failure.exitcode}, without a word")
+    name = signal.Signals(-failure.exitcode).name
+    often = " (often: out of memory)" if name == "SIGKILL" else ""
+    raise HookcliError(f"rank {rank} died: {name}{often}")
+
+
+@contextmanager
+def _environment(processes: int) -> Iterator[None]:
+    """What the processes find: the cores shared out, unless somebody has done that already, and who launched them."""
+    given = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = given or str(max(1, (os.cpu_count() or 1) // processes))
+    os.environ[LAUNCHER] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ[LAUNCHER]
+        if given is None:
+            del os.environ["OMP_NUM_THREADS"]
+
+
+@contextmanager
+def _silent(debug: bool) -> Iterator[None]:
+    """Without the launcher's own account of a failure: the rank that failed has told it."""
+    before = logging.root.manager.disable
+    if not debug:
+        logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,217 @@
+"""One pass over a model, as training makes it: forward, backward, and on request an optimizer step and a state dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.engine.preserve.values import Kept, same_layout
+from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, in_brief, refuse_coroutine, unknown
+from hookcli.hooks.choices import CALLS, OPTIMIZERS, VECTORS
+from hookcli.hooks.kinds import STATE_DICTS, HookKind
+from hookcli.hooks.session import HookSession
+from hookcli.sources import losses
+from hookcli.tensors import tree
+
+Loss = Callable[[Any], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One process's share of a pass that `of` processes make together, each on its part of the batch.
+
+    The sum of the shares' losses is the loss of the whole batch. `averaged`: in the course of backward the gradients of
+    parameters are averaged over the processes, by the model itself or by what `wrap` gives to call instead of it.
+    """
+
+    index: int = 0
+    of: int = 1
+    averaged: bool = False
+    wrap: Callable[[nn.Module], nn.Module] | None = None
+
+
+_MAKERS = (torch.optim.SGD, torch.optim.AdamW)
+_OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = dict(zip(OPTIMIZERS, _MAKERS, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a pass does besides the forward.
+
+    `call` "grad" differentiates by `torch.autograd.grad` with respect to all parameters, which leaves `.grad` alone.
+    `input_grad`: the model's inputs require grad, too.
+    Raises UsageError for a name that there isn't.
+    """
+
+    backward: bool = False
+    loss: str | Loss | None = None
+    vector: str | None = None
+    call: str = "backward"
+    optimizer: str | None = None
+    state_dict: bool = False
+    share: Share = Share()
+    input_grad: bool = False
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("loss", self.loss, losses.NAMED),
+            ("backward_vector", self.vector, VECTORS),
+            ("call", self.call, CALLS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
+        ):
+            if isinstance(given, str) and given not in known:
+                raise UsageError(unknown(what, given, known))
+
+    def run(
+        self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
+    ) -> None:
+        """Run it; what was differentiated is noted in `meta`. Each pass gets the inputs as they were at the first."""
+        if self.backward:
+            _refuse_inference_tensors(session.model)
+        if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
+            raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
+        with self.mode():
+            self._run(session, args, kwargs, passes, meta)
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """Gradients on or off for the run, whatever the caller has them."""
+        return torch.inference_mode(False) if self.backward else torch.no_grad()
+
+    def _run(
+        self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
+    ) -> None:
+        optimizer = self._optimizer(session, meta)
+        called = self._called(session.model)
+        random = torch.get_rng_state() if self.share.of > 1 else None
+        inputs = Kept(x for _, x in tree.leaves((args, kwargs))) if passes > 1 else None
+        for number in range(passes):
+            session.passes = number
+            if inputs and number:
+                inputs.put_back()
+            given = self._own((args, kwargs))
+            output = called(*given[0], **given[1])
+            refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
+            if self.backward:
+                self._differentiate(session, output, meta)
+            del output, given
+        if random is not None and not torch.equal(random, torch.get_rng_state()):
+            meta["random"] = "each process draws random numbers of its own"
+        if optimizer:
+            optimizer.step()
+        if self.state_dict and session.wants(*STATE_DICTS):
+            _round_trip(session.model, optimizer)
+
+    def _own(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs outside of the caller's graph: one tensor for one, with the caller's memory where that will do."""
+        found: tuple[tuple[Any, ...], dict[str, Any]] = tree.replace(inputs, tree.once(self._own_tensor))
+        return found
+
+    def _own_tensor(self, path: str, x: Tensor) -> Tensor:
+        if self.input_grad and (x.is_floating_point() or x.is_complex()):
+            # A copy, which is not a leaf, so that the model may write into it.
+            return same_layout((same_layout(x) if x.is_inference() else x.detach()).requires_grad_())
+        if x.is_inference():
+            return same_layout(x) if self.backward else x  # autograd saves none
+        return x.detach().requires_grad_(x.requires_grad)
+
+    def _called(self, model: nn.Module) -> nn.Module:
+        """What to call: DistributedDataParallel takes no part in `torch.autograd.grad`."""
+        reduces = self.backward and self.call == "backward" and any(p.requires_grad for p in model.parameters())
+        return self.share.wrap(model) if self.share.wrap and reduces else model
+
+    def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
+        roots, vectors = self._vectors(output, meta) if self.vector else self._loss(session, output, meta)
+        del output
+        session.tell_backward(roots)
+        if self.call == "backward":
+            torch.autograd.backward(roots, vectors)
+            session.tell_backward_over()
+            return
+        meta["call"] = "torch.autograd.grad"
+        wanted = [p for p in session.model.parameters() if p.requires_grad]
+        torch.autograd.grad(roots, wanted, vectors, allow_unused=True)
+
+    def _vectors(self, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], list[Tensor] | None]:
+        roots = [t for t in losses.floating(output) if t.requires_grad]
+        _require_something(bool(roots))
+        meta["backward_vector"] = self.vector
+        return roots, [_vector(str(self.vector), root, self.share) for root in roots]
+
+    def _loss(self, session: HookSession, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
+        name = self.loss or "sum"
+        function: Loss = losses.NAMED[name] if isinstance(name, str) else name
+        session.aside = True  # a loss function may take gradients itself: a penalty on them
+        try:
+            value = function(output)
+        finally:
+            session.aside = False
+        refuse_coroutine(value, "the loss")
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
+        _require_something(value.requires_grad)
+        if self.share.of > 1 and name != "sum":  # a mean over the batch, as DistributedDataParallel takes it to be
+            value = value / self.share.of
+            meta["loss_reduction"] = "mean"
+        meta.setdefault("loss", name if isinstance(name, str) else getattr(name, "__qualname__", None) or repr(name))
+        meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
+        return [value], None
+
+    def _optimizer(self, session: HookSession, meta: dict[str, Any]) -> torch.optim.Optimizer | None:
+        trained = [p for p in session.model.parameters() if p.requires_grad]
+        if not (self.optimizer and trained):
+            return None
+        meta["optimizer"] = self.optimizer
+        optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
+        session.tell_optimizer(optimizer)
+        return optimizer
+
+
+def _refuse_inference_tensors(model: nn.Module) -> None:
+    for fqn, x in (*model.named_parameters(), *model.named_buffers()):
+        if not is_lazy(x) and x.is_inference():
+            raise UsageError(
+                f"no gradients: {fqn} was made under torch.inference_mode(), where autograd sees nothing; build the "
+                "model outside of it"
+            )
+
+
+def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    try:
+        model.load_state_dict(model.state_dict())
+        if optimizer:
+            optimizer.load_state_dict(optimizer.state_dict())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
+
+
+def _require_something(requires_grad: bool) -> None:
+    if not requires_grad:
+        raise NoGradientsError(
+            "no gradients: nothing in the output requires grad (a quantized or frozen model has none)"
+        )
+
+
+def _vector(kind: str, like: Tensor, share: Share) -> Tensor:
+    """The vector for an output; random values are those that one process would draw for the whole batch."""
+    if kind == "ones":
+        return torch.ones_like(like)
+    if like.is_nested:  # which has no shape to draw numbers for
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            return torch.randn_like(like)
+    generator = torch.Generator().manual_seed(0)
+    shape = (like.shape[0] * share.of, *like.shape[1:]) if like.dim() else like.shape
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float32).to(like)
+    return drawn.chunk(share.of)[share.index] if like.dim() else drawn
+
+
+def _what(value: Any) -> str:
+    return f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

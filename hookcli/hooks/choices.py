@@ -1,0 +1,16 @@
+"""The words that options and the Python API take alike; free of torch, so that a wrong one is told at once."""
+
+from __future__ import annotations
+
+GRADIENTS_OF = ("parameters", "outputs", "inputs")
+VIA = ("tensor", "module")
+VECTORS = ("ones", "randn")
+CALLS = ("backward", "grad")
+PARALLEL = ("ddp", "fsdp")
+BACKENDS = ("gloo", "nccl")
+OPTIMIZERS = ("sgd", "adamw")
+COMM_HOOKS = (
+    *("allreduce", "fp16", "bf16", "powersgd", "batched-powersgd"),
+    *("quantize-per-tensor", "quantize-per-channel", "noop"),
+)
+COMM_WRAPPERS = ("fp16", "bf16")

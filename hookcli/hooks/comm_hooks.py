@@ -1,0 +1,180 @@
+"""Communication hooks by name: PyTorch's own, combinations of them, and functions of a user's.
+
+https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    debugging_hooks,
+    default_hooks,
+    powerSGD_hook,
+    quantization_hooks,
+)
+from torch.futures import Future
+
+from hookcli.errors import UsageError, unknown
+from hookcli.hooks.choices import COMM_HOOKS, COMM_WRAPPERS
+from hookcli.system.importing import load_object
+
+Hook = Callable[[Any, Any], Future[Tensor]]
+
+_FUNCTIONS: dict[str, Hook] = dict(
+    zip(
+        COMM_HOOKS,
+        (
+            default_hooks.allreduce_hook,
+            default_hooks.fp16_compress_hook,
+            default_hooks.bf16_compress_hook,
+            powerSGD_hook.powerSGD_hook,
+            powerSGD_hook.batched_powerSGD_hook,
+            quantization_hooks.quantization_pertensor_hook,
+            quantization_hooks.quantization_perchannel_hook,
+            debugging_hooks.noop_hook,
+        ),
+        strict=True,
+    )
+)
+_WRAPPERS: dict[str, Callable[[Hook], Hook]] = dict(
+    zip(COMM_WRAPPERS, (default_hooks.fp16_compress_wrapper, default_hooks.bf16_compress_wrapper), strict=True)
+)
+_SGD = ("powersgd", "batched-powersgd")
+_CHAINED = (*_SGD, "quantize-per-tensor", "quantize-per-channel")
+_FIRST_COMPRESSED = 2  # DDP rebuilds its buckets after the first step; PowerSGDState refuses less
+
+
+@dataclass(frozen=True)
+class CommHook:
+    """A communication hook, with what makes the state that it gets, anew for each model that it is registered on.
+
+    `chained`: its callbacks wait for further collectives, which hangs on gloo with more than one bucket: its threads,
+    one for each collective under way, wait for each other, and ranks issue in different orders.
+    `exact`: what it gives is the exact mean, as plain DDP has it. `remark` is worth telling.
+    """
+
+    name: str
+    function: Hook
+    make_state: Callable[[], Any] = lambda: None
+    chained: bool = False
+    exact: bool = False
+    remark: str = ""
+
+
+def find_hook(spec: str, rank_approximation: int = 1, warm_up: int = _FIRST_COMPRESSED) -> CommHook:
+    """The hook that a name of PyTorch's, `fp16+NAME` or `bf16+NAME`, `pkg.mod:fn` or `file.py:fn` means.
+
+    Raises UsageError for a name that there isn't, and for a function that PyTorch would not take. Hooks of a user's get
+    None as their state.
+    """
+    prefix, plus, rest = spec.partition("+")
+    if plus and prefix in _WRAPPERS:
+        inner = find_hook(rest, rank_approximation, warm_up)
+        return replace(inner, name=f"{prefix}+{inner.name}", function=_WRAPPERS[prefix](inner.function), exact=False)
+    if ":" in spec:
+        return _own(spec)
+    if spec not in _FUNCTIONS:
+        other = " (combined: fp16+powersgd; your own: pkg.mod:fn or path/to/file.py:fn)"
+        raise UsageError(unknown("--hook", spec, COMM_HOOKS) + other)
+    hook = CommHook(spec, _FUNCTIONS[spec], chained=spec in _CHAINED, exact=spec == "allreduce")
+    if spec not in _SGD:
+        return hook
+    if warm_up < _FIRST_COMPRESSED:
+        raise UsageError(
+            f"--warm-up {warm_up}: PowerSGD starts after {_FIRST_COMPRESSED} steps at the earliest, since DDP rebuilds "
+            "its buckets after the first"
+        )
+    return replace(hook, make_state=partial(_powersgd_state, rank_approximation, warm_up))
+
+
+def _powersgd_state(rank_approximation: int, warm_up: int) -> powerSGD_hook.PowerSGDState:
+    return powerSGD_hook.PowerSGDState(None, rank_approximation, start_powerSGD_iter=warm_up)
+
+
+def check_works(hook: CommHook) -> None:
+    """Try batched PowerSGD on a few numbers, all ranks together. Raises UsageError where upstream it is broken.
+
+    In torch 2.15 it hands a matrix to a helper that takes batches of them, and so fails whatever the gradients.
+    """
+    if "batched-powersgd" not in hook.name:
+        return
+    state = hook.make_state()
+    state.iter = state.start_powerSGD_iter
+    try:
+        _FUNCTIONS["batched-powersgd"](state, _Trial()).wait()
+    except AssertionError as error:
+        raise UsageError(
+            f"--hook {hook.name}: broken in torch {torch.__version__}, whose batched_powerSGD_hook fails on an "
+            "assertion of its own in its first compressed step; powersgd works"
+        ) from error
+
+
+class _Trial:
+    """As much of a GradBucket as batched PowerSGD asks for: nothing else can make one."""
+
+    def buffer(self) -> Tensor:
+        return torch.arange(16.0, device=_device())
+
+    def index(self) -> int:
+        return 0
+
+    def is_last(self) -> bool:
+        return True
+
+
+def _device() -> str:
+    return "cpu" if dist.get_backend() == "gloo" else "cuda"
+
+
+def _own(spec: str) -> CommHook:
+    target = load_object(spec)
+    _check_signature(spec, target)
+    name = spec.rpartition("/")[2]
+    if hasattr(target, "__name__") and hasattr(target, "__qualname__"):
+        return CommHook(name, target)
+    wants = "register_comm_hook takes functions only, so in training wrap it in one"
+    return CommHook(name, target, remark=f"{spec} is a {type(target).__name__}: {wants}")
+
+
+def _check_signature(spec: str, target: Any) -> None:
+    """What `DistributedDataParallel.register_comm_hook` asks of a hook, told before the run."""
+    if not callable(target) or isinstance(target, type):
+        what = "is a class" if isinstance(target, type) else f"is of type {type(target).__name__}"
+        raise UsageError(f"--hook {spec}: {what}; give a function (state, bucket) -> Future")
+    signature = inspect.signature(target)
+    named = list(signature.parameters)
+    if named[1:2] != ["bucket"] or not _takes_two(signature):
+        raise UsageError(
+            f"--hook {spec}: takes ({', '.join(named)}); a communication hook takes (state, bucket), and PyTorch "
+            "insists that the second be named bucket"
+        )
+    takes, returns = signature.parameters["bucket"].annotation, signature.return_annotation
+    for annotation, right, of in (
+        (takes, GradBucket, "bucket: torch.distributed.GradBucket"),
+        (returns, Future[Tensor], "-> torch.futures.Future[torch.Tensor]"),
+    ):
+        if isinstance(annotation, str):
+            raise UsageError(
+                f"--hook {spec}: PyTorch refuses annotations that are text ({annotation!r}): leave out "
+                "`from __future__ import annotations`, or the annotations"
+            )
+        if annotation not in (inspect.Parameter.empty, right):
+            shown = getattr(annotation, "__qualname__", annotation)
+            raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch takes `{of}`, or no annotation")
+
+
+def _takes_two(signature: inspect.Signature) -> bool:
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return False
+    return True

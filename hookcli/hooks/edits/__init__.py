@@ -1,0 +1,1 @@
+"""Edits: hooks that change what flows through a model."""

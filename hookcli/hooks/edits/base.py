@@ -1,0 +1,232 @@
+"""Hooks that change what flows: `PATTERN:WHAT=OP`, as in `layer4.*:grad_output=scale(2)`.
+
+An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype, on gradients as on activations,
+through which gradients flow as through any operation. Those of `operations` are built in; other distributions declare
+theirs as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter
+`generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli import registry
+from hookcli.errors import HookcliError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
+from hookcli.system.importing import load_object
+from hookcli.tensors.tree import dtype_text, shape_text
+
+WHATS = ("input", "output", "grad_output", "grad_input", "grad")
+
+
+@dataclass
+class Edit:
+    """One edit: where it applies, what it does, and how often it did.
+
+    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are left alone;
+    `left_alone` is the dtype of one that it met.
+    """
+
+    text: str
+    pattern: str
+    what: str
+    op: str
+    function: Callable[..., Any]
+    arguments: Sequence[Any] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    number: int = 0
+    applied: int = 0
+    left_alone: str = field(default="", init=False)
+
+    def matches(self, fqn: str) -> bool:
+        """Whether it applies to the module or parameter of this name; the model itself is "" or (model)."""
+        return fnmatchcase(fqn, self.pattern) or (fqn == "" and self.pattern == "(model)")
+
+    def at(self, fqn: str, call: int) -> Callable[[str, Tensor], Tensor]:
+        """The edit as a function of a tensor's path and the tensor, at a call of a module.
+
+        Raises UsageError where the function fails, or returns what can't take the tensor's place.
+        """
+        return partial(self._apply, fqn, call)
+
+    def _apply(self, fqn: str, call: int, path: str, x: Tensor) -> Tensor:
+        if not (x.is_floating_point() or x.is_complex()):
+            self.left_alone = dtype_text(x)
+            return x
+        where = f"--edit {self.text!r}, at {self.what} {path}".rstrip() + f" of {fqn or 'the model'}"
+        version = None if x.is_inference() else x._version
+        settings = dict(self.settings)
+        if _takes_generator(self.function) and x.device.type != "meta":
+            # The same for the same place, so that a recomputed forward gets the same noise.
+            seed = zlib.crc32(
+                f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode(errors="backslashreplace")
+            )
+            settings["generator"] = torch.Generator(x.device).manual_seed(seed)
+        with UserCode(lambda error: UsageError(f"{where}: {self.op} failed: {in_brief(error)}")):
+            y = self.function(x, *self.arguments, **settings)
+        refuse_coroutine(y, f"{where}: {self.op}")
+        changed = _checked(where, x, y, version)
+        self.applied += 1
+        return changed
+
+
+class Applied(list[str]):
+    """The edits that did something, of those that were tried; as text."""
+
+    @contextmanager
+    def noting(self, edit: Edit) -> Iterator[None]:
+        before = edit.applied
+        yield
+        if edit.applied > before:
+            self.append(edit.op)
+
+    def __str__(self) -> str:
+        return ", ".join(self)
+
+
+def _takes_generator(function: Callable[..., Any]) -> bool:
+    with suppress(TypeError, ValueError):  # built in C
+        return "generator" in inspect.signature(function).parameters
+    return False
+
+
+def _checked(where: str, x: Tensor, y: Any, version: int | None) -> Tensor:
+    if not isinstance(y, Tensor):
+        raise UsageError(f"{where}: returned {type(y).__name__}, not a tensor; return the new tensor")
+    if y.shape != x.shape:
+        raise UsageError(f"{where}: returned shape {shape_text(y)} for a tensor of shape {shape_text(x)}")
+    if y.dtype != x.dtype or y.device != x.device:
+        raise UsageError(
+            f"{where}: returned {dtype_text(y)} on {y.device} for a tensor of {dtype_text(x)} on {x.device}"
+        )
+    if version is not None and x._version != version:
+        raise UsageError(f"{where}: changes its tensor in place, which others hold too; return a new one")
+    return y
+
+
+def parse_edit(text: str, seed: int = 0) -> Edit:
+    """The edit that `PATTERN:WHAT=OP` describes. Raises UsageError, with the text and what would be right."""
+    place, separator, op = text.partition("=")
+    pattern, colon, what, op = (part.strip() for part in (*place.rpartition(":"), op))
+    if not (separator and colon and op):
+        raise UsageError(f"--edit {text!r}: give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'")
+    if what not in WHATS:
+        raise UsageError(f"--edit {text!r}: {unknown('place', what, WHATS)}")
+    named = re.fullmatch(r"([^()]+)(?:\((.*)\))?", op, re.DOTALL)
+    if not named:
+        raise UsageError(f"--edit {text!r}: {op!r} is no operation; as in zero, scale(2), clamp(-1,1), pkg.mod:fn")
+    function = _function(text, named[1])
+    arguments, settings = _arguments(text, named[2] or "")
+    given = {"generator": None} if _takes_generator(function) else {}
+    if given.keys() & settings.keys():
+        raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; --seed chooses its numbers")
+    try:
+        inspect.signature(function).bind(None, *arguments, **settings, **given)
+    except TypeError as error:
+        known = list(inspect.signature(function).parameters.values())[1:]
+        takes = [p.name for p in known if p.kind != p.KEYWORD_ONLY and p.name not in given]
+        right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
+        raise UsageError(f"--edit {text!r}: {error}; it is {right}") from error
+    except ValueError:  # built in C: let it speak for itself
+        pass
+    return Edit(text, pattern, what, op, function, arguments, settings, seed)
+
+
+def _function(text: str, name: str) -> Callable[..., Any]:
+    if ":" in name:
+        try:
+            found = load_object(name)
+        except HookcliError as error:
+            raise type(error)(f"--edit {text!r}: {error}") from error
+    elif name in registry.names("edits"):
+        found = registry.load("edits", name)
+    else:
+        known = unknown("operation", name, registry.names("edits"))
+        raise UsageError(f"--edit {text!r}: {known} (a function of your own: pkg.mod:fn)")
+    if not callable(found):
+        raise UsageError(f"--edit {text!r}: {name} is {type(found).__name__}, not a function from tensor to tensor")
+    return cast("Callable[..., Any]", found)
+
+
+def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
+    """What stands between the parentheses: Python literals, by position or by name."""
+    try:
+        call = ast.parse(f"_({source})", mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError("more than one pair of parentheses")
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        if None in named:
+            raise ValueError("** unpacks what is no plain value")
+        return [ast.literal_eval(argument) for argument in call.args], cast("dict[str, Any]", named)
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise UsageError(f"--edit {text!r}: ({source}) must hold plain values, as in clamp(-1,1)") from error
+
+
+def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
+    """The edits that apply to a module or parameter, by what they change, in their order."""
+    found: dict[str, list[Edit]] = {}
+    for edit in edits:
+        if edit.matches(fqn):
+            found.setdefault(edit.what, []).append(edit)
+    return found
+
+
+def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
+    """Raises UsageError for an edit that matches nothing in the model, or gradients that will not be there."""
+    modules = [name for name, _ in model.named_modules()]
+    parameters = [name for name, p in model.named_parameters() if p.requires_grad and not is_lazy(p)]
+    for edit in edits:
+        if not any(map(edit.matches, parameters if edit.what == "grad" else modules)):
+            raise UsageError(f"--edit {edit.text!r} matches nothing: {_why_nothing(edit, model)}")
+        if edit.what.startswith("grad") and not backward:
+            raise UsageError(f"--edit {edit.text!r}: there are no gradients here; `hookcli grads` has them")
+
+
+def _why_nothing(edit: Edit, model: nn.Module) -> str:
+    """What the pattern does match, if anything, and why that is not what the edit can change; else the nearest name."""
+    modules: dict[str, Any] = dict(model.named_modules(remove_duplicate=False))
+    parameters: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
+    kind, right, other = ("parameter", parameters, modules) if edit.what == "grad" else ("module", modules, parameters)
+    for name in filter(edit.matches, right):
+        return _why_not_this(name, right[name], model)
+    for name in filter(edit.matches, other):
+        if edit.what == "grad":
+            return f"{name or 'the model'} is a module: name its parameters, as in '{f'{name}.*'.lstrip('.')}:grad'"
+        return f"{name} is a parameter: what changes is its gradient, '{name}:grad'"
+    return unknown(kind, edit.pattern, filter(None, right), see=f"no {kind} has such a name")
+
+
+def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) -> str:
+    named = [*model.named_parameters(), *model.named_modules()]
+    first = next(known for known, item in named if item is found)
+    if first != name:
+        return f"{name} is another name of {first}: use that"
+    assert isinstance(found, nn.Parameter)
+    return f"{name} is " + ("lazy: it takes no hook yet" if found.requires_grad else "frozen (requires_grad=False)")
+
+
+def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
+    """Raises UsageError, with the run's reports, for an edit that was never applied in it."""
+    for edit in edits:
+        if not edit.applied:
+            raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}", reports)
+
+
+def _why_never(edit: Edit) -> str:
+    if edit.left_alone:
+        return f"it met only {edit.left_alone} tensors, which edits leave alone"
+    never = "what it matches never ran, or "
+    return f"no gradient came by; {never}needs none" if "grad" in edit.what else f"{never}had no tensor as {edit.what}"

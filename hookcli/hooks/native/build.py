@@ -1,0 +1,234 @@
+"""Build the C++ hooks with torch.utils.cpp_extension, once for each torch, Python and state of the sources.
+
+What is built stays in the user's cache folder. It is loaded from there without a compiler, and without importing
+cpp_extension.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from hookcli import tensors
+from hookcli.errors import UsageError, shortened
+
+SOURCES = (
+    *(Path(__file__).with_name(name) for name in ("timeline.cpp", "hooks.h", "state.h", "moments.h")),
+    *(Path(tensors.__file__).with_name(name) for name in ("widen.h", "lanes.h")),
+)
+FLAGS = ("-O3", "-Wno-psabi")  # psabi: a note on vectors as arguments, which nothing here passes
+_NAME = "hookcli_native"
+_GIVES_WAY = 5.0  # seconds that ninja has to end its compilers
+_TRUSTED = (0,)  # users who can do anything here anyway
+
+_loading = threading.Lock()
+_loaded: Any = None
+
+
+def load(on_build: Callable[[str], None] | None = None) -> Any:
+    """The namespace of the extension's classes, loaded once a process and built where the cache does not have it.
+
+    `on_build` gets one sentence before a build starts. Raises UsageError where there is no compiler or no ninja, where
+    the cache can't be written, and where the build fails: with the compiler's first error, and its log as a note of the
+    exception's cause.
+    """
+    global _loaded
+    with _loading:
+        if _loaded is None:
+            torch.ops.load_library(_library(on_build))
+            _loaded = getattr(torch.classes, _NAME)
+    return _loaded
+
+
+def cache_folder() -> Path:
+    """The folder of this build: by torch, Python's ABI, the machine, and a hash of the sources and flags."""
+    from platformdirs import user_cache_path
+
+    digest = hashlib.sha256(" ".join(FLAGS).encode())
+    for source in SOURCES:
+        digest.update(source.read_bytes())
+    abi = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
+    key = f"torch-{torch.__version__}-{abi}-{platform.machine()}-{digest.hexdigest()[:16]}"
+    return user_cache_path("hookcli") / "native" / re.sub(r"[^\w.+-]", "_", key)
+
+
+def compiler() -> str | None:
+    """The C++ compiler that a build would call: what CXX names, else the first of c++, g++ and clang++ on PATH."""
+    if given := os.environ.get("CXX"):
+        return given if shutil.which(given) or any(map(shutil.which, shlex.split(given)[:1])) else None
+    return next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), None)
+
+
+def _library(on_build: Callable[[str], None] | None) -> str:
+    folder = cache_folder()
+    stamp = folder / "built"  # written last, so that a build that was killed counts as none
+    try:
+        if not stamp.exists():
+            chosen = _tools()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_others(folder)
+            _build_alone(folder, stamp, chosen, on_build)
+        return str(_own_library(folder, stamp))
+    except OSError as error:
+        raise UsageError(f"the C++ hooks are built in {folder}, which can't be used: {error.strerror}") from error
+
+
+def _own_library(folder: Path, stamp: Path) -> Path:
+    """The library that `built` names. Raises UsageError where others than this user could have put it there."""
+    library = folder / stamp.read_text("utf-8", "replace").strip()
+    if library.parent != folder or library.is_symlink() or not library.is_file():
+        named = shortened(str(library), 80)
+        raise UsageError(f"{stamp} names {named!r}, which is no file of this folder: delete {folder}")
+    for path in (folder, stamp, library):
+        _refuse_others(path)
+    return library
+
+
+def _refuse_others(path: Path) -> None:
+    """Raises UsageError for a folder or file that others may write: what is loaded from there runs as this user."""
+    found = path.lstat()
+    if not hasattr(os, "getuid"):
+        return
+    if found.st_uid not in (os.getuid(), *_TRUSTED):
+        raise UsageError(f"{path} belongs to another user: C++ hooks are not loaded from there; delete it")
+    if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"others may write {path}: C++ hooks are not loaded from there; chmod go-w or delete it")
+
+
+def _tools() -> str:
+    chosen = compiler()
+    if chosen is None:
+        given = os.environ.get("CXX")
+        what = f"CXX={given} is no program" if given else "there is no c++, g++ or clang++ on PATH"
+        raise UsageError(f"the C++ hooks are built on first use, which needs a C++ compiler: {what}")
+    with _ninja_on_path():
+        if not shutil.which("ninja"):
+            raise UsageError(
+                "the C++ hooks are built on first use, which needs ninja: `pip install 'hookcli[native]'` gets it"
+            )
+    return chosen
+
+
+def _build_alone(folder: Path, stamp: Path, chosen: str, on_build: Callable[[str], None] | None) -> None:
+    """Build unless another process did so while this one waited for it."""
+    from filelock import FileLock  # comes with torch
+
+    with _private_files(), FileLock(folder / "hookcli.lock"):
+        if stamp.exists():
+            return
+        if on_build:
+            on_build(f"building the C++ hooks with {chosen}: once, for about 15 seconds")
+        (folder / "lock").unlink(missing_ok=True)  # torch 2.11 would wait forever for a build that was killed
+        library = Path(_compile(folder, chosen))
+        scratch = stamp.with_suffix(f".{os.getpid()}")
+        scratch.write_text(library.name, "utf-8")
+        scratch.replace(stamp)
+
+
+def _compile(folder: Path, chosen: str) -> str:
+    with _ninja_on_path(), _environment(CXX=chosen), _quiet():
+        from torch.utils import cpp_extension
+
+        try:
+            with patch.object(cpp_extension, "subprocess", _Grouped()):
+                library = cpp_extension.load(
+                    _NAME,
+                    [str(SOURCES[0])],
+                    extra_cflags=list(FLAGS),
+                    build_directory=str(folder),
+                    is_python_module=False,
+                )
+        except RuntimeError as error:
+            error.add_note(str(getattr(error.__cause__, "output", b"") or b"", "utf-8", "replace"))
+            raise UsageError(f"the C++ hooks could not be built with {chosen}: {_first_error(str(error))}") from error
+    return str(library)
+
+
+class _Grouped:
+    """The module subprocess, but for a `run` whose program is a session of its own: an interrupt, which then reaches
+    this process alone, ends it with all that it has started."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def run(self, command: Any, *, check: bool = False, **settings: Any) -> subprocess.CompletedProcess[Any]:
+        with subprocess.Popen(command, start_new_session=True, **settings) as process:
+            try:
+                output, _ = process.communicate()
+            except BaseException:
+                process.terminate()  # ninja passes it on to compilers, which are groups of their own
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GIVES_WAY)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if check and process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, output)
+        return subprocess.CompletedProcess(command, process.returncode, output)
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Files that are made meanwhile are this user's alone to write, whatever the umask is elsewhere."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines()]
+    named = (line for line in lines if re.search(r"\b(fatal error|error|not found)\b", line[1:], re.IGNORECASE))
+    # The first line is torch's own "Error building extension ...", which says nothing of why.
+    return next((line for line in named if not line.startswith("Error building")), lines[0] if lines else "no reason")
+
+
+def _ninja_on_path() -> Any:
+    """PyPI's ninja is a program beside Python's, which is not on PATH where hookcli is called by its full path."""
+    folders = [os.environ.get("PATH", ""), sysconfig.get_path("scripts")]
+    return _environment(PATH=os.pathsep.join(filter(None, folders)))
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without cpp_extension's remarks on CUDA, which is not used here."""
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

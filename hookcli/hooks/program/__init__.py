@@ -1,0 +1,1 @@
+"""Global hooks, for a program that hookcli doesn't run itself."""

@@ -1,0 +1,83 @@
+"""Hooks on the building of models: PyTorch calls them for every module, parameter and buffer that is registered."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
+
+from hookcli.hooks.kinds import HookKind
+
+Registered = Callable[[HookKind, nn.Module, str, Any], None]
+"""What is called: the kind, the owner, the attribute's name, and what was registered (None: nothing yet)."""
+
+_REGISTER: dict[HookKind, Callable[..., RemovableHandle]] = {
+    HookKind.MODULE_REGISTRATION: register_module_module_registration_hook,
+    HookKind.PARAMETER_REGISTRATION: register_module_parameter_registration_hook,
+    HookKind.BUFFER_REGISTRATION: register_module_buffer_registration_hook,
+}
+
+
+@contextmanager
+def registrations(tell: Registered) -> Iterator[None]:
+    """While it lasts, tell of every module, parameter and buffer that any module registers."""
+    with ExitStack() as stack:
+        for kind, register in _REGISTER.items():
+            # The hooks return nothing: what they return would be registered instead.
+            stack.enter_context(register(lambda owner, name, item, kind=kind: tell(kind, owner, name, item)))
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class MadeModule:
+    """A module that was made while the model ran: its type, and the elements of one of its parameters."""
+
+    module: weakref.ref[nn.Module]
+    type: str
+    elements: int
+
+
+@contextmanager
+def made_meanwhile(model: nn.Module, tell: Callable[[MadeModule], None]) -> Iterator[None]:
+    """While it lasts, tell in this thread of the parameters that modules register which are no parts of the model.
+
+    Not of those that the model has, too: what copies or compiles a module registers its parameters anew.
+    """
+    parts = {id(module) for module in model.modules()}
+    known = {id(parameter) for parameter in model.parameters()}
+    thread = threading.get_ident()
+
+    def registered(owner: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is None or id(owner) in parts or id(parameter) in known or threading.get_ident() != thread:
+            return
+        if not torch.compiler.is_compiling() and not type(owner).__module__.startswith(("torch.fx", "torch._")):
+            elements = 0 if is_lazy(parameter) else parameter.numel()
+            tell(MadeModule(weakref.ref(owner), type(owner).__name__, elements))
+
+    with _REGISTER[HookKind.PARAMETER_REGISTRATION](registered):
+        yield
+
+
+def parameters_on_meta() -> AbstractContextManager[Any]:
+    """While it lasts, every parameter that a module registers is replaced by one on the meta device.
+
+    For models that read values while they are built, which fails where everything is on meta.
+    """
+
+    def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        return None if parameter is None else nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    return _REGISTER[HookKind.PARAMETER_REGISTRATION](to_meta)

@@ -1,0 +1,185 @@
+"""What checks need beside activations and gradients, in one pass; checks/base.py tells who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.existing import Carried, carried
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.session import HookSession
+from hookcli.probes.base import Probe, never_called
+from hookcli.probes.memory import Memory
+from hookcli.probes.modes import used_without_call
+from hookcli.probes.passing import Passing
+from hookcli.probes.sizes import count_parameters
+from hookcli.probes.units import Units, numbers_of
+from hookcli.probes.unregistered import unregistered
+from hookcli.report import STATS_COLUMNS, Column, Row
+from hookcli.tensors import tree
+from hookcli.tensors.stats import Pending, measure, resolve
+
+# Those on state dicts and registrations fire outside of forward and backward.
+_FIRING = (
+    *("forward_pre", "forward", "full_backward_pre", "full_backward", "backward"),
+    *("tensor_grad", "post_accumulate_grad"),
+)
+_TORCHS_OWN = ("torch/", "torchvision/")  # files of weight_norm, spectral_norm, pruning: part of the model
+_BLOCK = 1 << 18  # elements that are weighed at once
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class HealthProbe(Probe):
+    """Rows of several kinds, told by `kind`.
+
+    `hook`: one that the model carries already. `parameter`, `buffer`: statistics of their values before the run.
+    `input`, `output`: of the model. `units`: dead and saturated channels of an activation. `silent`: a module that
+    never ran. `called`, `received`: see passing.py. `unregistered`: what PyTorch does not know. `bits`, on request: a
+    checksum of each output and parameter gradient. With `memory`, `totals` has the bytes that autograd keeps for
+    backward. It is attached before other probes, whose hooks it would take for the model's.
+    """
+
+    name = "health"
+    fastpath = False  # modules within fused attention never run
+    columns = (Column("kind", "Kind"), Column("fqn", "Name"), Column("type", "Type"), *STATS_COLUMNS)
+    grouping = "list"
+
+    def __init__(self, *, backward: bool, memory: bool = False, bits: bool = False) -> None:
+        self.needs_backward = backward
+        self._counts_memory, self._sums_bits = memory, bits
+        self._hooks: list[Carried] = []
+        self._taken: list[tuple[dict[str, Any], Pending]] = []
+        self._outputs: list[dict[str, Any]] = []
+        self._units = Units()
+        self._passing = Passing()
+        self._bits: list[tuple[dict[str, Any], Tensor]] = []
+        self._kept = 0
+
+    def attach(self, session: HookSession) -> None:
+        self.session = session
+        self._hooks = [
+            h for h in carried(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
+        ]
+        for values, tensor in _held(session.model):
+            self._taken.append((values, measure(tensor)))
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+        if self._sums_bits and self.needs_backward:
+            session.post_accumulate_grad(self._arrive)
+        if self._counts_memory:
+            self._memory = Memory([*session.model.parameters(), *session.model.buffers()])
+            session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
+
+    def _enter(self, event: HookEvent) -> None:
+        self._units.receive(event)
+        self._passing.enter(event, self.session)
+        if event.fqn == "" and event.call == 0:
+            for path, x in tree.arguments(event.args, event.kwargs):
+                self._taken.append(({"kind": "input", "fqn": "", "path": path}, measure(x)))
+
+    def _leave(self, event: HookEvent) -> None:
+        self._units.see(event)
+        self._passing.leave(event)
+        if event.fqn == "" and event.call == 0:
+            self._outputs = [
+                {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
+                for path, x in tree.leaves(event.output)
+            ]
+        if self._sums_bits:
+            for path, x in tree.leaves(event.output):
+                self._sum("output", event, path, x)
+
+    def _arrive(self, event: HookEvent) -> None:
+        if event.grad is not None:
+            self._sum("gradient", event, "", event.grad)
+
+    def _sum(self, of: str, event: HookEvent, path: str, x: Tensor) -> None:
+        if tree.is_plain(x):
+            values = {"kind": "bits", "fqn": event.fqn, "of": of, "call": event.call, "path": path}
+            self._bits.append((values, _checksum(x.detach())))
+
+    def _keep(self, event: HookEvent) -> None:
+        assert event.tensor is not None
+        self._kept += self._memory.keep(event.tensor)
+
+    def rows(self) -> list[Row]:
+        measured = resolve([pending for _, pending in self._taken])
+        sums = numbers_of([total for _, total in self._bits])
+        return [
+            *(Row(_hook_values(hook)) for hook in self._hooks),
+            *(Row(values, stats) for (values, _), stats in zip(self._taken, measured, strict=True)),
+            *(Row(values) for values in self._outputs),
+            *(Row({"kind": "units", **values}) for values in self._units.rows()),
+            *(Row(values) for values in self._passing.rows()),
+            *(Row(values) for values in self._silent()),
+            *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
+            *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
+        ]
+
+    def _silent(self) -> Iterator[dict[str, Any]]:
+        for item in never_called(self.session):
+            module = self.session.model.get_submodule(item.fqn)
+            params, trainable = count_parameters(module)
+            builtin = type(module).__module__.startswith("torch.nn.")
+            yield {"kind": "silent", "fqn": item.fqn, "type": type(module).__name__, "params": params} | {
+                "trainable": trainable,
+                "builtin": builtin,
+                "used": builtin and not params and used_without_call(item.fqn, self.session.model),
+            }
+
+    def totals(self) -> Mapping[str, Any]:
+        model = self.session.model
+        params, trainable = count_parameters(model)
+        modules = sum(1 for _ in model.modules())
+        kept = {"kept_bytes": self._kept} if self._counts_memory else {}
+        return {"params": params, "trainable": trainable, "modules": modules} | kept
+
+
+def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for fqn, tensor in named:
+            if not is_lazy(tensor):
+                yield (
+                    {
+                        "kind": kind,
+                        "fqn": fqn,
+                        "shape": tree.shape_of(tensor),
+                        "dtype": tree.dtype_text(tensor),
+                        "trainable": tensor.requires_grad,
+                    },
+                    tensor,
+                )
+
+
+def _hook_values(hook: Carried) -> dict[str, Any]:
+    at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
+    return {"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": f"{hook.function} ({at})"}
+
+
+def _checksum(x: Tensor) -> Tensor:
+    """A sum of the elements' bits, as integers, each times an odd number of its place, modulo 2**64.
+
+    Odd, so that a change of any one element changes it; of its place, so that another order does. Stays on the device.
+    """
+    x = x.resolve_conj().resolve_neg()
+    x = torch.view_as_real(x) if x.is_complex() else x
+    bits = x.contiguous().view(_INTEGERS[x.element_size()]).reshape(-1)
+    total = torch.zeros((), dtype=torch.int64, device=x.device)
+    for number, block in enumerate(bits.split(_BLOCK)):
+        total += (block * _odd(x.device)[: len(block)]).sum() * (2 * number + 1)
+    return total
+
+
+@lru_cache(maxsize=1)
+def _odd(device: torch.device) -> Tensor:
+    """Odd numbers that have no pattern (the first steps of splitmix64, Steele, Lea and Flood 2014, section 4)."""
+    z = torch.arange(_BLOCK, device=device) * -0x61C8864680B583EB
+    z = (z ^ (z >> 30)) * -0x40A7B892E31B1A47
+    return z ^ (z >> 27) | 1

@@ -1,0 +1,1 @@
+"""`hookcli run`: records what happens inside the models of a running program."""

@@ -1,0 +1,29 @@
+"""Lightning: `Trainer(callbacks=[HookcliCallback(every=100)])`."""
+
+from __future__ import annotations
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError:
+    try:
+        from pytorch_lightning import Callback, LightningModule, Trainer
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "hookcli.record.integrations.lightning needs Lightning: pip install 'hookcli[lightning]'"
+        ) from error
+
+from hookcli.record.integrations.recorded import Recorded
+
+
+class HookcliCallback(Recorded, Callback):
+    """Records `trainer.fit`, its validation too, in the process of global rank zero. See Recorded for its settings."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero:
+            self._start(pl_module)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.stop(exception)

@@ -1,0 +1,134 @@
+"""What became of buckets of gradients, as rows: of a rank, and of all ranks together; torch-free.
+
+A row keeps what adds up (norms, counts, extremes), so that ranks, and buckets of a hook, merge exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, TensorStats
+from hookcli.report.discrepancy import Discrepancy
+from hookcli.report.norms import norm as l2_norm
+from hookcli.report.ranks import alike
+
+COLUMNS = (
+    Column("hook", "Hook"),
+    Column("step", "Step"),
+    Column("bucket", "Bucket"),
+    Column("order", "Order"),
+    Column("params", "Params", "parameters"),
+    Column("fqns", "Parameters"),
+    Column("elements", "Elements", "elements"),
+    Column("bytes_before", "Bytes before", "bytes"),
+    Column("bytes_after", "Bytes after", "bytes"),
+    Column("ratio", "Ratio"),
+    Column("seconds", "Time", "seconds"),
+    *(Column(f"before_{c.name}", f"{c.title} before", c.unit) for c in STATS_COLUMNS),
+    *STATS_COLUMNS,
+    Column("exact_l2", "Exact L2"),
+    Column("error_l2", "Error L2"),
+    Column("after_l2", "Result L2"),
+    Column("relative_l2", "Rel. error"),
+    Column("error_max", "Max error"),
+    Column("cosine", "Cosine"),
+)
+
+
+def bucket_row(
+    where: Mapping[str, Any],
+    handed: int | None,
+    before: TensorStats,
+    after: TensorStats,
+    errors: tuple[float, ...],
+    norm: float | None = None,
+) -> Row:
+    """A row. `where` names the bucket; `handed` is None where the bytes could not be counted.
+
+    `errors` are the L2 norm of the exact mean, and the L2 and maximum norm of the difference from it; `norm` that of
+    what the hook made, where it is not `after`'s.
+    """
+    norm = after.l2 if norm is None else norm
+    sent = {"bytes_after": handed, "ratio": handed / where["bytes_before"] if handed is not None else None}
+    stats = {f"before_{key}": getattr(before, key) for key in STATS_KEYS}
+    kept = dict(zip(("exact_l2", "error_l2", "error_max"), errors, strict=True)) | {"after_l2": norm}
+    return Row({**where, **sent, **stats, **kept, **_relative(norm, *errors[:2])}, after)
+
+
+def _relative(norm: float, exact: float, error: float) -> dict[str, float]:
+    """The difference in terms of the exact mean, and the cosine of the angle between the two: from three norms."""
+    found = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
+    return {"relative_l2": found.rel_l2, "cosine": found.cosine if math.isfinite(error) else math.nan}
+
+
+def totals(rows: Iterable[Row]) -> dict[str, Any]:
+    """What each hook made of a whole step, the last one: all its buckets taken together."""
+    by_hook: dict[str, list[Row]] = {}
+    for row in rows:
+        by_hook.setdefault(row["hook"], []).append(row)
+    last = {hook: [r for r in own if r["step"] == own[-1]["step"]] for hook, own in by_hook.items()}
+    return {"hooks": {hook: _whole(own) for hook, own in last.items()}}
+
+
+def _whole(rows: Sequence[Row]) -> dict[str, Any]:
+    handed = [row["bytes_after"] for row in rows]
+    before = sum(row["bytes_before"] for row in rows)
+    after = sum(handed) if None not in handed else None
+    norm, exact, error = (l2_norm(row[key] for row in rows) for key in ("after_l2", "exact_l2", "error_l2"))
+    return {
+        "step": rows[0]["step"],
+        "buckets": len(rows),
+        "bytes_before": before,
+        "bytes_after": after,
+        "ratio": after / before if after is not None else None,
+        **_relative(norm, exact, error),
+    }
+
+
+def merge_ranks(reports: Sequence[Report]) -> Report:
+    """The reports of all ranks as one, the first rank's with the figures of all.
+
+    Statistics before the hook are those of all ranks' buckets together; after it, where ranks have the same, of one.
+    Errors are root mean squares over ranks. The time is the slowest rank's, bytes are those of a rank; where ranks
+    differ, the most, and a note says so. The loss is the ranks' mean, as gradients are.
+    """
+    places: dict[tuple[Any, ...], list[Row]] = {}
+    for report in reports:
+        for row in report.rows:
+            places.setdefault((row["hook"], row["step"], row["bucket"]), []).append(row)
+    rows = [_of_ranks(same) for same in places.values()]
+    skipped = list(dict.fromkeys(item for report in reports for item in report.skipped))
+    complete = all(report.meta.get("complete", True) for report in reports)
+    meta = {key: value for key, value in reports[0].meta.items() if key != "rank"} | {"complete": complete}
+    if meta.get("loss_value") is not None:
+        meta["loss_value"] = math.fsum(report.meta["loss_value"] for report in reports) / len(reports)
+    return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
+
+
+def _of_ranks(rows: Sequence[Row]) -> Row:
+    where = {key: rows[0][key] for key in _WHERE} | {"seconds": max(row["seconds"] for row in rows)}
+    before = TensorStats.merge(TensorStats(**{key: row[f"before_{key}"] for key in STATS_KEYS}) for row in rows)
+    found = [row.stats for row in rows if row.stats]
+    after = found[0] if all(alike(found[0], other) for other in found) else TensorStats.merge(found)
+    handed = [row["bytes_after"] for row in rows]
+    most = max(handed) if None not in handed else None
+    norm, *norms = (_rms([row[key] for row in rows]) for key in ("after_l2", "exact_l2", "error_l2"))
+    merged = bucket_row(where, most, before, after, (*norms, _highest(rows)), norm)
+    if most is None or len(set(handed)) == 1:
+        return merged
+    return replace(merged, values={**merged.values, "note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
+
+
+_WHERE = ("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")
+
+
+def _rms(values: Sequence[float]) -> float:
+    return math.hypot(*values) / math.sqrt(len(values))
+
+
+def _highest(rows: Sequence[Row]) -> float:
+    found = [row["error_max"] for row in rows]
+    return math.nan if any(map(math.isnan, found)) else max(found)

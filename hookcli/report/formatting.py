@@ -1,0 +1,219 @@
+"""How values read: numbers, shapes and marks as text, the same in tables and in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from hookcli.report import Report, Row, TensorStats
+from hookcli.system.escaping import visible, visible_lines
+
+T = TypeVar("T")
+COUNTS = ("zeros", "nan", "inf")
+FIGURES = ("mean", "std", "min", "max", "l2")
+
+
+def printable(report: Report, *, lines: bool = False) -> Report:
+    """The report with every text in it made safe to show: names are of models, and files, of others.
+
+    `lines`: for formats that have a way to write a line break.
+    """
+    return _made_visible(report, visible_lines if lines else visible)
+
+
+def _made_visible(value: T, shown: Callable[[str], str]) -> T:
+    found: Any = value
+    if isinstance(value, str):
+        found = shown(value)
+    elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
+        pass
+    elif isinstance(value, Mapping):
+        found = {_made_visible(key, shown): _made_visible(item, shown) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        found = [_made_visible(item, shown) for item in value]
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
+        found = replace(value, **whole)
+    return found  # type: ignore[no-any-return]
+
+
+def number(value: float | None) -> str:
+    """Four significant digits: 0.01234, 12.34, 1.234e-07."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value == 0:
+        return "0"
+    size = float(f"{abs(value):.3e}")  # rounded, so that 0.99999 is 1.000 and not 1.0000
+    if not 1e-3 <= size < 1e5:
+        return f"{value:.3e}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(size)))}f}"
+
+
+def quantity(value: int | None) -> str:
+    """A large count with an SI prefix: 4.089 G."""
+    if value is None:
+        return "-"
+    if value < 1000:
+        return str(value)
+    power = min(int(math.log10(value)) // 3, 5)
+    if round(value / 1000**power, 3) >= 1000 and power < 5:
+        power += 1
+    return f"{value / 1000**power:.4g} {' KMGTP'[power]}"
+
+
+def size(value: int | None) -> str:
+    """Bytes with a binary prefix: 12.5 MiB."""
+    if value is None:
+        return "-"
+    power = min(int(math.log2(value)) // 10, 4) if value else 0
+    return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def shape(value: Any) -> str:
+    """10x3x224x224; several shapes beside each other; "scalar" for the shape of one number."""
+    if value is None:
+        return "-"
+    if value and isinstance(value[0], (list, tuple)):
+        return ", ".join(shape(part) for part in value)
+    return "x".join("*" if size < 0 else str(size) for size in value) or "scalar"
+
+
+def cell(row: Row, name: str) -> str:
+    """The text of one cell."""
+    value = row.get(name)
+    if name == "mark":
+        return mark(row)
+    if name == "fqn":
+        return f"{row.fqn or '(model)'}{_times(row)}"
+    if name in COUNTS:
+        return share(row, name)
+    if name == "file" and row.get("line"):
+        return f"{value}:{row['line']}"
+    if isinstance(value, bool):
+        return name if value else ""
+    return _plain(name, value)
+
+
+def _plain(name: str, value: Any) -> str:
+    """A value by itself, written as its column's name asks."""
+    if name.endswith("shape"):
+        return shape(value)
+    if name in _WRITTEN:
+        return _WRITTEN[name](value)
+    if name.removeprefix("out_") in FIGURES or isinstance(value, float):
+        return number(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)
+
+
+def microseconds(value: float | None) -> str:
+    """8.9, 1,669."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def ends(value: list[str] | None) -> str:
+    """The first and the last of several names."""
+    names = value or ["-"]
+    return names[0] if len(names) == 1 else f"{names[0]} {'... ' if names[2:] else ''}{names[-1]}"
+
+
+def seconds(value: float | None) -> str:
+    """0.25 s, 25 ms, or 250 µs."""
+    return "-" if value is None else duration(value)
+
+
+def cosine(value: float | None) -> str:
+    """0.999986: what is told of it is how far it is from 1."""
+    return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
+
+
+def loss(value: float | None) -> str:
+    """NaN is a loss: - is for none."""
+    return "NaN" if value is not None and math.isnan(value) else number(value)
+
+
+def figure(value: int | float | None) -> str:
+    """What a check compared: a count, which is an integer, as 52 or 25.56 M; anything else as everywhere: 0.3125."""
+    if isinstance(value, int):
+        return quantity(value) if abs(value) >= 1e5 else f"{value:,}"
+    return number(value)
+
+
+_WRITTEN: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("macs", "parameters"), quantity),
+    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after"), size),
+    **dict.fromkeys(("loss", "first_loss"), loss),
+    "us": microseconds,
+    "seconds": seconds,
+    "fqns": ends,
+    "cosine": cosine,
+    "value": figure,
+    "threshold": figure,
+}
+
+
+def _times(row: Row) -> str:
+    merged = row.get("merged")
+    if not merged:
+        return ""
+    return f" ({merged})" if row.get("kind") == "parameter" else f" x{merged}"
+
+
+def share(row: Row, name: str) -> str:
+    """A count of elements as a share of all: zeros in per cent, NaN and Inf as counts, since one is one too many."""
+    value, numel = row.get(name), row.get("numel")
+    if value is None or not numel:
+        return "-"
+    if name != "zeros":
+        return f"{value:,}" if value else ""
+    if value in (0, numel):
+        return "0" if value == 0 else "100%"
+    return f"{min(max(100 * value / numel, 0.1), 99.9):.1f}%"
+
+
+_IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
+
+
+def mark(row: Row) -> str:
+    """What is wrong with a row, in words, so that it reads without colour."""
+    said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
+    said += [str(row["change"])] if row.get("change") else []
+    if row.get("beyond"):  # what is beyond tolerance without a figure is told
+        said.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
+    note = str(row.get("note") or "")
+    said += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
+    if row.stats:
+        total = row.stats.numel
+        said += [f"{row.stats.nan:,} NaN"] if row.stats.nan else []
+        said += [f"{row.stats.inf:,} Inf"] if row.stats.inf else []
+        said += ["all zero"] if total and row.stats.zeros == total else []
+        said += ["empty"] if not total else []
+    said += [f"{row[name]:,} {what} in gradients" for name, what in _IN_GRADIENTS.items() if row.get(name)]
+    return ", ".join(said)
+
+
+def duration(seconds: float) -> str:
+    """0.25 s, 25 ms, or 250 µs."""
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def clock(seconds: float) -> str:
+    """How long something took that a person waited for: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 100:
+        return duration(seconds) if seconds < 1 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def counted(number: int, what: str) -> str:
+    """1 model, 2,000 models."""
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,0 +1,244 @@
+"""Narrow a report to what a person asked to see: group what lies deep, choose columns, sort. Exact, and torch-free."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hookcli.errors import UsageError, unknown
+from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats
+from hookcli.report.discrepancy import Discrepancy
+from hookcli.report.norms import NORMS, gathered
+
+_SIZES = ("params", "trainable")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a report is to be shown.
+
+    `depth` groups rows below it (None: as the reporter sees fit; math.inf: none), `columns` and `sort` name columns
+    (`-mean`: largest first). `width` and `height` are the terminal's, None where the output is a file or a pipe;
+    `color` whether escape codes may be written.
+    """
+
+    depth: float | None = None
+    columns: Sequence[str] = ()
+    sort: str | None = None
+    width: int | None = None
+    height: int | None = None
+    color: bool = False
+
+
+def depth_of(row: Row) -> int:
+    """How many names an fqn has; 0 is the model itself."""
+    return row.fqn.count(".") + 1 if row.fqn else 0
+
+
+def for_people(report: Report) -> Report:
+    """The report without the rows that are `aside`: those of which a line below the table tells enough."""
+    return replace(report, rows=[row for row in report.rows if not row.get("aside")])
+
+
+def deepest(report: Report) -> int:
+    """The depth of the deepest row."""
+    return max((depth_of(row) for row in report.rows), default=0)
+
+
+def fitting_depth(report: Report, lines: int) -> float:
+    """The greatest depth at which the folded report has at most `lines` rows; at least 1. math.inf: all of it fits."""
+    if report.grouping == "steps":
+        return 1
+    if len(report.rows) <= lines or not _has_names(report):
+        return math.inf
+    levels = range(deepest(report), 1, -1)
+    return next((depth for depth in levels if len(fold(report, depth).rows) <= lines), 1)
+
+
+def _has_names(report: Report) -> bool:
+    """Whether rows are grouped by their places in a model; a list of models or findings has nothing to group by."""
+    return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
+
+
+def fold(report: Report, depth: float) -> Report:
+    """The report with one row for all calls of a module, and with what lies deeper than `depth` within its ancestor.
+
+    A module at the limit keeps its own figures, and a `note` where something below it is not finite. Parameters have
+    no row above them, so those below the limit are merged into one; modules below a container that was never called
+    itself likewise: the statistics of the innermost, the costs of the outermost, which include those of their parts.
+    `merged` counts the rows that a row stands for where they are more than one.
+
+    Where rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and what
+    counts something (columns with a unit) is summed. Events below the limit are left out. Of steps the last is left,
+    and the first where its buckets were others. Norms over a module's own parameters become those over all within.
+    """
+    if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
+        return report
+    if report.grouping == "steps":
+        return replace(report, rows=_first_and_last(report.rows))
+    if report.grouping == "events":
+        return replace(report, rows=[row for row in report.rows if depth_of(row) <= depth])
+    if report.grouping == "disjoint":
+        return replace(report, rows=_merged_by_owner(report, depth))
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    hidden: dict[str, list[Row]] = defaultdict(list)
+    present = {row.fqn for row in report.rows}
+    parents = {row.fqn.rpartition(".")[0] for row in report.rows}
+    costs = any("macs" in row.values for row in report.rows)
+    for row in report.rows:
+        owner = ".".join(row.fqn.split(".")[: int(depth)]) if depth_of(row) > depth else row.fqn
+        if owner == row.fqn:
+            groups.setdefault(_identity(row), []).append(row)
+        elif owner in present:
+            hidden[owner].append(row)
+        elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
+            groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
+    rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    if any(name in row.values for row in report.rows[:1] for name in NORMS):
+        rows = _gathered(report.rows, rows, int(depth))
+    return replace(report, rows=rows)
+
+
+def _gathered(rows: Sequence[Row], folded: Sequence[Row], depth: int) -> list[Row]:
+    """The folded rows with the norms of all parameters within, on the first row of each."""
+    parts: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[".".join(row.fqn.split(".")[:depth])].append(row)
+    return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in folded]
+
+
+def _first_and_last(rows: Sequence[Row]) -> list[Row]:
+    steps = [row["step"] for row in rows]
+    of = {step: {frozenset(row["fqns"]) for row in rows if row["step"] == step} for step in {*steps[:1], *steps[-1:]}}
+    return [row for row in rows if row["step"] == steps[-1] or of.get(row["step"], of[steps[-1]]) != of[steps[-1]]]
+
+
+def _merged_by_owner(report: Report, depth: float) -> list[Row]:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in report.rows:
+        owner = ".".join(row.fqn.split(".")[: int(depth)])
+        groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
+    counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
+    merged = []
+    for (owner, *_), rows in groups.items():
+        row = _merged(rows, owner, ())
+        sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
+        merged.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+    return merged
+
+
+def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
+    """The second statistics of rows that have two, those that go out."""
+    parts = [row for row in rows if row.get("out_numel") is not None]
+    if len(parts) < 2:
+        return {f"out_{key}": parts[0][f"out_{key}"] for key in STATS_KEYS} if parts else {}
+    stats = TensorStats.merge(TensorStats(**{key: part[f"out_{key}"] for key in STATS_KEYS}) for part in parts)
+    return {f"out_{key}": getattr(stats, key) for key in STATS_KEYS}
+
+
+def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
+    """Whether a row between `owner` and this one holds its costs already."""
+    while (fqn := fqn.rpartition(".")[0]) and fqn != owner:
+        if fqn in present:
+            return True
+    return False
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    """What the calls of one module, or the passes over one parameter, share."""
+    return row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
+
+
+def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
+    values = dict(rows[0].values)
+    if len(rows) > 1:
+        # What differs between the rows, and is not known to merge, is not shown: it would be the first one's.
+        differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
+        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
+        if "macs" in values:
+            values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
+        if "times" in values:
+            values |= _worst(rows)
+    if note := _note(below, fqn):
+        values["note"] = note
+    stats = [row.stats for row in rows if row.stats]
+    return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
+
+
+def _worst(rows: Sequence[Row]) -> dict[str, Any]:
+    """Of compared rows: the figures of all, and what is said of the one that is furthest off."""
+    worst = max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0))
+    said = {key: worst.get(key) for key in ("figure", "a", "b", "times", "differs", "beyond")}
+    parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
+    return said | (Discrepancy.merge(parts).figures() if parts else {})
+
+
+def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
+    """MACs of every call, parameters of every module once; None where none is known."""
+    once = {row.fqn: row for row in reversed(rows) if row["params"] is not None}.values()
+    known = [row["macs"] for row in rows if row["macs"] is not None]
+    sums: dict[str, int | None] = {key: sum(row[key] for row in once) if once else None for key in _SIZES}
+    return sums | {"macs": sum(known) if known else None}
+
+
+def _note(below: Sequence[Row], fqn: str) -> str | None:
+    changed = list(dict.fromkeys(row.fqn for row in below if row.get("edited")))
+    if changed:
+        return f"edited: {changed[0].removeprefix(fqn + '.')}" + (
+            f" and {len(changed) - 1} more" if changed[1:] else ""
+        )
+    beyond = [row.fqn for row in below if row.get("beyond")]
+    if beyond:
+        more = f" and {len(beyond) - 1} more" if beyond[1:] else ""
+        return f"beyond in {beyond[0].removeprefix(fqn + '.')}{more}"
+    bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
+    if not bad:
+        return None
+    what = "NaN" if bad[0]["nan"] else "Inf"
+    return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
+
+
+def arranged(report: Report, view: View) -> Report:
+    """The report sorted, and with the chosen columns only. Raises UsageError for a column that it doesn't have."""
+    known = [column.name for column in report.columns]
+    if view.sort:
+        name = view.sort.removeprefix("-")
+        _check("--sort", name, known)
+        report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
+    if view.columns:
+        for name in view.columns:
+            _check("--columns", name, known)
+        by_name: dict[str, Column] = {column.name: column for column in report.columns}
+        report = replace(report, columns=[by_name[name] for name in view.columns])
+    return report
+
+
+def _check(option: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise UsageError(f"{option}: {unknown('column', name, known)}")
+
+
+def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
+    """Rows without a value (None, NaN) come last either way."""
+
+    def missing(value: Any) -> bool:
+        return value is None or (isinstance(value, float) and math.isnan(value))
+
+    valued = [row for row in rows if not missing(row.get(name))]
+    rest = [row for row in rows if missing(row.get(name))]
+
+    def rank(row: Row) -> Any:
+        """Zeros as the share that the table shows: the deadest first, not the largest."""
+        return row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
+
+    return sorted(valued, key=rank, reverse=descending) + rest
+
+
+def _rank(value: Any) -> Any:
+    """What a value is sorted by: shapes by their number of elements, of several shapes by the sum."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return sum(map(_rank, value)) if value and isinstance(value[0], (list, tuple)) else math.prod(value)

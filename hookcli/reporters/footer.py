@@ -1,0 +1,143 @@
+"""What is said below a table: totals, the run, and what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hookcli.report import Report
+from hookcli.report.formatting import counted, duration, loss, number, quantity, size
+
+
+def totals_line(report: Report) -> str:
+    """The totals, exactly; of checks what they found."""
+    if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
+        return _verdict(report.totals)
+    weights = report.totals.get("weights")  # on a line of its own
+    said = [_total(key, value) for key, value in report.totals.items() if key != "weights"]
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), weights)))
+
+
+_NAMED = {
+    "params": "parameters",
+    "trainable": "trainable",
+    "macs": "MACs",
+    "stale_flags": "stale flags",
+    "tensor_bytes": "bytes of tensors",
+    "archive_bytes": "bytes in all",
+}
+_OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
+
+
+def _total(key: str, value: Any) -> str:
+    """One of the totals, by its name."""
+    text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
+    if key == "macs":
+        return f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
+    if key in ("order", "verdict", "structure"):
+        return str(value)
+    if key == "hooks" and isinstance(value, dict):
+        return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
+    if key in _OVER_ALL:
+        return f"{_OVER_ALL[key]} of the parameters {text}"
+    return _measured(key, value) or f"{text} {_singular(_NAMED.get(key, key), value)}"
+
+
+def _measured(key: str, value: Any) -> str:
+    """Bytes and times, by what their names end with; empty for others."""
+    if key == "kept_bytes":
+        return f"{size(value)} kept for backward"
+    if key == "param_bytes":
+        return f"{value / 2**20:,.1f} MiB"
+    return f"{key.removesuffix('_us')} {duration(value / 1e6)}" if key.endswith("_us") else ""
+
+
+def _singular(name: str, value: Any) -> str:
+    return name.removesuffix("s") if value == 1 else name
+
+
+def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
+    """What a communication hook made of all buckets of a step."""
+    sent = "uncounted" if figures["bytes_after"] is None else size(figures["bytes_after"])
+    error = f"error {number(figures['relative_l2'])}, cosine {number(figures['cosine'])}"
+    return f"{hook}, all buckets of step {figures['step']}: {size(figures['bytes_before'])} to {sent}, {error}"
+
+
+def _verdict(totals: Mapping[str, Any]) -> str:
+    counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
+    found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
+    well = "All well" if totals["checks"] else "Nothing judged"
+    notes = f", {counted(totals['infos'], 'note')}" if totals.get("infos") else ""
+    judged = f"{counted(totals['checks'], 'check')} on {counted(totals['modules'], 'module')}"
+    return f"{', '.join(found) or well}{notes}: {judged}"
+
+
+def run_line(report: Report) -> str:
+    """One line about the run: model, input, device, mode, time."""
+    meta = report.meta
+    said = [report.model]
+    said += _of_step(meta) if meta.keys() >= _STEP else []
+    said += [f"input {meta['input']}"] if meta.get("input") else []
+    said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
+    if "loss_value" in meta and meta["loss_value"] is not None:
+        said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')})")
+    elif "backward_vector" in meta:
+        said.append(f"vector-Jacobian product with {meta['backward_vector']}")
+    said += [f"edited {edit}" for edit in meta.get("edits", ())]
+    if "processes" in meta:
+        how = f" ({meta['parallel']})" if meta.get("parallel") else ""
+        said.append(f"{meta['processes']} processes{how}{_of_ranks(meta)}")
+    said += [duration(meta["seconds"])] if "seconds" in meta else []
+    if meta.get("plain_seconds"):
+        said.append(f"{duration(meta['plain_seconds'])} without hooks")
+    if meta.get("complete") is False:
+        said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
+    return " · ".join(said)
+
+
+_STEP = {"step", "forward", "forwards", "watched", "losses", "phase"}
+
+
+def _of_step(meta: Mapping[str, Any]) -> list[str]:
+    """Which step of a script that ran, how it was looked at, and its loss."""
+    losses = meta["losses"]
+    said = [
+        f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] is not None else "")
+    ]
+    said += [] if meta["phase"] == "train" else [meta["phase"].replace("_", " ")]
+    if losses:
+        said.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))
+    if meta["forwards"] > 1:
+        seen = "" if meta["watched"] == meta["forwards"] else f", {meta['watched']} looked at"
+        said.append(f"{meta['forwards']} forwards{seen}")
+    return said
+
+
+def _of_ranks(meta: Mapping[str, Any]) -> str:
+    """Whose figures these are, where not all processes' together."""
+    shown = meta.get("rank")
+    if shown is None:
+        return ""
+    return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
+
+
+def remarks(report: Report) -> list[str]:
+    """What is to be said of how figures are meant, a line each."""
+    return [str(note) for note in report.meta.get("notes", ())]
+
+
+def skipped_line(report: Report, most: int = 3) -> str:
+    """What was not measured, grouped by reason, with an example of each; `most` reasons."""
+    said = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
+    if len(said) > most:
+        said[most:] = [f"and {len(said) - most} more reasons (--format json lists all)"]
+    return "; ".join(said)
+
+
+def by_reason(items: Iterable[tuple[str, str]]) -> list[str]:
+    """Pairs of a reason and a name as a text per reason, with an example."""
+    reasons: dict[str, dict[str, None]] = {}
+    for reason, name in items:
+        reasons.setdefault(reason, {})[name] = None
+    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in reasons.items()}
+    return [f"{next(iter(names))}{more[reason]}: {reason}" for reason, names in reasons.items()]

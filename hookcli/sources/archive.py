@@ -1,0 +1,113 @@
+"""What is in a torch.package, read with `zipfile`: nothing of it runs, and no torch is imported."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hookcli.errors import UsageError, shortened, unknown
+from hookcli.system.files import exists, is_folder
+
+MODEL_RESOURCE = "model.pkl"
+INPUT_RESOURCE = "hookcli.json"
+"""Beside the model's pickle: what it takes, as hookcli noted it when it made the package."""
+
+_EXTERNS = ".data/extern_modules"
+_PICKLES = (".pkl", ".pickle")
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The records of a package with their sizes in bytes, the modules that it takes from outside, and its own size."""
+
+    path: Path
+    sizes: Mapping[str, int]
+    externs: tuple[str, ...]
+    file_bytes: int
+
+    @property
+    def modules(self) -> list[str]:
+        """The Python modules whose source the package holds, mocks among them."""
+        return [_module(name) for name in self.sizes if name.endswith(".py") and not name.startswith(".data/")]
+
+    @property
+    def pickles(self) -> list[str]:
+        """The records that hold objects, such as `model/model.pkl`."""
+        return [name for name in self.sizes if name.endswith(_PICKLES) and not name.startswith(".data/")]
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of all storages; a storage that tensors share is there once."""
+        return sum(size for name, size in self.sizes.items() if name.endswith(".storage") and name.startswith(".data/"))
+
+    def source_bytes(self, module: str) -> int:
+        """Bytes of a module's source in the package."""
+        path = module.replace(".", "/")
+        return self.sizes.get(f"{path}.py") or self.sizes[f"{path}/__init__.py"]
+
+    def resource(self, wanted: str | None) -> str:
+        """The pickle to load: the one that was named, else `model/model.pkl`, else the only one. Raises UsageError."""
+        if wanted is not None:
+            if wanted not in self.sizes:
+                raise UsageError(f"{self.path}: {unknown('--resource', wanted, self.pickles)}")
+            return wanted
+        if f"model/{MODEL_RESOURCE}" in self.sizes:
+            return f"model/{MODEL_RESOURCE}"
+        if len(self.pickles) == 1:
+            return self.pickles[0]
+        if not self.pickles:
+            raise UsageError(f"{self.path}: the package holds no pickled object (no .pkl among its resources)")
+        raise UsageError(f"{self.path}: which object? Give --resource, one of {', '.join(self.pickles)}")
+
+    def noted_input(self, resource: str) -> dict[str, Any] | None:
+        """What hookcli noted about the input of the model in a resource; None where it did not make the package."""
+        name = f"{resource.rpartition('/')[0]}/{INPUT_RESOURCE}"
+        if name not in self.sizes:
+            return None
+        with zipfile.ZipFile(self.path) as archive:
+            try:
+                noted = json.loads(archive.read(_folder(archive) + name))
+            except ValueError:
+                return None
+        return noted if isinstance(noted, dict) else None
+
+
+def read_archive(file: str | Path) -> Archive:
+    """The contents of a package. Raises UsageError where the file is none."""
+    path = Path(file)
+    if is_folder(path):
+        raise UsageError(f"{str(file)!r} is a folder, not a package")
+    if not exists(path):
+        raise UsageError(f"no file {shortened(str(file))!r}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            folder = _folder(archive)
+            sizes = {item.filename.removeprefix(folder): item.file_size for item in archive.infolist()}
+            if _EXTERNS not in sizes:
+                raise UsageError(f"{file} is not a torch.package: {_what(sizes)}")
+            return Archive(path, sizes, tuple(archive.read(folder + _EXTERNS).decode().split()), path.stat().st_size)
+    except zipfile.BadZipFile as error:
+        raise UsageError(f"{file} is not a torch.package, or not a whole one ({error})") from error
+    except OSError as error:
+        raise UsageError(f"can't read {file}: {error.strerror or error}") from error
+
+
+def _folder(archive: zipfile.ZipFile) -> str:
+    """PyTorch puts all records into one folder, named as the file was when it was written."""
+    return next((name.partition("/")[0] + "/" for name in archive.namelist()), "")
+
+
+def _what(sizes: Mapping[str, int]) -> str:
+    if "data.pkl" in sizes:
+        return "torch.save or torch.jit.save wrote it"
+    if any(name.startswith("models/") for name in sizes):
+        return "torch.export wrote it"
+    return "a zip file without .data/extern_modules"
+
+
+def _module(record: str) -> str:
+    return record.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

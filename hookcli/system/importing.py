@@ -1,0 +1,90 @@
+"""Objects by name: `package.module:name` or `path/to/file.py:name`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hookcli.errors import ModelError, UsageError, UserCode, in_brief, message_of, shortened, unknown
+from hookcli.system.files import is_file, is_folder
+
+
+def load_object(spec: str) -> Any:
+    """What `package.module:name` or `path/to/file.py:name` names. Raises UsageError where there is no such thing."""
+    place, separator, name = spec.rpartition(":")
+    if not separator or not place or not name:
+        raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
+    names_file = place.endswith(".py") or "/" in place or is_file(place)
+    return _attribute(_from_file(place) if names_file else _from_package(place), name, place)
+
+
+def _from_file(place: str) -> ModuleType:
+    path = Path(place)
+    if not is_file(path):
+        raise UsageError(f"no file {shortened(place)!r}" + (" (it is a folder)" if is_folder(path) else ""))
+    if path.suffix != ".py":
+        raise UsageError(f"{place!r} is not a Python file (.py)")
+    spec = spec_from_file_location(path.stem, path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    with_folder = [str(path.resolve().parent), *sys.path]
+    sys.path[:] = list(dict.fromkeys(with_folder))  # imports beside the file work, as under `python file.py`
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickling look their module up
+    return _run(partial(spec.loader.exec_module, module), place, module)
+
+
+def _from_package(place: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    with _blaming(place):  # finding a submodule imports its package
+        try:
+            missing = find_spec(place) is None
+        except (ModuleNotFoundError, ValueError) as error:
+            raise UsageError(f"no module {place!r} to import ({message_of(error)})") from error
+    if missing:
+        raise UsageError(f"no module {place!r} to import (looked in the working directory and on sys.path)")
+    return _run(partial(import_module, place), place)
+
+
+def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = None) -> ModuleType:
+    """Import, and tell the user's failing code from ours."""
+    with _blaming(place):
+        try:
+            imported = importing()
+        except SyntaxError as error:
+            file = Path(error.filename or place).name
+            raise UsageError(f"{file} is not valid Python: line {error.lineno}: {shortened(error.msg)}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{place} is not a Python file: {error}") from error
+    return module or imported
+
+
+def _blaming(place: str) -> AbstractContextManager[None]:
+    """Whatever a module raises while it is imported is the module's error."""
+    return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}"))
+
+
+def _attribute(module: ModuleType, name: str, place: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        with _blaming(place):  # a module or class may have a __getattr__ of its own
+            if not hasattr(found, part):
+                raise UsageError(f"{place}: {unknown('name', part, _makers(found))}")
+            found = getattr(found, part)
+    return found
+
+
+def _makers(module: Any) -> Iterable[str]:
+    """The names in a module that may make a model: its own classes and functions, and ready modules."""
+    module_class = getattr(sys.modules.get("torch.nn"), "Module", ())  # without torch there are no ready modules
+    for name, value in getattr(module, "__dict__", {}).items():
+        own = getattr(value, "__module__", None) == getattr(module, "__name__", None)
+        if not name.startswith("_") and ((callable(value) and own) or isinstance(value, module_class)):
+            yield name

@@ -1,0 +1,1 @@
+"""Tensors in nested values, and statistics of them."""

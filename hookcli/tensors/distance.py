@@ -1,0 +1,154 @@
+"""The discrepancy of two tensors: each is read once, in blocks, and no temporary is larger than a block.
+
+As in `stats`, blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums), others in float64,
+and blocks are merged in float64. On an accelerator everything stays there until `resolve` fetches it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from hookcli.report import raised
+from hookcli.report.discrepancy import Discrepancy
+from hookcli.tensors.chunks import Scratch, blocks, fetched, unit_of, unnested
+from hookcli.tensors.stats import DEVICE_BLOCK
+
+BLOCK = 1 << 18
+# Squares of values outside of this range, summed over a block, leave float32's normal range.
+_TINY, _HUGE = 1e-15, 1e15
+_FAR = 2.0**62
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+Figures = tuple[float, float, float, float, float, float, float, float]
+"""numel, max |e|, mean |e|, |e|, |a|, |b| (l2 norms), non-finite, finite in both."""
+Pending = list[Figures] | Tensor
+
+
+def compare(a: Tensor, b: Tensor) -> Pending | None:
+    """Reduce two tensors of one shape, now; `resolve` makes the result a Discrepancy. Nothing of them is kept.
+
+    Complex values count as pairs of real ones, sparse and quantized tensors as what they stand for. A tensor on
+    another device than `a` is fetched to the CPU, and `a` with it. None where there are no values (the meta device).
+    """
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        a, b = _plain(a.detach()), _plain(b.detach())
+        if a.device.type == "meta" or b.device.type == "meta":
+            return None
+        if a.device != b.device:
+            a, b = a.cpu(), b.cpu()
+        if a.device.type == "cpu":
+            return [_cpu_block(x, y) for x, y in blocks((a, b), BLOCK)]
+        parts = [_device_block(x, y) for x, y in blocks((a, b), DEVICE_BLOCK)]
+        return torch.stack(parts) if parts else []
+
+
+def resolve(pending: Sequence[Pending]) -> list[Discrepancy]:
+    """The finished figures. On an accelerator this waits for them, once for each device."""
+    there = iter(fetched([item for item in pending if isinstance(item, Tensor)]))
+    return [_finish(next(there) if isinstance(item, Tensor) else item) for item in pending]
+
+
+def _finish(parts: Iterable[Sequence[float]]) -> Discrepancy:
+    return Discrepancy.merge(map(_from_figures, parts))
+
+
+def _from_figures(figures: Sequence[float]) -> Discrepancy:
+    n, peak, mean, error, a, b, nonfinite, finite = figures
+    return Discrepancy(int(n), peak, mean, error, a, b, int(nonfinite), int(finite))
+
+
+def _plain(x: Tensor) -> Tensor:
+    """Strided real numbers, or integers."""
+    if x.is_nested:
+        x = unnested(x.contiguous()).reshape(-1)  # transposed ones keep their values in the old order
+    if x.layout is not torch.strided:
+        x = x.to_dense()
+    if x.is_quantized:
+        x = x.dequantize()
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+_scratch = Scratch(BLOCK, count=2)
+
+
+def _cpu_block(a: Tensor, b: Tensor) -> Figures:
+    """In float32 where that is good enough, else in float64."""
+    if not (a.dtype in _NARROW and b.dtype in _NARROW):
+        return _exact_block(a, b)
+    n = a.numel()
+    a, b = a.float(), b.float()
+    error, product = (block[:n] for block in _scratch.blocks)
+    of_a, of_b = (torch.mul(x, x, out=product).sum().item() for x in (a, b))
+    torch.sub(a, b, out=error)
+    low, high = (value.item() for value in torch.aminmax(error))
+    peak = abs(max(-low, high))  # no -0.0
+    trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN
+    if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
+        return _exact_block(a, b)
+    of_a, of_b = math.sqrt(of_a), math.sqrt(of_b)
+    if peak == 0.0:
+        return (n, 0.0, 0.0, 0.0, of_a, of_b, 0, n)
+    squares = torch.mul(error, error, out=product).sum().item()
+    return (n, peak, torch.abs(error, out=product).sum().item() / n, math.sqrt(squares), of_a, of_b, 0, n)
+
+
+def _trusted(squares: float, x: Tensor) -> bool:
+    """Whether a float32 sum of squares neither overflowed nor lost what it is made of."""
+    return 1e-24 < squares < 1e36 or (squares == 0.0 and not bool(x.any()))
+
+
+def _difference(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
+    """a - b as `wide` has it; of integers that it can't tell apart the difference that they have."""
+    error = a.to(wide) - b.to(wide)
+    if a.dtype is b.dtype is torch.int64:
+        return torch.where(error.abs() < _FAR, (a - b).to(wide), error)  # farther apart, int64 might overflow
+    return error
+
+
+def _exact_block(a: Tensor, b: Tensor) -> Figures:
+    error = _difference(a, b, torch.float64)
+    a, b = a.double(), b.double()
+    nonfinite = 0
+    n = a.numel()
+    if not bool(torch.isfinite(error).all()):
+        both = torch.isfinite(a) & torch.isfinite(b)
+        same = (a == b) | (a.isnan() & b.isnan())
+        nonfinite = int((~both & ~same).sum())
+        a, b, error = a[both], b[both], error[both]
+    if not error.numel():
+        return (n, 0.0, 0.0, 0.0, 0.0, 0.0, nonfinite, 0)
+    size = error.abs()
+    mean = (size / n).sum().item()
+    return (n, size.max().item(), mean, _norm(error), _norm(a), _norm(b), nonfinite, error.numel())
+
+
+def _norm(x: Tensor) -> float:
+    """The l2 norm; in units of the largest magnitude where squares leave float64's range."""
+    squares = float((x * x).sum())
+    if 1e-260 < squares < 1e300 or not bool(x.any()):
+        return math.sqrt(squares)
+    exponent = math.frexp(float(x.abs().max()))[1]
+    return float(raised(math.sqrt(float((raised(x, -exponent) ** 2).sum())), exponent))
+
+
+def _device_norm(x: Tensor, scaled: bool) -> Tensor:
+    unit = unit_of(x) if scaled else 1.0
+    return (x / unit).square().sum().sqrt() * unit
+
+
+def _device_block(a: Tensor, b: Tensor) -> Tensor:
+    """The same as a float64 tensor on the device, without reading anything back."""
+    wide = torch.float32 if a.device.type == "mps" else torch.float64
+    scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
+    error = _difference(a, b, wide).abs()
+    a, b = a.to(wide), b.to(wide)
+    both = torch.isfinite(a) & torch.isfinite(b)
+    same = (a == b) | (a.isnan() & b.isnan())
+    a, b, error = (torch.where(both, x, 0.0) for x in (a, b, error))
+    norms = (_device_norm(x, scaled) for x in (error, a, b))
+    n = torch.tensor(a.numel(), device=a.device)
+    return torch.stack([n, error.amax(), (error / n).sum(), *norms, (~both & ~same).sum(), both.sum()]).to(wide)

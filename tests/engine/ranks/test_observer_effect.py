@@ -1,0 +1,14 @@
+"""Hooks change no bit of a step under DistributedDataParallel and fully_shard, and leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.ranks.support import MODELS, torchrun
+
+
+def test_a_step_with_hooks_is_bit_identical_to_one_without(tmp_path) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+    ran = torchrun(2, str(Path(__file__).with_name("observer_job.py")), str(tmp_path), folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr[:3000]
+    assert ran.stdout == "same\nsame\n"

@@ -1,0 +1,171 @@
+"""HookcliCallback in Lightning's Trainer: the record says what a loop of one's own and Lightning say."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from record.integrations.lightning_nets import Fails, Gan, Manual, Net, adam, batches, fit, loss_of
+from record.integrations.own_loop import assert_window, nothing_left, train, windows
+from support import equal
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from hookcli.errors import UsageError
+from hookcli.record.file.reading import read_record
+from hookcli.record.integrations.lightning import HookcliCallback
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture
+def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HookcliCallback:
+    monkeypatch.chdir(tmp_path)
+    return HookcliCallback(every=2)
+
+
+def by(accumulated: int, epochs: int = 2) -> list[list[Any]]:
+    one = list(batches())
+    return [one[at : at + accumulated] for _ in range(epochs) for at in range(0, len(one), accumulated)]
+
+
+def accumulated_loss(model: nn.Module, batch: Any) -> Tensor:
+    return loss_of(model, batch) / 2
+
+
+def bfloat16_loss(model: nn.Module, batch: Any) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return loss_of(model, batch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "accumulated", "loss", "settings"),
+    [
+        (Net, 1, loss_of, {}),
+        (Net, 2, accumulated_loss, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05}),
+        (Manual, 1, loss_of, {}),
+        (Net, 1, bfloat16_loss, {"precision": "bf16-mixed"}),
+    ],
+    ids=["automatic", "accumulating", "manual", "bfloat16"],
+)
+def test_the_record_tells_what_a_loop_of_ones_own_sees(
+    watching: HookcliCallback, kind: type[Net], accumulated: int, loss: Any, settings: dict[str, Any]
+) -> None:
+    model, plain, own = kind(), kind(), Net()
+    with nothing_left(model):
+        trainer = fit(model, watching, **settings)
+    fit(plain, **settings)
+    assert equal(model.state_dict(), plain.state_dict())
+
+    optimizer = adam(own)
+    clip = settings.get("gradient_clip_val", float("inf"))
+    steps = train(
+        own.train(), optimizer, by(accumulated), loss, lambda: nn.utils.clip_grad_norm_(own.parameters(), clip)
+    )
+    assert equal(dict(own.named_parameters()), dict(model.named_parameters()))
+
+    path = watching.recording.path
+    found = windows(path, kind.__name__)
+    assert list(found) == list(range(0, trainer.global_step, 2)) and len(steps) == trainer.global_step
+    for number, window in found.items():
+        assert_window(window, steps[number])
+        assert window.forwards == accumulated and window.seconds
+        logged = model.logged[number * accumulated : (number + 1) * accumulated]
+        assert [loss * accumulated for loss in window.losses] == pytest.approx(logged, rel=1e-6)
+    [ran] = read_record(path).end.models
+    assert (ran["steps"], ran["forwards"]) == (trainer.global_step, len(model.logged))
+    assert ran["no_grad_forwards"] == 2 + 2 * 2  # the sanity check's, then each epoch's
+
+
+def test_two_models_have_steps_of_their_own(watching: HookcliCallback) -> None:
+    model, own = Gan(), Gan()
+    trainer = fit(model, watching)
+    with_critic, with_maker = own.configure_optimizers()
+
+    def against_critic(maker: nn.Module, batch: Any) -> Tensor:
+        judged = own.critic(batch[0])
+        with_critic.zero_grad()
+        binary_cross_entropy_with_logits(judged, torch.ones_like(judged)).backward()
+        with_critic.step()
+        judged = own.critic(maker(batch[0]))
+        return binary_cross_entropy_with_logits(judged, torch.zeros_like(judged))
+
+    steps = train(own.maker, with_maker, by(1), against_critic)
+    assert equal(own.state_dict(), model.state_dict())
+    found = windows(watching.recording.path, "Linear")
+    looked_at = list(range(0, len(steps), 2))
+    assert list(found) == looked_at
+    assert list(windows(watching.recording.path, "Sequential")) == [*looked_at, len(steps)]  # the maker's last pass
+    for number, window in found.items():
+        assert_window(window, steps[number])
+    models = {ran["model"]: ran["steps"] for ran in read_record(watching.recording.path).end.models}
+    assert models == {"Sequential": len(steps), "Linear": len(steps)}
+    assert trainer.global_step == 2 * len(steps)  # Lightning counts those of all optimizers
+
+
+@pytest.mark.parametrize("error", [KeyError("lost"), KeyboardInterrupt()], ids=["exception", "Ctrl-C"])
+def test_an_exception_ends_the_record(watching: HookcliCallback, error: BaseException) -> None:
+    model = Fails()
+    model.error = error
+    ignored = signal.getsignal(signal.SIGINT)
+    try:
+        with nothing_left(model), pytest.raises((KeyError, SystemExit)):
+            fit(model, watching)
+    finally:
+        signal.signal(signal.SIGINT, ignored)  # Lightning ignores Ctrl-C from then on
+    end = read_record(watching.recording.path).end
+    assert end.exit_code == 1 and end.error.startswith(type(error).__name__)
+    assert [ran["steps"] for ran in end.models] == [2]
+
+
+def test_only_rank_zero_records(watching: HookcliCallback, tmp_path: Path) -> None:
+    fit(Net(), watching, strategy="ddp_fork", devices=2)
+    [path] = tmp_path.glob("*.run.jsonl")
+    [ran] = read_record(path).end.models
+    assert ran["model"] == "Net" and ran["steps"] == 2 * 3  # each rank has half of the batches
+    assert list(windows(path, "Net")) == [0, 2, 4]
+
+
+def test_each_training_has_a_record_that_is_told_once(watching: HookcliCallback, capfd: Any) -> None:
+    model = Net()
+    for name in ("Net.run.jsonl", "Net-2.run.jsonl"):
+        capfd.readouterr()
+        fit(model, watching, max_epochs=1)
+        said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("hookcli")]
+        assert watching.recording.path == Path.cwd() / name
+        assert said == [f"hookcli: the training is recorded: hookcli show {Path.cwd() / name}"]
+    assert watching.recording.reports()[0].probe == "activations"
+    assert pickle.loads(pickle.dumps(watching)).recording is None
+
+
+def test_a_record_that_cant_be_made_is_no_reason_to_lose_a_training(tmp_path: Path, capfd: Any) -> None:
+    callback = HookcliCallback(output=tmp_path / "no" / "run.jsonl")
+    assert fit(Net(), callback, max_epochs=1).global_step == 6
+    assert callback.recording is None
+    assert "no/run.jsonl: No such file or directory; the training is not looked at" in capfd.readouterr().err
+
+
+def test_wrong_settings_are_told() -> None:
+    with pytest.raises(TypeError, match="evry"):
+        HookcliCallback(evry=3)
+    with pytest.raises(UsageError, match="every 0 steps"):
+        fit(Net(), HookcliCallback(every=0))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_older_name_of_lightning_and_none(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    monkeypatch.delitem(sys.modules, "hookcli.record.integrations.lightning")
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    if not installed:
+        monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
+        with pytest.raises(ImportError, match=r"pip install 'hookcli\[lightning\]'"):
+            import_module("hookcli.record.integrations.lightning")
+        return
+    callback = import_module("hookcli.record.integrations.lightning").HookcliCallback
+    assert issubclass(callback, import_module("pytorch_lightning").Callback)

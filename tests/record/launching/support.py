@@ -1,0 +1,40 @@
+"""A script under the real `python`, and under hookcli's own way to run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+ENV = os.environ | {"PYTHONPATH": str(ROOT)}
+OURS = """
+import sys
+from hookcli.record.launching import find, leave
+module = sys.argv[1] == "-m"
+target, *args = sys.argv[1 + module:]
+leave(find(target, module).run(args))
+"""
+ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
+RUNPY = re.compile(rb'  File "<frozen (runpy|importlib.*)>", line \d+, in .*\n')
+
+Outcome = tuple[int, bytes, bytes]
+
+
+def under_both(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> tuple[Outcome, Outcome]:
+    """Exit code, stdout and stderr of `python ARGUMENTS`, and of the same run by us."""
+    commands = ([sys.executable, *arguments], [sys.executable, "-c", OURS, *arguments])
+    ran = [
+        subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENV | environment, timeout=30)
+        for command in commands
+    ]
+    plain, ours = ((one.returncode, one.stdout, ADDRESS.sub(b" at 0x", one.stderr)) for one in ran)
+    return plain, ours
+
+
+def without_runpy(outcome: Outcome) -> Outcome:
+    """What `python -m` says, less the frames of what runs the module, which a user's traceback need not show."""
+    code, out, err = outcome
+    return code, out, RUNPY.sub(b"", err)

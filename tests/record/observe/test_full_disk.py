@@ -1,0 +1,94 @@
+"""A record that takes no more while the program goes on: what is said of the run is what it did, and what is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import hookcli
+from hookcli.record.file.reading import read_record
+from hookcli.record.file.writer import RecordWriter
+
+STEPS = 6
+SCRIPT = f"""
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range({STEPS}):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+print("trained", step + 1)
+"""
+
+
+def run(folder: Path, size: int | None = None) -> subprocess.CompletedProcess[str]:
+    """The script, where no file grows beyond this size."""
+    (folder / "train.py").write_text(SCRIPT)
+    limit = (size, size) if size is not None else (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    return subprocess.run(
+        [sys.executable, "-m", "hookcli", "run", "--every", "1", "-o", "r.jsonl", "train.py"],
+        cwd=folder,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=None if size is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+    )
+
+
+def test_a_summary_tells_the_program_s_steps_and_the_windows_that_are_in_the_file(tmp_path: Path) -> None:
+    assert f"{STEPS} windows in r.jsonl" in run(tmp_path).stderr
+    lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
+    ran = run(tmp_path, sum(map(len, lines[:3])) + 100)  # the header and two windows, and a part of the third
+    assert (ran.returncode, ran.stdout) == (0, f"trained {STEPS}\n")
+    record = read_record(tmp_path / "r.jsonl")
+    losses = [window.loss for window in record.windows(record.places)]
+    assert [place.step for place in record.places] == [0, 1] and None not in losses
+    assert re.search(rf"{STEPS} steps of 1 model in .*; 2 windows in r.jsonl", ran.stderr), ran.stderr
+    full = f"can't write {tmp_path / 'r.jsonl'}: File too large"
+    assert f"{full}; from then on nothing was looked at" in ran.stderr
+    (row,) = [line for line in ran.stderr.splitlines() if re.match(r"Sequential +\d", line)]
+    assert row.split()[2:4] == [str(STEPS)] * 2
+    assert f"{losses[1]:.4g}"[:5] in row, (losses, row)  # the loss seen last is that of the last window in the record
+
+
+def test_nothing_is_hooked_or_copied_once_the_record_takes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counts(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hooked.append(len(self._forward_hooks) + len(self._forward_pre_hooks))
+            return super().forward(x)
+
+    hooked: list[int] = []
+    model = nn.Sequential(nn.Linear(4, 4), Counts(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    whole = RecordWriter.write
+
+    def full(self: RecordWriter, line: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with hookcli.watch(model, every=1, output=tmp_path / "r.jsonl", first_bad="report"):
+        for step in range(STEPS):
+            monkeypatch.setattr(RecordWriter, "write", full if step == 2 else whole)
+            y = model(torch.full((2, 4), float("nan") if step > 3 else 1.0)).sum()
+            y.backward()
+            optimizer.step()
+    assert all(hooked[:3]) and not any(hooked[3:]) and not any(m._forward_hooks for m in model.modules())
+    record = read_record(tmp_path / "r.jsonl")
+    assert [place.step for place in record.places] == [0, 1] and not record.bad
+    end = record.end
+    assert end is not None and "No space left on device" in end.notes[0]
+    assert (end.program_steps, end.models[0]["steps"], end.models[0]["windows"]) == (STEPS, STEPS, 2)

@@ -1,0 +1,27 @@
+"""Ctrl-C arrives, wherever in a step it comes: Python drops what is raised while something dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+JOB = Path(__file__).with_name("interrupts_job.py")
+
+
+def job(what: str) -> str:
+    tests = os.pathsep.join([str(JOB.parents[2]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(JOB), what], env={**os.environ, "PYTHONPATH": tests}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_interrupt_in_any_function_of_ours_arrives() -> None:
+    assert job("ours") == "[]"
+
+
+def test_interrupts_from_outside_all_arrive() -> None:
+    assert job("outside") == "(120, 120)"

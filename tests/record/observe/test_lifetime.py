@@ -1,0 +1,231 @@
+"""Models that come and go, are copied, saved and hooked by the program itself, as if nobody looked."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import warnings
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from observing import observed, observing, rows
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from hookcli.hooks.program.global_hooks import GlobalHooks
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 1))
+
+
+def test_models_that_are_thrown_away_are_freed() -> None:
+    """Also those that wait for a backward pass that never comes: their graph is gone."""
+    alive: list[int] = []
+
+    def program() -> None:
+        models: list[weakref.ref[nn.Module]] = []
+        for number in range(12):
+            model = net()
+            models.append(weakref.ref(model))
+            output = model(torch.ones(2, 4))
+            if number % 3 == 1:
+                output.sum().backward()
+            elif number % 3 == 2:
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                output.sum().backward()
+                optimizer.step()
+                del optimizer
+            del model, output
+            gc.collect()
+            alive.append(sum(ref() is not None for ref in models))
+
+    with observing() as seen:
+        program()
+    assert max(alive) <= 1 and not seen.errors and len(seen.windows) == 12
+    assert [len(w.losses) for w in seen.windows] == [0, 1, 1] * 4
+
+
+def test_memory_does_not_grow_with_steps() -> None:
+    model, loss_of = net(), nn.MSELoss()
+    optimizer = torch.optim.Adam(model.parameters())
+    target = torch.zeros(2, 1)
+
+    def steps(number: int) -> int:
+        for _ in range(number):
+            optimizer.zero_grad()
+            loss_of(model(torch.ones(2, 4)), target).backward()
+            optimizer.step()
+        gc.collect()
+        return len(gc.get_objects())
+
+    with observing() as seen:
+        steps(5)
+        seen.windows.clear()
+        before = steps(1)
+        seen.windows.clear()
+        after = steps(40)
+        kept = len(seen.windows)
+        seen.windows.clear()
+        assert len(gc.get_objects()) < before + 200 and after >= before and kept == 40
+
+
+def test_a_program_that_copies_and_saves_its_model_at_any_time() -> None:
+    def program() -> list[Any]:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found: list[Any] = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            output = model(torch.ones(2, 4))
+            found += [copy.deepcopy(model), saved(model), saved(output), saved(optimizer.state_dict())]
+            output.sum().backward()
+            found += [copy.deepcopy(model), copy.deepcopy(optimizer).state_dict(), saved(model)]
+            optimizer.step()
+        return found
+
+    def saved(x: Any) -> bytes:
+        file = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # such as one that hooks are not saved
+            torch.save(x, file)
+        return file.getvalue()
+
+    seen = observed(program)
+    assert seen.steps("Sequential") == [0, 1]
+
+
+def test_a_copy_is_another_model() -> None:
+    def program() -> list[nn.Module]:
+        model = net()
+        model(torch.ones(1, 4))
+        copied = copy.deepcopy(model)
+        copied(torch.ones(1, 4))
+        return [model, copied]
+
+    assert {name: ran.forwards for name, ran in observed(program).ran.items()} == {"Sequential": 1, "Sequential #2": 1}
+
+
+def test_a_program_with_hooks_of_its_own() -> None:
+    def program() -> list[Any]:
+        model, calls = net(), []
+        double = model[0].register_forward_hook(lambda m, args, output: output * 2)
+        model.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
+        model[2].register_full_backward_hook(lambda m, g_in, g_out: calls.append(float(g_out[0].sum())))
+        model[0].weight.register_post_accumulate_grad_hook(lambda p: calls.append(float(p.grad.sum())))
+        handle = torch_module.register_module_forward_hook(lambda m, args, out: calls.append(type(m).__name__))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_post_hook(lambda *_: calls.append("step"))
+        for step in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+            calls.append([len(m._forward_hooks) for m in model.modules()])
+            if step == 2:
+                double.remove()
+        handle.remove()
+        return [model, str(calls)]
+
+    seen = observed(program, every=2)
+    assert seen.steps() == [0, 2] and not seen.errors
+
+
+def test_what_hooks_of_the_program_change_is_what_is_seen() -> None:
+    def program() -> Tensor:
+        model = nn.Sequential(nn.Identity(), nn.Linear(2, 1))
+        model[0].register_forward_hook(lambda m, args, output: output * 3)
+        with torch.no_grad():
+            return model(torch.ones(1, 2))
+
+    assert rows(observed(program).only, "activations")["0"].stats.mean == 3.0
+
+
+def test_a_hook_that_removes_itself_and_one_that_adds_another() -> None:
+    def program() -> list[Any]:
+        model, calls = net(), []
+
+        def once(module: nn.Module, args: Any, output: Any) -> None:
+            calls.append("once")
+            handle.remove()
+            module.register_forward_hook(lambda *_: calls.append("later"))
+
+        handle = model.register_forward_hook(once)
+        for _ in range(3):
+            model(torch.ones(1, 4)).sum().backward()
+        return [model, calls]
+
+    assert observed(program).steps() == [0, 1, 2]
+
+
+def test_what_others_wrap_meanwhile_stays() -> None:
+    original = torch.autograd.backward
+    hooks = GlobalHooks(watcher=_Deaf())
+    with hooks:
+        ours = torch.autograd.backward
+        torch.autograd.backward = theirs = lambda *args, **kwargs: ours(*args, **kwargs)  # type: ignore[assignment]
+    try:
+        assert ours is not original and torch.autograd.backward is theirs
+        x = torch.ones(1, requires_grad=True)
+        x.sum().backward()  # through what is left of ours
+        assert x.grad == 1
+    finally:
+        torch.autograd.backward = original
+
+
+class _Deaf:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: None
+
+
+def test_two_observers_at_once() -> None:
+    with observing(every=2) as outer:
+        seen = observed(_training)
+    assert seen.steps() == [0, 1, 2]
+    assert [w.step for w in outer.windows] == [0, 2] * 2  # alone, and observed
+
+
+def _training() -> nn.Module:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+    return model
+
+
+class Wrapper(torch.optim.Optimizer):
+    """As Accelerate has it: an optimizer in name, that only hands on to another."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> Any:
+        return self.optimizer.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def step(self, closure: Any = None) -> None:
+        self.optimizer.step(closure)
+
+
+@pytest.mark.parametrize("how", ["plain", "copied", "wrapped"])
+def test_optimizers_that_were_there_before(how: str) -> None:
+    model: nn.Module = net()
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if how == "copied":
+        model, optimizer = copy.deepcopy((model, optimizer))
+    elif how == "wrapped":
+        optimizer = Wrapper(optimizer)
+    with observing() as seen:
+        for _ in range(2):
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    assert seen.steps() == [0, 1]
+    for window in seen.windows:
+        assert len(rows(window, "updates")) == 4 and window.seconds is not None

@@ -1,0 +1,88 @@
+"""Modules whose forward is called without them: no hook is told, and the reason is, which is not torch.compile."""
+
+from __future__ import annotations
+
+import torch
+from observing import Seen, observed
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from hookcli.record.observe.observer import Observer
+from hookcli.record.observe.plan import Plan
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+    def loss(self, x: Tensor) -> Tensor:
+        return self.forward(x).sum()
+
+    def encoded(self, x: Tensor) -> Tensor:
+        return self.body(x).sum()
+
+
+class Functional(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.body[0].weight).sum()
+
+
+def notes_of(program: object) -> tuple[list[str], Observer]:
+    observer = Observer(Plan(every=1), Seen()).start()
+    try:
+        program()  # type: ignore[operator]
+    finally:
+        observer.stop()
+    return observer.notes(), observer
+
+
+def trained(model: nn.Module, method: str) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        getattr(model, method)(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+
+def test_a_forward_that_is_called_directly_is_told_once() -> None:
+    (note,), observer = notes_of(lambda: trained(Net(), "loss"))
+    assert note.startswith("Net was never called as model(x), and Net.forward(x) runs no hooks: call model(x)")
+    assert set(observer.models.tallies) == {"Sequential", "Linear"} and "compile" not in note
+    assert not any(tally.notes for tally in observer.models.tallies.values())
+
+
+def test_calls_as_they_should_be_say_nothing() -> None:
+    assert notes_of(lambda: trained(Net(), "__call__"))[0] == []
+    assert notes_of(lambda: trained(Net(), "encoded"))[0] == []  # parts that the program calls by themselves
+
+
+def test_a_wrapper_that_calls_forward_sees_all_but_that_module() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner.forward(x)
+
+    notes, observer = notes_of(lambda: trained(Wrapper(), "__call__"))
+    assert notes == [] and set(observer.models.tallies) == {"Wrapper"}
+
+
+def test_weights_that_are_used_without_calling_any_module() -> None:
+    (note,) = observed(lambda: trained(Functional(), "forward")).ran["parameters of SGD"].notes
+    assert note.startswith("Functional was never called as model(x)") and "compile" not in note
+
+
+def test_tensors_of_no_module() -> None:
+    def program() -> None:
+        z = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([z], lr=0.1)
+        z.sum().backward()
+        optimizer.step()
+
+    (note,) = observed(program).ran["parameters of SGD"].notes
+    assert note.startswith("tensors of no module")

@@ -1,0 +1,60 @@
+"""Parameters of which this process has but a shard (FSDP2): figures are of that, and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from observing import observing, rows
+from records import HEADER, end
+from support import assert_stats, float64_stats
+from torch import Tensor, distributed, nn
+
+from hookcli.record.file.summary import summary
+
+
+@pytest.fixture(autouse=True)
+def group() -> Iterator[None]:
+    """Two ranks, of which the other one is made up."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    distributed.destroy_process_group()
+
+
+def local(tensor: Tensor) -> Tensor:
+    mine: Tensor = tensor.to_local()  # type: ignore[attr-defined]
+    return mine.detach().clone()
+
+
+def test_figures_of_sharded_parameters_are_of_this_ranks_shard_and_say_so() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with observing() as seen:
+        model(torch.ones(3, 4)).sum().backward()
+        before = {fqn: local(p) for fqn, p in model.named_parameters()}
+        grads = {fqn: local(p.grad) for fqn, p in model.named_parameters()}  # type: ignore[arg-type]
+        optimizer.step()
+    window = seen.only
+    for fqn, p in model.named_parameters():
+        grad, update = rows(window, "grads", "parameter")[fqn], rows(window, "updates")[fqn]
+        assert grad["sharded"] is update["sharded"] is True
+        assert_stats(grad.stats, float64_stats(grads[fqn]))  # type: ignore[arg-type]
+        assert update["weight"] == pytest.approx(before[fqn].double().norm().item(), rel=1e-6)
+        assert update["update"] == pytest.approx((local(p) - before[fqn]).double().norm().item(), rel=1e-5)
+    assert "sharded" not in rows(window, "grads", "output")["0"].values and len(window.losses) == 1
+    latest = {(window.model, window.phase): window}
+    assert "of this rank's shard alone" in summary(HEADER, end(), latest, [], "x", 160, False)
+
+
+def test_parameters_that_are_whole_say_nothing() -> None:
+    model = nn.Linear(2, 1)
+    with observing() as seen:
+        model(torch.ones(1, 2)).sum().backward()
+    assert seen.only.notes == [] and "sharded" not in rows(seen.only, "grads", "parameter")["weight"].values

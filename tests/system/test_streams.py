@@ -1,0 +1,263 @@
+"""stdout has the report and nothing else, whatever the two streams are, and remarks decide nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fork_server import KINDS, ForkServer
+
+from hookcli.cli import main
+from hookcli.system.stdout import stdout_kept, write_report
+from hookcli.system.streams import Descriptor
+
+NET = """
+import ctypes, os, sys, time
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        time.sleep(0.03)  # the spinner is there by now
+        print("said by print")
+        print("said by stderr", file=sys.stderr) if sys.stderr else None
+        sys.__stdout__ and sys.__stdout__.write("said to the stream before\\n")
+        os.system("echo said by a child 2>&-")
+        ctypes.CDLL(None).printf(b"said by C\\n")
+        try:
+            os.write(1, b"said by os.write\\n")
+        except OSError:
+            pass
+        return self.fc(x)
+
+class Ailing(Net):
+    def forward(self, x):
+        return super().forward(x) * float("nan")
+
+def closes():
+    os.close(1)
+    return nn.Linear(4, 3)
+
+def replaces():
+    sys.stdout = sys.stderr = open(os.devnull, "w")
+    return nn.Linear(4, 3)
+
+def leaves():
+    import atexit
+    atexit.register(print, "said at exit")
+    return Net()
+"""
+RUNS = ("net.py:Net", "-i", "2x4", "-f", "json")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    **{name: (name, *RUNS) for name in ("shapes", "inputs", "activations", "grads", "graph", "trace", "check")},
+    "ailing": ("check", "net.py:Ailing", *RUNS[1:]),
+    "diff": ("diff", "net.py:Net", *RUNS),
+    "hooks": ("hooks", "net.py:Net", "-f", "json"),
+    "package": ("package", "net.py:Net", "--extern", "**", "-f", "json"),
+    "show": ("show", "saved.json", "-f", "json"),
+    "models": ("models", "resnet", "-f", "json"),
+    "plugins": ("plugins", "-f", "json"),
+    "explain": ("explain", "HK012"),
+}
+CODES = {"ailing": 1}
+SILENT = ("hooks", "package", "show", "models", "plugins", "explain")  # which run no forward
+ALL = list(product(KINDS, KINDS))
+EACH = [(out, err) for out, err in ALL if out == "file" or err == "pty"]  # each kind of both
+SAID = ("print", "stderr", "a child", "C", "os.write")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Path:
+    folder = tmp_path_factory.mktemp("streams")
+    (folder / "net.py").write_text(NET)
+    (folder / "script.py").write_text("print('the script')\n")
+    (folder / "saved.json").write_text(server.run(*COMMANDS["shapes"], folder=folder).out)
+    return folder
+
+
+def steady(text: str) -> Any:
+    """The report without what differs between two runs."""
+    text = text.replace("\r\n", "\n")
+    if not text.startswith("{"):
+        return text.split()  # a terminal wraps it
+    return json.loads(re.sub(r'"(\w*seconds|us|\w*_us|began|loss_value)": [-\d.e]+', r'"\1": 0', text))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_pair_of_streams(server: ForkServer, folder: Path, name: str) -> None:
+    whole = steady(server.run(*COMMANDS[name], folder=folder).out)
+    assert whole
+    for out, err in ALL if name in ("shapes", "check", "show") else EACH:
+        ran = server.run(*COMMANDS[name], folder=folder, out=out, err=err)
+        where = f"{name} on {out}, {err}: {ran}"
+        assert "Traceback" not in ran.err, where
+        if out in ("closed", "full"):
+            assert ran.code == 2, where
+            assert err in ("closed", "full") or len(re.findall("hookcli: error: ", ran.err)) == 1, where
+        else:
+            assert ran.code == CODES.get(name, 0), where
+            assert steady(ran.out) == whole, where
+        if err in ("file", "pipe", "pty") and name not in SILENT and out != "closed":
+            assert all(f"said by {word}" in ran.err for word in SAID) and "stream before" in ran.err, where
+            assert err != "pty" or "⠋" in ran.err, where
+
+
+@pytest.mark.parametrize("err", KINDS)
+def test_the_streams_of_a_script_are_its_own(server: ForkServer, folder: Path, err: str) -> None:
+    for out in KINDS:
+        ran = server.run("run", "script.py", folder=folder, out=out, err=err)
+        assert ran.code == (120 if out == "full" else 0), (out, ran)  # which is Python's own
+        assert ran.out.replace("\r\n", "\n") == ("" if out in ("closed", "full") else "the script\n"), (out, ran)
+        assert err in ("closed", "full") or "hookcli: script.py" in ran.err
+
+
+@pytest.mark.parametrize(("out", "err"), [("file", "pty"), ("closed", "pipe"), ("pty", "full")])
+def test_several_processes(server: ForkServer, folder: Path, out: str, err: str) -> None:
+    ran = server.run("comm", *RUNS, "--steps", "1", folder=folder, out=out, err=err)
+    if out == "closed":
+        assert ran.code == 2 and ran.err.count("stdout is closed") == 1 and len(ran.err.splitlines()) == 1
+    else:
+        assert ran.code == 0 and steady(ran.out)["reports"][0]["probe"] == "comm", ran
+
+
+@pytest.mark.parametrize("out", ["file", "pty"])
+@pytest.mark.parametrize("make", ["closes", "replaces", "leaves"])
+def test_a_model_may_do_what_it_likes_to_its_streams(server: ForkServer, folder: Path, make: str, out: str) -> None:
+    ran = server.run("shapes", f"net.py:{make}", *RUNS[1:], folder=folder, out=out, err="pipe")
+    assert ran.code == 0 and steady(ran.out)["reports"][0]["rows"], ran
+    assert make != "leaves" or "said at exit" in ran.err
+
+
+@pytest.mark.parametrize("make", ["closes", "replaces"])
+def test_an_error_is_told_all_the_same(server: ForkServer, folder: Path, make: str) -> None:
+    ran = server.run("shapes", f"net.py:{make}", "-i", "2x5", folder=folder)
+    assert ran.code == 2 and "hookcli: error: the model (Linear) failed" in ran.err
+
+
+@pytest.mark.parametrize("command", [("models",), ("--help",), ("shapes", "--help"), ("--version",), ()])
+def test_a_reader_that_has_gone_and_streams_that_take_nothing(server: ForkServer, folder: Path, command: Any) -> None:
+    gone = server.run(*command, folder=folder, out="broken")
+    assert (gone.code, gone.err) == (0, "")
+    for out in ("closed", "full"):
+        ran = server.run(*command, folder=folder, out=out, err="pipe")
+        assert ran.code == 2 and re.fullmatch("hookcli: error: .*\n", ran.err), ran
+    assert server.run(*command, folder=folder, err="broken").code == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "closed", "full"])
+def test_all_of_pythons_end(server: ForkServer, folder: Path, kind: str) -> None:
+    for command in (COMMANDS["ailing"], ("shapes", "net.py:leaves", *RUNS[1:])):
+        ran = server.run(*command, folder=folder, err=kind, whole=True)
+        assert ran.code == (1 if command[0] == "check" else 0) and steady(ran.out)["reports"], ran
+
+
+def test_a_record_is_no_standard_stream_of_the_script(server: ForkServer, folder: Path) -> None:
+    """A file that is opened where stderr is closed gets its number."""
+    (folder / "trains.py").write_text(
+        "import os, torch\nfrom contextlib import suppress\nnet = torch.nn.Linear(2, 2)\n"
+        "for _ in range(3):\n    net(torch.ones(1, 2)).sum().backward()\n"
+        "    for number in (1, 2):\n        with suppress(OSError):\n            os.write(number, b'junk')\n"
+    )
+    ran = server.run("run", "-o", "closed.jsonl", "trains.py", folder=folder, out="closed", err="closed")
+    lines = [json.loads(line) for line in (folder / "closed.jsonl").read_text().splitlines()]
+    assert ran.code == 0 and lines[0]["line"] == "run" and lines[-1]["line"] == "end"
+
+
+# In a program's own process.
+
+
+def open_files() -> dict[int, tuple[int, int]]:
+    numbers = [int(path.name) for path in Path("/dev/fd").iterdir()]
+    found = {}
+    for number in numbers:
+        try:
+            found[number] = (os.fstat(number).st_dev, os.fstat(number).st_ino)
+        except OSError:  # that of the listing itself
+            continue
+    return found
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, SystemExit])
+def test_all_is_put_back(error: type[BaseException] | None, capfd: pytest.CaptureFixture[str]) -> None:
+    before = open_files(), sys.stdout, sys.stderr
+    with suppress(*filter(None, [error])), stdout_kept():
+        os.close(1)
+        os.close(2)
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
+        write_report("the report\n")
+        with stdout_kept():
+            pass
+        if error:
+            raise error
+    assert (open_files(), sys.stdout, sys.stderr) == before
+    assert capfd.readouterr().out == "the report\n"
+
+
+def test_a_report_of_a_command_in_a_command_is_no_report(capfd: pytest.CaptureFixture[str]) -> None:
+    with stdout_kept():
+        main(["models", "resnet18"])
+    out, err = capfd.readouterr()
+    assert out == "" and "quantized_resnet18" in err
+
+
+def test_streams_that_are_no_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "resnet18"]) == 0 and main(["models", "resnt"]) == 2
+    out, err = capsys.readouterr()
+    assert "quantized_resnet18" in out and "unknown model" in err
+
+
+@pytest.mark.parametrize("failing", [OSError, ValueError, AttributeError])
+def test_a_stream_of_a_programs_own_that_fails(failing: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails:
+        def write(self, text: str) -> int:
+            raise failing
+
+        flush = isatty = write
+
+    monkeypatch.setattr("sys.stderr", Fails())
+    assert main(["models", "resnt"]) == 2
+
+
+def test_a_pipe_that_does_not_block_gets_all_of_it() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    got = bytearray()
+
+    def read() -> None:
+        while block := os.read(reader, 4096):
+            got.extend(block)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    Descriptor(writer, aside=False).write(b"x" * 1_000_000)
+    os.close(writer)
+    thread.join()
+    os.close(reader)
+    assert len(got) == 1_000_000
+
+
+def test_a_full_stdout_costs_no_file(server: ForkServer, folder: Path) -> None:
+    files = ("--report", "full.json", "--save", "full.baseline.json")
+    ran = server.run(*COMMANDS["check"], *files, folder=folder, out="full", err="pipe")
+    assert ran.code == 2 and "can't write the report: No space left on device" in ran.err
+    assert json.loads((folder / "full.json").read_text())["reports"] and (folder / "full.baseline.json").exists()
+    ran = server.run("shapes", "net.py:Net", "-i", "2x5", folder=folder, out="full", err="pipe")
+    assert ran.code == 2 and "warning: can't write" in ran.err and "error: fc (Linear) failed" in ran.err

@@ -1,0 +1,314 @@
+"""Statistics agree with float64 within 1e-5, whatever the tensor, on the CPU's path and on the device's."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from fractions import Fraction
+from types import BuiltinFunctionType
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import assert_stats, float64_stats
+from torch import Tensor
+
+from hookcli.report import TensorStats
+from hookcli.tensors import stats as module
+from hookcli.tensors import sums
+from hookcli.tensors.stats import Pending, Reducer, measure, resolve, stats
+
+
+def _with(x: Tensor, **places: float) -> Tensor:
+    for index, value in zip((5, 70, 700), places.values(), strict=False):
+        x.view(-1)[index] = value
+    return x
+
+
+CASES: dict[str, Callable[[], Tensor]] = {
+    "normal": lambda: torch.randn(3, 700, 500),
+    "more than a block": lambda: torch.randn(module.BLOCK + 3),
+    "mean far above spread": lambda: 1e4 + 1e-2 * torch.randn(700_000),
+    "mean a million": lambda: 1e6 + torch.randn(1000, 1000),
+    "mean 100 spreads away": lambda: 100 + torch.randn(1000, 1000),
+    "constant": lambda: torch.full((700_000,), 0.1),
+    "constant and zeros": lambda: torch.full((600_000,), 1 / 3).index_fill(0, torch.arange(0, 600_000, 2), 0.0),
+    "relu": lambda: torch.randn(1000, 1000).relu(),
+    "all zero": lambda: torch.zeros(1000),
+    "one": lambda: torch.tensor([3.0]),
+    "scalar": lambda: torch.tensor(-2.5),
+    "none": lambda: torch.empty(0, 3),
+    "nan": lambda: _with(torch.randn(1000), a=math.nan),
+    "nan and inf": lambda: _with(torch.randn(1000), a=math.nan, b=math.inf, c=-math.inf),
+    "only nan": lambda: torch.full((5,), math.nan),
+    "float16": lambda: torch.randn(1000, 100).half(),
+    "float16 that overflows": lambda: torch.full((70_000,), 300.0).half(),
+    "bfloat16": lambda: (3 + torch.randn(1000, 100)).bfloat16(),
+    "float64": lambda: 1e8 + torch.randn(10_000, dtype=torch.float64),
+    "huge": lambda: torch.randn(1000) * 1e30,
+    "tiny": lambda: torch.randn(1000) * 1e-30,
+    "channels_last": lambda: torch.randn(4, 16, 40, 40).to(memory_format=torch.channels_last),
+    "transposed": lambda: torch.randn(300, 400).T,
+    "slice": lambda: torch.randn(900, 1000)[:, ::3],
+    "slice of much": lambda: torch.randn(2, 3, 1000, 300)[:, 1, :, 1:],
+    "expanded": lambda: torch.tensor([[1.5], [2.5]]).expand(2, 400_000),
+    "expanded from one": lambda: torch.tensor(3.0).expand(7),
+    "expanded to a column": lambda: torch.tensor([1.5]).expand(6, 1),
+    "every third": lambda: torch.arange(100.0)[::3],
+    "a column": lambda: torch.randn(50, 4)[:, 2],
+    "int64": lambda: torch.randint(-5, 1000, (1000,)),
+    "uint8": lambda: torch.randint(0, 256, (100_000,), dtype=torch.uint8),
+    "bool": lambda: torch.randn(1000) > 0.5,
+    "complex": lambda: torch.randn(1000, dtype=torch.complex64),
+    "sparse": lambda: torch.sparse_coo_tensor(torch.tensor([[0, 5, 5]]), torch.tensor([1.0, 2.0, 3.0]), (10,)),
+    "parameter": lambda: torch.nn.Parameter(torch.randn(10, 10)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_float64(name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the C++ that is built at installation, where it was, and by PyTorch's operators."""
+    if not compiled:
+        monkeypatch.setattr(sums, "built", None)
+    torch.manual_seed(0)
+    tensor = CASES[name]()
+    assert_stats(stats(tensor), float64_stats(tensor))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("name", CASES)
+def test_the_path_for_accelerators_agrees_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same operations that run on a GPU, here on the CPU's memory."""
+    torch.manual_seed(0)
+    tensor = CASES[name]()
+    monkeypatch.setattr(module, "DEVICE_BLOCK", 100_000)
+    monkeypatch.setattr(module, "_on_cpu", lambda values: False)
+    pending = measure(tensor)
+    assert isinstance(pending.moments, Tensor) or tensor.numel() == 0
+    assert_stats(resolve([pending])[0], float64_stats(tensor))
+
+
+def test_quantized_values_are_those_that_they_stand_for() -> None:
+    tensor = torch.randn(100)
+    quantized = torch.quantize_per_tensor(tensor, 0.1, 10, torch.quint8)
+    assert_stats(stats(quantized), float64_stats(quantized.dequantize()))
+
+
+def test_nested_tensors() -> None:
+    parts = [torch.randn(3, 4), torch.randn(2, 4)]
+    nested = torch.nested.nested_tensor(parts)
+    assert_stats(stats(nested), float64_stats(torch.cat(parts)))
+
+
+def test_meta_tensors_have_a_size_and_no_values() -> None:
+    found = stats(torch.empty(3, 4, device="meta"))
+    assert found.numel == 12 and math.isnan(found.mean) and math.isnan(found.l2)
+
+
+def test_hand_computed() -> None:
+    found = stats(torch.tensor([1.0, -2.0, 0.0, 5.0]))
+    assert (found.numel, found.mean, found.min, found.max, found.zeros) == (4, 1.0, -2.0, 5.0, 1)
+    assert found.std == pytest.approx(math.sqrt((0 + 9 + 1 + 16) / 3)) and found.l2 == pytest.approx(math.sqrt(30))
+
+
+def test_measuring_changes_nothing() -> None:
+    x = torch.randn(10, requires_grad=True)
+    y = (x * 2).clone()
+    copy, version = y.detach().clone(), y._version
+    rng = torch.get_rng_state()
+    measure(y)
+    assert torch.equal(y, copy) and y._version == version and torch.equal(rng, torch.get_rng_state())
+    y.sum().backward()
+    assert x.grad is not None
+
+
+def test_dense_memory_is_not_copied() -> None:
+    """What is allocated while a large channels_last tensor is measured is far less than the tensor."""
+    tensor = torch.randn(8, 64, 64, 64).to(memory_format=torch.channels_last)
+    measure(tensor)  # the scratch block is made once
+    with torch.profiler.profile(profile_memory=True) as profile:
+        measure(tensor)
+    largest = max((event.cpu_memory_usage for event in profile.events()), default=0)
+    assert largest < tensor.numel() * 4 / 50
+
+
+def test_an_unchanged_tensor_is_reduced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Tensor] = []
+    monkeypatch.setattr(module, "measure", lambda t: calls.append(t) or Pending([]))
+    reduce, x = Reducer(), torch.ones(3)
+    first = reduce(x)
+    assert reduce(x) is first and len(calls) == 1
+    x.add_(1)
+    reduce(x)
+    reduce(x.clone())
+    assert len(calls) == 3
+
+
+WRITES: dict[str, Callable[[Tensor], object]] = {
+    "scaled": lambda x: x.data.mul_(3),
+    "one element": lambda x: x.data.view(-1)[7:8].fill_(5),
+    "through NumPy": lambda x: x.numpy().fill(2),
+    "in place": lambda x: x.clamp_(min=0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.complex64])
+def test_what_is_written_past_the_version_counter_is_seen(write: str, dtype: torch.dtype) -> None:
+    if write == "in place" and dtype.is_complex:
+        return
+    reduce, x = Reducer(), (torch.randn(40, 30) * 100).to(dtype)
+    reduce(x)
+    WRITES[write](x)
+    assert_stats(resolve([reduce(x)])[0], float64_stats(x))
+
+
+def test_a_large_tensor_that_is_written_through_data_is_reduced_again() -> None:
+    reduce, x = Reducer(), torch.randn(300, 400)
+    reduce(x)
+    x.data.mul_(3)
+    assert_stats(resolve([reduce(x)])[0], float64_stats(x))
+
+
+def test_the_memory_of_what_was_seen_holds_no_tensor() -> None:
+    reduce = Reducer()
+    held = []
+    for _ in range(200):
+        reduce(x := torch.ones(3))
+        held.append(weakref.ref(x))
+    del x
+    assert not len(reduce._seen) and not any(reference() is not None for reference in held)
+
+
+def test_an_interrupt_as_a_tensor_dies_is_not_lost() -> None:
+    """Python drops an exception that is raised in the callback of a weak reference; ours is written in C."""
+    reduce, x = Reducer(), torch.ones(3)
+    reduce(x)
+    callbacks = [reference.__callback__ for reference in weakref.getweakrefs(x)]
+    assert callbacks and all(isinstance(callback.func, BuiltinFunctionType) for callback in callbacks)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.float8_e4m3fn])
+def test_dtypes_that_pytorch_does_not_sum(dtype: torch.dtype) -> None:
+    x = torch.randn(40, 30, dtype=torch.complex64 if dtype.is_complex else None).to(dtype)
+    wide = x.to(torch.complex128).abs() if dtype.is_complex else x.double()
+    assert_stats(resolve([Reducer()(x)])[0], float64_stats(wide))
+
+
+# At the ends of the ranges.
+
+ENDS = [1e200, 1e-200, 1e307, 1e-307, 5e-324, 1.7e308]
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+@pytest.mark.parametrize("scale", ENDS)
+def test_float64_whose_squares_leave_its_range(
+    scale: float, accelerator: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against fractions, which have no range."""
+    monkeypatch.setattr(module, "_on_cpu", lambda values: not accelerator)
+    values = [1.0 * scale, -0.5 * scale, 0.0, 0.25 * scale]
+    found = stats(torch.tensor(values, dtype=torch.float64))
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact) / 4
+    spread = sum((value - mean) ** 2 for value in exact) / 3
+    slack = max(1e-12 * scale, 5e-324)
+    assert found.mean == pytest.approx(float(mean), abs=slack)
+    assert found.std == pytest.approx(_root(spread), abs=slack)
+    assert found.l2 == pytest.approx(_root(sum(value**2 for value in exact)), abs=slack)
+    assert (found.min, found.max, found.zeros) == (-0.5 * scale, scale, values.count(0.0))
+
+
+def _root(square: Fraction | int) -> float:
+    """The square root of a fraction, also where that of its float would overflow or vanish."""
+    root = Fraction(math.isqrt(int(Fraction(square) * 2**4400)), 2**2200)
+    return float(root) if root < 2**1024 else math.inf
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+@given(
+    values=st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=30),
+    exponent=st.integers(-1000, 1000),
+    cut=st.integers(0, 30),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_power_of_two_scales_all_figures(accelerator: bool, values: list[float], exponent: int, cut: int) -> None:
+    """Measured whole and merged of two parts, at every scale as at that of 1."""
+    plain = torch.tensor(values, dtype=torch.float64)
+    plain = torch.where(plain.abs() < 1e-6, 0.0, plain)
+    expected = float64_stats(plain).scaled(2.0**exponent)
+    tensor = plain * 2.0**exponent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_on_cpu", lambda values: not accelerator)
+        found = [stats(tensor), TensorStats.merge([stats(tensor[:cut]), stats(tensor[cut:])])]
+    for each in found:
+        assert each.mean == pytest.approx(expected.mean, rel=1e-9, abs=1e-12 * 2.0**exponent)
+        assert (each.std, each.l2) == pytest.approx((expected.std, expected.l2), rel=1e-9, abs=1e-12 * 2.0**exponent)
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_magnitudes_that_overflow_their_own_precision(accelerator: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_on_cpu", lambda values: not accelerator)
+    found = stats(torch.full((4,), complex(3e38, 3e38), dtype=torch.complex64))
+    assert found.inf == 0 and found.max == pytest.approx(math.sqrt(2) * 3e38, rel=1e-6)
+    found = stats(torch.full((4,), complex(1.7e308, 1.7e308), dtype=torch.complex128))
+    assert found.inf == 0 and found.max == pytest.approx(1.7976931348623157e308)
+    found = stats(torch.tensor([complex(math.inf, 0), complex(math.nan, 1), 1j], dtype=torch.complex64))
+    assert (found.inf, found.nan, found.l2) == (1, 1, 1)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_half_precision_complex_numbers() -> None:
+    x = torch.randn(1000, 2, dtype=torch.float64).half()
+    exact = torch.view_as_complex(x.double()).abs()
+    assert stats(torch.view_as_complex(x)).std == pytest.approx(exact.std().item(), rel=1e-6)
+
+
+def test_jagged_tensors_with_holes() -> None:
+    values = torch.arange(36.0).view(9, 4)
+    offsets, lengths = torch.tensor([0, 3, 6, 9]), torch.tensor([1, 2, 0])
+    nested = torch.nested.nested_tensor_from_jagged(values, offsets, lengths)
+    rows = torch.cat([values[:1], values[3:5]])
+    assert_stats(stats(nested), float64_stats(rows))
+    assert_stats(stats(nested * 2), float64_stats(rows * 2))
+
+
+# Without a finite element.
+
+
+def test_without_a_finite_element_there_is_no_norm() -> None:
+    nothing, some = stats(torch.full((3,), math.inf)), stats(torch.tensor([3.0, 4.0]))
+    assert math.isnan(nothing.l2) and math.isnan(TensorStats.merge([nothing, nothing]).l2)
+    assert TensorStats.merge([nothing, some]).l2 == 5
+    assert stats(torch.empty(0)).l2 == 0 and TensorStats.merge([]).l2 == 0
+    assert math.isnan(TensorStats.merge([nothing, stats(torch.empty(0))]).l2)
+
+
+def test_results_come_back_in_order() -> None:
+    tensors = [torch.full((3,), float(i)) for i in range(5)]
+    assert [found.mean for found in resolve([measure(t) for t in tensors])] == [0, 1, 2, 3, 4]
+
+
+VIEWS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda x: x.transpose(0, -1),
+    lambda x: x[::2],
+    lambda x: x[..., 1:],
+    lambda x: x[..., 0] if x.numel() else x,
+    lambda x: x[..., None].expand(*x.shape, 3),
+    lambda x: x[None].expand(2, *x.shape),
+    lambda x: x.diagonal() if x.dim() > 1 else x,
+    lambda x: x.unfold(0, 2, 1) if x.dim() and len(x) > 2 else x,
+)
+
+
+@given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=3), views=st.lists(st.sampled_from(VIEWS), max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_views_of_any_strides(shape: list[int], views: list[Callable[[Tensor], Tensor]]) -> None:
+    x = torch.arange(1.0, 1 + math.prod(shape)).reshape(shape)
+    for view in views:
+        x = view(x) if x.dim() else x
+    assert_stats(stats(x), float64_stats(x))
