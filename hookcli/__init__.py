@@ -1,7 +1,8 @@
 """hookcli: see what happens inside a PyTorch model.
 
-`capture` runs a model under probes and returns reports; `watch` looks at a model while your own code runs it; `check`
-judges a model. They are imported on first use, so that `import hookcli` costs nothing.
+`capture` runs a model under probes and returns reports; `capture_recipe` builds the model first, as the commands do.
+`watch` observes a model while your own code runs it, and `check` judges a model. A `Step` says what a run does besides
+one forward. All are imported on first use, so that `import hookcli` costs nothing.
 """
 
 from __future__ import annotations
@@ -9,13 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookcli.engine.capture import Watch, capture
+    from hookcli.engine.capture import capture, capture_recipe
     from hookcli.engine.checking import check
+    from hookcli.engine.step import Step
+    from hookcli.engine.watch import Watch
     from hookcli.record.watch import watch
 
-__all__ = ["Watch", "capture", "check", "watch"]
+__all__ = ["Step", "Watch", "capture", "capture_recipe", "check", "watch"]
 
-_HOMES = {"Watch": "engine.capture", "capture": "engine.capture", "check": "engine.checking", "watch": "record.watch"}
+_HOMES = {
+    "Step": "engine.step",
+    "Watch": "engine.watch",
+    "capture": "engine.capture",
+    "capture_recipe": "engine.capture",
+    "check": "engine.checking",
+    "watch": "record.watch",
+}
 
 
 def __getattr__(name: str) -> Any:

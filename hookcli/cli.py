@@ -2,126 +2,39 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hookcli import registry
-from hookcli.commands.group import GroupedCommand, GroupedGroup
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
+from hookcli.commands.app import build_app
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
 from hookcli.system.escaping import visible_lines
-from hookcli.system.stdout import leave_stdout, own_process, stdout_kept, write_report
+from hookcli.system.stdout import leave_stdout, own_process, write_report
 from hookcli.system.streams import aside, say
 from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 if TYPE_CHECKING:
     from hookcli.record.launching import Ending
 
-HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
-EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
-_NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _MOMENT = 10.0  # seconds
-
-RUNNING = ("shapes", "inputs", "activations", "grads", "graph", "trace")
-LISTING = ("models", "plugins")
-COMMANDS = (*RUNNING, "run", "comm", "check", "explain", "diff", "hooks", "package", "show", *LISTING)
-
-
-def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
-    """The app with these commands: built-in ones, and probes of other distributions by their names."""
-    app = typer.Typer(
-        cls=GroupedGroup,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        no_args_is_help=True,
-        context_settings=_CONTEXT,
-    )
-    app.callback(help=HELP, epilog=_epilog(EXAMPLES, _NOTE))(_version_option)
-    for name in commands:
-        if name in COMMANDS:
-            module = import_module(f"hookcli.commands.{name}")
-            shared = getattr(module, "OPTIONS", None)
-            function = takes_options(getattr(module, name), shared)
-            _add(
-                app, name, function, inspect.getdoc(function) or "", module.EXAMPLES, getattr(module, "SETTINGS", None)
-            )
-        else:
-            about = f"The probe {name}, from {registry.find('probes', name).distribution}."
-            _add(app, name, takes_options(_probe_command(name)), about, (f"hookcli {name} resnet50",))
-    return app
-
-
-def _add(
-    app: typer.Typer,
-    name: str,
-    function: Callable[..., int],
-    text: str,
-    examples: Sequence[str],
-    settings: dict[str, Any] | None = None,
-) -> None:
-    epilog = _epilog(examples)
-    if name != "run":  # whose stdout is the script's
-        function = stdout_kept()(function)
-    app.command(name, help=text, epilog=epilog, cls=GroupedCommand, context_settings=settings)(function)
-
-
-def _epilog(examples: Sequence[str], note: str = "") -> str:
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)]) + (f"\n\n{note}" if note else "")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        write_report(f"hookcli {version('hookcli')}\n")
-        raise typer.Exit
-
-
-def _version_option(
-    version: bool = typer.Option(False, "--version", help="Show the version.", callback=_print_version, is_eager=True),
-) -> None:
-    """Nothing happens before a command."""
-
-
-def _probe_command(name: str) -> Callable[..., int]:
-    """A command for a probe that another distribution brings."""
-
-    def command(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
-        from hookcli.commands.common import inspect_model
-
-        probe: Callable[[], Any] = registry.load("probes", name)
-        return inspect_model(model, probe, options)
-
-    return command
-
-
-def _wanted(arguments: Sequence[str]) -> Sequence[str]:
-    """The commands that a command line may mean: making one takes a fifth of the time that making all does.
-
-    Probes of other distributions are looked up only where none of ours is named: that takes time, too.
-    """
-    command = next((word for word in arguments if not word.startswith("-")), None)
-    if command is None:
-        return COMMANDS
-    if command in COMMANDS:
-        return (command,)
-    return (*COMMANDS, *(name for name in registry.names("probes") if name not in COMMANDS))
+_BY_RANK_0 = ("check", "explain", "diff", "hooks", "package", "show", "models", "plugins", "--help", "-h", "--version")
 
 
 def _in_ranks(arguments: Sequence[str]) -> bool:
-    """Whether the command runs a model, which the processes that torchrun starts do together."""
-    alone = {*COMMANDS, "--help", "-h", "--version"} - {*RUNNING, "comm", "run"}
-    return bool(arguments) and arguments[0] not in alone
+    """Whether the processes that torchrun starts run the command together."""
+    return bool(arguments) and arguments[0] not in _BY_RANK_0
+
+
+def _is_run(arguments: Sequence[str]) -> bool:
+    """Whether this is `hookcli run`, whose process is the script's."""
+    return next((word for word in arguments if not word.startswith("-")), None) == "run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     That of `hookcli run` is the script's.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if _wanted(arguments) != ("run",):
+    if not _is_run(arguments):
         return _exit_code(_main(arguments))
     from hookcli.record.launching import restored
 
@@ -159,7 +72,7 @@ def _run(arguments: list[str]) -> int | Ending:
     if not (world().writes or _in_ranks(arguments)):
         return 0
     try:
-        code = build_app(_wanted(arguments))(args=arguments, prog_name="hookcli", standalone_mode=False)
+        code = build_app()(args=arguments, prog_name="hookcli", standalone_mode=False)
         if code == INTERRUPTED and LAUNCHER not in os.environ:  # which says it
             say("interrupted")
         result: int | Ending = code or 0
@@ -236,7 +149,7 @@ def _show_help(text: str, arguments: Sequence[str]) -> int:
 def begin() -> Callable[[], object]:
     """Run the command line of this process. Returns what ends the process as the command line wants it to end."""
     arguments = sys.argv[1:]
-    if _wanted(arguments) == ("run",):
+    if _is_run(arguments):
         from hookcli.record.launching import leave
 
         result = _main(arguments)

@@ -42,7 +42,7 @@ class ModelChecks:
     def assert_healthy(self, model: nn.Module, inputs: Any, *, fail_on: str = "error", **settings: Any) -> Report:
         """Fail the test where something as bad as `fail_on` is found; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
-        from hookcli.checks.verdict import fails
+        from hookcli.checks.judgement import fails
         from hookcli.errors import UsageError, unknown
         from hookcli.report import SEVERITIES
         from hookcli.system.escaping import visible
@@ -98,9 +98,11 @@ class ModelChecks:
         from hookcli.checks.plan import make_plan
         from hookcli.diff.baseline import Baseline, write_baselines
         from hookcli.engine.checking import examine
+        from hookcli.engine.prepare import PreparedRun
+        from hookcli.engine.step import Step
 
-        loss = settings.pop("loss", None)
-        examination = examine(model, inputs, make_plan(select=["HK001"], keep=True, **settings), loss=loss, name=name)
+        run = PreparedRun.of(model, inputs, Step(loss=settings.pop("loss", None)), name)
+        examination = examine(run, make_plan(select=["HK001"], keep=True, **settings))
         if examination.error:
             raise examination.error
         self._baselines.append(Baseline.of(*examination.kept))

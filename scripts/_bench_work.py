@@ -14,6 +14,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 import torchvision
+from _bench_table import BATCH
 from torch import Tensor, nn
 
 from hookcli import registry
@@ -24,7 +25,6 @@ from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.plan import Plan
 from hookcli.tensors import sums
 
-BATCH = 10
 Actions = dict[str, Callable[[], object]]
 
 
@@ -167,7 +167,7 @@ class Step:
         probe = GraphProbe()
         with HookSession(self.model) as session:
             probe.attach(session)
-            session.tell_backward([self.loss])
+            session.backward_begins([self.loss])
             self.plain()
         return len(probe.rows())
 

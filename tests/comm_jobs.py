@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from hookcli.engine.ddp import Plan, communicate
+from hookcli.engine.ddp import DDPSteps, communicate
+from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
 from hookcli.hooks.comm_hooks import CommHook, find_hook
 from hookcli.report import Report
@@ -56,6 +58,10 @@ def squares(output: Tensor) -> Tensor:
     return output.square().sum()
 
 
+def prepared(net: nn.Module, given: tuple[Tensor], loss: Any = None) -> PreparedRun:
+    return PreparedRun.of(net, given, Step(backward=True, loss=loss))
+
+
 def run(hooks: list[str], net: nn.Module | None = None, **plan: Any) -> Report:
     """A rank's report; asserts that nothing is left behind."""
     net = net or model()
@@ -63,7 +69,8 @@ def run(hooks: list[str], net: nn.Module | None = None, **plan: Any) -> Report:
     torch.manual_seed(5)
     with untouched(net):
         found = [find_hook(hook) for hook in hooks]
-        report = communicate(net, inputs(), found, Plan(**plan), Step(backward=True, loss=squares), say=said.append)
+        feedback = SimpleNamespace(stage=lambda text: None, remark=said.append)
+        report = communicate(prepared(net, inputs(), squares), found, DDPSteps(**plan), feedback)
     return Report(**{**vars(report), "meta": {**report.meta, "said": said}})
 
 
@@ -89,13 +96,13 @@ def run_functions(names: list[str], **plan: Any) -> list[Report | str]:
 def run_half() -> Report:
     """Gradients in bfloat16, whose plain allreduce is not exact."""
     found = [find_hook("allreduce")]
-    return communicate(model(torch.bfloat16), inputs(torch.bfloat16), found, Plan(2), Step(backward=True))
+    return communicate(prepared(model(torch.bfloat16), inputs(torch.bfloat16)), found, DDPSteps(2))
 
 
 def run_huge() -> Report:
     """Gradients above what float16 holds."""
     net = model()
-    return communicate(net, inputs(), [find_hook("fp16")], Plan(1), Step(backward=True, loss=lambda y: y.sum() * 1e6))
+    return communicate(prepared(net, inputs(), lambda y: y.sum() * 1e6), [find_hook("fp16")], DDPSteps(1))
 
 
 def results(spec: str, steps: int = 1) -> Tensor:
@@ -167,7 +174,7 @@ def left_behind() -> tuple[bool, int, Tensor, Tensor]:
 
     net = model()
     with patch.object(DistributedDataParallel, "register_comm_hook", noting):
-        communicate(net, inputs(), [CommHook("counted", counted)], Plan(), Step(backward=True))
+        communicate(prepared(net, inputs()), [CommHook("counted", counted)], DDPSteps())
     gc.collect()
     during, calls = calls, 0
     torch.manual_seed(5)

@@ -7,7 +7,7 @@ import math
 import random
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,6 +50,20 @@ def hooks_on(model: nn.Module) -> dict[str, int]:
     for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
         found[f"parameter{kind}"] = sum(len(getattr(p, kind) or ()) for p in model.parameters())
     return found
+
+
+@contextmanager
+def gradients(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """The gradients that the parameters get in the block, as PyTorch's own hooks see them."""
+    found: dict[str, Tensor] = {}
+    with ExitStack() as stack:
+        for fqn, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                hook = parameter.register_post_accumulate_grad_hook(
+                    lambda p, fqn=fqn: found.update({fqn: p.grad.clone()})
+                )
+                stack.callback(hook.remove)
+        yield found
 
 
 @contextmanager

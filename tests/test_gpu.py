@@ -12,7 +12,7 @@ from support import assert_stats, hooks_on
 from hookcli.engine.capture import capture
 from hookcli.engine.checking import check
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.watch import watch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -45,7 +45,7 @@ def test_figures_are_those_of_the_cpu(model: torch.nn.Module, name: str) -> None
     assert sum(hooks_on(model).values()) == 0
 
 
-WATCHED = PROBES | {"health": lambda: HealthProbe(backward=True, bits=True)}
+WATCHED = PROBES | {"inventory": lambda: InventoryProbe(backward=True, bits=True)}
 
 
 @pytest.mark.parametrize("name", WATCHED)

@@ -103,7 +103,7 @@ def test_a_restless_model_is_as_before(probe: str, passes: int) -> None:
     model, x = Restless(), given()
     model.head.weight.grad = torch.ones(2, 4)
     with as_before(model, x):
-        hookcli.capture(model, x, [made(probe)], passes=passes)
+        hookcli.capture(model, x, [made(probe)], step=hookcli.Step(passes=passes))
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -117,7 +117,7 @@ def test_a_restless_model_that_fails_is_as_before(probe: str) -> None:
 def test_an_optimizers_step_is_taken_back(passes: int) -> None:
     model, x = Restless(), given()
     with as_before(model, x):
-        hookcli.capture(model, x, ["trace"], optimizer="adamw", state_dict=True, passes=passes)
+        hookcli.capture(model, x, ["trace"], step=hookcli.Step(optimizer="adamw", state_dict=True, passes=passes))
 
 
 def test_check_and_compare_leave_a_restless_model_as_before() -> None:
@@ -125,7 +125,7 @@ def test_check_and_compare_leave_a_restless_model_as_before() -> None:
     with as_before(model, x):
         hookcli.check(model, x, repeat=2, split_batch=True)
     with as_before(model, x), as_before(other, x):
-        compare(Side(model, x), Side(other, x), backward=True)
+        compare(Side(model, x), Side(other, x), step=hookcli.Step(backward=True))
 
 
 class Doubles(nn.Module):
@@ -136,7 +136,7 @@ class Doubles(nn.Module):
 @pytest.mark.parametrize("probe", ["activations", "inputs"])
 def test_every_pass_gets_the_original_input(probe: str) -> None:
     x = torch.tensor([[1.0, -3.0]])
-    rows = hookcli.capture(nn.Sequential(nn.Identity(), Doubles()), x, [probe], passes=3)[0].rows
+    rows = hookcli.capture(nn.Sequential(nn.Identity(), Doubles()), x, [probe], step=hookcli.Step(passes=3))[0].rows
     assert {row["call"]: row["max"] for row in rows if row.fqn == "0"} == dict.fromkeys(range(3), 1.0)
 
 

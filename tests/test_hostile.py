@@ -20,7 +20,7 @@ import pytest
 from records import RUN, save
 
 from hookcli import registry
-from hookcli.report import STATS_COLUMNS, Column, Finding, Report, Row, Skipped, TensorStats
+from hookcli.report import STATS_COLUMNS, Column, Finding, Reason, Report, Row, Skipped, TensorStats
 from hookcli.report.files import read_reports, write_whole
 from hookcli.report.grouping import View
 from hookcli.system.escaping import visible
@@ -43,7 +43,8 @@ def evil(kind: str) -> Report:
         rows = [Row({"check": "HK008", "severity": "error", "fqn": EVIL, "message": EVIL, "hint": EVIL})]
         totals = {"errors": 1, "warnings": 0, "checks": 1, "modules": 1}
         meta = {"checks": ["HK008"], "fail_on": "error", "notes": [EVIL], "seconds": 0.0, "error": EVIL}
-        return Report("check", EVIL, columns, rows, meta, totals, (Skipped(EVIL, f"not judged: {EVIL}"),), [finding])
+        skipped = (Skipped(EVIL, f"not judged: {EVIL}", kind=Reason.NOT_JUDGED),)
+        return Report("check", EVIL, columns, rows, meta, totals, skipped, [finding])
     if kind == "graph":
         columns = tuple(Column(n, n) for n in ("fqn", "fired", "us", "kind", "id", "next"))
         node = {"node": EVIL, "fqn": EVIL, "fired": 1, "in_shape": [2], "us": 1.5, "kind": "node", "id": 0}

@@ -22,7 +22,7 @@ import hookcli
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.graph import GraphProbe
-from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.trace import TraceProbe
 
 WIDTH = 4
@@ -121,7 +121,7 @@ def test_what_checks_ask_of_a_model_that_is_mapped_over() -> None:
 
             return vmap(one)(*self.stacked)
 
-    (report,) = hookcli.capture(Ensemble(), torch.randn(2, WIDTH), [HealthProbe(backward=True)])
+    (report,) = hookcli.capture(Ensemble(), torch.randn(2, WIDTH), [InventoryProbe(backward=True)])
     assert {row.fqn for row in report.rows if row["kind"] == "called"} >= {"", "base", "base.1"}
     assert not [row for row in report.rows if row["kind"] == "received"]
 

@@ -14,7 +14,7 @@ from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.report import INFO, SEVERITIES, Finding, Report, Skipped
 
-__all__ = ["ERROR", "INFO", "WARNING", "Check", "Comparison", "Evaluation", "Facts", "Threshold"]
+__all__ = ["ERROR", "INFO", "WARNING", "Check", "Comparison", "Evaluation", "Measurements", "Threshold"]
 
 ERROR, WARNING = SEVERITIES
 
@@ -46,15 +46,15 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """All that was measured of one model, for checks to read.
+class Measurements:
+    """Everything that was measured of one model, for checks to read.
 
-    `health` is the report of probes/health.py; `again` has one more of it per repetition. What was not measured is
-    None, and `missing` says why, by the field's name. `crash` is what the model failed with; the reports then hold
-    what was seen until then. `eval_crash` is the same of a model that got through its run, and fails in eval mode.
+    A field that was not measured is None, and `missing` says why, by the field's name. `again` holds one more
+    `inventory` per repetition. `crash` is the error of a model that failed; the reports then end where it failed.
+    `eval_crash` is the error of a model that passed its run and failed in eval mode.
     """
 
-    health: Report | None = None
+    inventory: Report | None = None
     activations: Report | None = None
     grads: Report | None = None
     shapes: Report | None = None
@@ -65,7 +65,7 @@ class Facts:
     halves: Comparison | None = None
     expected: Sequence[Expected] | None = None
     baseline: Baseline | None = None
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
+    tolerance: Tolerance = Tolerance()
     crash: str | None = None
     eval_crash: str | None = None
     dtype: str = "float32"
@@ -88,13 +88,13 @@ class Threshold:
 
 
 class Check(ABC):
-    """Judges one thing. The class's docstring is what `hookcli explain` says of it.
+    """The interface of a check. `hookcli explain` prints the docstring of its class.
 
-    `means` tells on one line what a finding usually comes from, `advice` what to try. `needs` names the fields of Facts
-    without which it can't judge; with `whole` it does not judge a run that crashed, since what is absent there may be
-    absent for that reason; without `values` it judges a run on the meta device too, which has shapes alone. `asked_by`
-    is the option without which it is not run. `follows` has the ids of checks that find causes of what this one finds:
-    of one severity, their findings come first.
+    `means` names the usual cause of a finding on one line, `advice` what to try. `needs` lists the fields of
+    Measurements that the check reads. A check that is `whole` does not judge a run that crashed, since whatever is
+    absent there may be absent for that reason. A check without `values` also judges a run on the meta device, which has
+    shapes only. `asked_by` is the option that the check runs with, and not without. `follows` lists the ids of checks
+    that find causes of this one's findings: within a severity, their findings are listed first.
     """
 
     id: ClassVar[str]
@@ -113,7 +113,7 @@ class Check(ABC):
         self.limit = limit if limit is not None or self.threshold is None else self.threshold.default
 
     @abstractmethod
-    def judge(self, facts: Facts) -> Iterable[Finding | Skipped]:
+    def judge(self, measured: Measurements) -> Iterable[Finding | Skipped]:
         """What is wrong, and what could not be told. Each field named in `needs` is there."""
 
     def finding(self, fqn: str, message: str, value: float | None = None) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding
 
 
@@ -29,9 +29,11 @@ class Changed(Check):
     asked_by = "--against"
     whole = True
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.shapes is not None and facts.activations is not None and facts.baseline is not None
-        reports = [report for report in (facts.settings, facts.shapes, facts.activations, facts.grads) if report]
-        for change in facts.baseline.changes(reports, facts.tolerance):
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.shapes is not None and measured.activations is not None and measured.baseline is not None
+        reports = [
+            report for report in (measured.settings, measured.shapes, measured.activations, measured.grads) if report
+        ]
+        for change in measured.baseline.changes(reports, measured.tolerance):
             limit = None if change.excess is None else 1.0
             yield replace(self.finding(change.fqn, change.message, change.excess), threshold=limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hookcli.checks.base import ERROR, WARNING, Check, Comparison, Facts, Threshold
+from hookcli.checks.base import ERROR, WARNING, Check, Comparison, Measurements, Threshold
 from hookcli.report import Finding
 from hookcli.report.formatting import number
 
@@ -34,9 +34,11 @@ class BatchDependence(Check):
     needs = ("companions",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.companions is not None
-        yield from _apart(self, facts.companions, facts.dtype, "the first item's output changes with the other items")
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.companions is not None
+        yield from _apart(
+            self, measured.companions, measured.dtype, "the first item's output changes with the other items"
+        )
 
 
 class SplitBatch(Check):
@@ -57,9 +59,9 @@ class SplitBatch(Check):
     asked_by = "--split-batch"
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.halves is not None
-        yield from _apart(self, facts.halves, facts.dtype, "two half batches give another result than the whole")
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.halves is not None
+        yield from _apart(self, measured.halves, measured.dtype, "two half batches give another result than the whole")
 
 
 def _apart(check: Check, comparison: Comparison, dtype: str, said: str) -> Iterator[Finding]:

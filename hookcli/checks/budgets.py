@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import ERROR, Check, Facts, Threshold
+from hookcli.checks.base import ERROR, Check, Measurements, Threshold
 from hookcli.report import Finding, formatting
 
 
@@ -17,13 +17,13 @@ class TooManyParameters(Check):
     asked_by = "--max-params"
     means = "a layer that became wider, or one that is not shared any more"
     advice = "`hookcli shapes --sort -params` shows the largest"
-    needs = ("health",)
+    needs = ("inventory",)
     values = False
     threshold = Threshold("parameters", None, unit="count")
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        yield from _above(self, facts.health.totals["params"], "parameters")
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        yield from _above(self, measured.inventory.totals["params"], "parameters")
 
 
 class TooManyMacs(Check):
@@ -43,9 +43,9 @@ class TooManyMacs(Check):
     values = False
     threshold = Threshold("multiply-accumulates of one forward pass", None, unit="count")
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.shapes is not None
-        yield from _above(self, facts.shapes.totals["macs"], "multiply-accumulates")
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.shapes is not None
+        yield from _above(self, measured.shapes.totals["macs"], "multiply-accumulates")
 
 
 class TooMuchMemory(Check):
@@ -61,13 +61,13 @@ class TooMuchMemory(Check):
     asked_by = "--max-activation-memory"
     means = "a larger batch or resolution, or an operation that is not in place any more"
     advice = "`hookcli trace --summary --sort -kept` shows who keeps it; torch.utils.checkpoint trades it for time"
-    needs = ("grads", "health")
+    needs = ("grads", "inventory")
     values = False
     threshold = Threshold("bytes kept for backward", None, unit="bytes")
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        yield from _above(self, facts.health.totals["kept_bytes"], "kept for backward")
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        yield from _above(self, measured.inventory.totals["kept_bytes"], "kept for backward")
 
 
 def _above(check: Check, value: int, what: str) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding
 
 
@@ -13,7 +13,7 @@ class Crash(Check):
 
     The finding names the module that was running, its type and the shapes of its input, and the innermost lines of the
     model's own code. What the other checks find in what was measured before the crash is still told, except by those
-    that would take what did not happen for a fault (a parameter without gradient, a module that never ran). Checks that
+    that would take what did not happen for a fault (a parameter without gradient, a module never called). Checks that
     found nothing are listed as not judged: nobody knows what the rest of the run would have shown. A crash is reported
     whatever is selected or ignored. Some checks run the model in eval mode, too: one that fails there alone is judged
     by its run, and this is told beside that. A crash makes the exit code 2, as a model that cannot run does in every
@@ -28,12 +28,12 @@ class Crash(Check):
     needs = ()
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        if facts.crash:
-            place, said = _place(facts.crash)
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        if measured.crash:
+            place, said = _place(measured.crash)
             yield self.finding(place, said)
-        if facts.eval_crash:
-            place, said = _place(facts.eval_crash)
+        if measured.eval_crash:
+            place, said = _place(measured.eval_crash)
             yield self.finding(place, f"in eval mode: {said}")
 
 

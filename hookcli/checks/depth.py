@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hookcli.checks.base import Check, Facts, Threshold
+from hookcli.checks.base import Check, Measurements, Threshold
 from hookcli.report import Finding, Report, Row
 from hookcli.report.formatting import number
 
@@ -25,18 +25,18 @@ class _Slope:
     largest: str
 
 
-def _slope(facts: Facts) -> _Slope | None:
+def _slope(measured: Measurements) -> _Slope | None:
     """Of each weight, the norm of its gradient relative to its own, in the order of arrival: the last layer first.
 
     Relative norms do not depend on the scale of a layer; they are what layer-wise learning rates correct (You, Gitman
     and Ginsburg 2017, arXiv:1708.03888, equation 6). Biases and normalization weights, which are small vectors, and
     gradients that are all zero (HK009) are left out.
     """
-    assert facts.grads is not None and facts.health is not None
-    norms = {r.fqn: r.stats.l2 for r in facts.health.rows if r["kind"] == "parameter" and r.stats}
+    assert measured.grads is not None and measured.inventory is not None
+    norms = {r.fqn: r.stats.l2 for r in measured.inventory.rows if r["kind"] == "parameter" and r.stats}
     relative = {
         r.fqn: r.stats.l2 / norms[r.fqn]
-        for r in facts.grads.rows
+        for r in measured.grads.rows
         if r.stats and r.stats.l2 > 0 and len(r["shape"]) >= 2 and norms.get(r.fqn, 0) > 0
     }
     if len(relative) < _LEAST_LAYERS:
@@ -62,13 +62,13 @@ class VanishingGradients(Check):
     name = "vanishing-gradients"
     means = "saturating activations, or an initialisation that is too small, in a deep stack without shortcuts"
     advice = "use ReLU or GELU with Kaiming initialisation, normalization layers, or residual connections"
-    needs = ("health", "grads")
+    needs = ("inventory", "grads")
     threshold = Threshold(
         "relative gradient near the input over that near the loss; below is too small", 1e-4, 0.0, 1.0
     )
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        slope, limit = _slope(facts), self.limit
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        slope, limit = _slope(measured), self.limit
         if slope and limit is not None and slope.ratio < limit:
             said = f"gradients near the input are {number(slope.ratio)} of those near the loss; the smallest is here"
             yield self.finding(slope.smallest, said, slope.ratio)
@@ -86,11 +86,11 @@ class ExplodingGradients(Check):
     name = "exploding-gradients"
     means = "weights that are too large, or a recurrence that multiplies at every step"
     advice = "scale the initialisation down, normalise, or clip (torch.nn.utils.clip_grad_norm_)"
-    needs = ("health", "grads")
+    needs = ("inventory", "grads")
     threshold = Threshold("relative gradient near the input over that near the loss; above is too large", 1e4, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        slope, limit = _slope(facts), self.limit
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        slope, limit = _slope(measured), self.limit
         if slope and limit is not None and slope.ratio > limit:
             said = f"gradients near the input are {number(slope.ratio)} times those near the loss; the largest is here"
             yield self.finding(slope.largest, said, slope.ratio)
@@ -154,9 +154,9 @@ class VanishingActivations(Check):
         "standard deviation of a block's output over the first block's; below is too small", 1e-6, 0.0, 1.0
     )
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None
-        yield from _beyond(self, _blocks(facts.activations), above=False)
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.activations is not None
+        yield from _beyond(self, _blocks(measured.activations), above=False)
 
 
 class ExplodingActivations(Check):
@@ -175,6 +175,6 @@ class ExplodingActivations(Check):
     needs = ("activations",)
     threshold = Threshold("standard deviation of a block's output over the first block's; above is too large", 1e4, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None
-        yield from _beyond(self, _blocks(facts.activations), above=True)
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.activations is not None
+        yield from _beyond(self, _blocks(measured.activations), above=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding, Report
 
 
@@ -22,13 +22,13 @@ class Nondeterminism(Check):
     severity = ERROR
     means = "a random source that torch.manual_seed does not govern, state kept from call to call, or atomic additions"
     advice = "seed random and numpy, or torch.use_deterministic_algorithms(True) to find the operation"
-    needs = ("health", "again")
+    needs = ("inventory", "again")
     asked_by = "--repeat 2"
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None and facts.again is not None
-        first = _bits(facts.health)
-        for number, report in enumerate(facts.again, 2):
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None and measured.again is not None
+        first = _bits(measured.inventory)
+        for number, report in enumerate(measured.again, 2):
             other = _bits(report)
             differing = [key for key in {**first, **other} if first.get(key) != other.get(key)]
             if differing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import ERROR, Check, Facts, Threshold
+from hookcli.checks.base import ERROR, Check, Measurements, Threshold
 from hookcli.report import Finding
 from hookcli.report.formatting import number
 
@@ -25,9 +25,9 @@ class RandomInEval(Check):
     follows = ("HK030",)
     needs = ("evaluation",)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.evaluation is not None
-        modules = facts.evaluation.drawing
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.evaluation is not None
+        modules = measured.evaluation.drawing
         if modules:
             others = f", as do {len(modules) - 1} other modules" if modules[2:] else ""
             others = others or (f", and so does {modules[1] or 'the model itself'}" if modules[1:] else "")
@@ -52,9 +52,9 @@ class StateInEval(Check):
     needs = ("evaluation",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.evaluation is not None and self.limit is not None
-        again = facts.evaluation.again
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.evaluation is not None and self.limit is not None
+        again = measured.evaluation.again
         if again and again.failed:
             yield self.finding(again.fqn, again.failed)
         elif again and not again.value <= self.limit:  # NaN is apart, too

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding, Row
+from hookcli.report.names import is_within
 
 
 class _NotFinite(Check):
@@ -39,11 +40,11 @@ class InputNotFinite(_NotFinite):
     name = "input-not-finite"
     means = "the data has missing values, or a division by zero in the preprocessing"
     advice = "look at the loader: torch.isfinite(batch).all()"
-    needs = ("health",)
+    needs = ("inventory",)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        yield from self.found((row for row in facts.health.rows if row["kind"] == "input"), "input values")
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        yield from self.found((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
 
 
 class ActivationNotFinite(_NotFinite):
@@ -58,13 +59,13 @@ class ActivationNotFinite(_NotFinite):
     name = "activation-not-finite"
     means = "an overflow, a division by zero, or the logarithm or root of a negative number begins in this module"
     advice = "run it in float32 or --dtype float64, and clamp or add an epsilon there"
-    needs = ("activations", "health")
+    needs = ("activations", "inventory")
     follows = ("HK002", "HK005")
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None and facts.health is not None
-        received = {(r.fqn, r["call"]): r for r in facts.health.rows if r["kind"] == "received"}
-        bad = _innermost(facts.activations.rows)
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.activations is not None and measured.inventory is not None
+        received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
+        bad = _innermost(measured.activations.rows)
         for finding in self.found(bad, "values of its output", "module"):
             place = received.get((finding.fqn, bad[0]["call"]))
             yield _blaming_the_code(finding, place, received) if place else finding
@@ -85,7 +86,7 @@ def _innermost(rows: Sequence[Row]) -> list[Row]:
     """The rows that are not finite, without containers that hand on what a part of theirs made."""
     bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
     names = {row.fqn for row in bad}
-    return [r for r in bad if not any(n != r.fqn and n.startswith(f"{r.fqn}." if r.fqn else "") for n in names)]
+    return [r for r in bad if not any(is_within(n, r.fqn) for n in names)]
 
 
 class GradientNotFinite(_NotFinite):
@@ -103,9 +104,9 @@ class GradientNotFinite(_NotFinite):
     needs = ("grads",)
     follows = ("HK003", "HK005")
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.grads is not None
-        yield from self.found(facts.grads.rows, "values of its gradient", "parameter")
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.grads is not None
+        yield from self.found(measured.grads.rows, "values of its gradient", "parameter")
 
 
 class ParameterNotFinite(_NotFinite):
@@ -120,11 +121,11 @@ class ParameterNotFinite(_NotFinite):
     name = "parameter-not-finite"
     means = "a checkpoint of a run that diverged, an initialisation that divides by zero, or torch.empty never filled"
     advice = "look at the checkpoint, and at what the constructor does with this tensor"
-    needs = ("health",)
+    needs = ("inventory",)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        rows = [row for row in facts.health.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
         yield from self.found(rows, "values", "tensor")
 
 

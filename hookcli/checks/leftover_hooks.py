@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check, Facts
+from hookcli.checks.base import Check, Measurements
 from hookcli.report import Finding
 
 
@@ -22,12 +22,12 @@ class HooksLeft(Check):
     advice = (
         "keep the handle and call its remove(), or use it as a context manager; `hookcli hooks` shows the file and line"
     )
-    needs = ("health",)
+    needs = ("inventory",)
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        hooks = [row for row in facts.health.rows if row["kind"] == "hook"]
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        hooks = [row for row in measured.inventory.rows if row["kind"] == "hook"]
         places: dict[str, list[str]] = {}
         for row in hooks:
             places.setdefault(row.fqn, []).append(f"{row['hook']} hook {row['name']}")

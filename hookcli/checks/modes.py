@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hookcli.checks.base import INFO, Check, Facts
+from hookcli.checks.base import INFO, Check, Measurements
 from hookcli.report import Finding, Row
+from hookcli.report.names import is_within
 
 _ADAPTED = 4  # times as many frozen parameters as trained ones: where adapters are trained, it is ten times and more
 
@@ -24,13 +25,13 @@ class EvalInTraining(Check):
     name = "eval-in-training"
     means = "a call of eval() that no train() followed, or a BatchNorm that is frozen while its weight is still trained"
     advice = "call model.train() before training; to freeze it on purpose, freeze its parameters: requires_grad_(False)"
-    needs = ("health",)
+    needs = ("inventory",)
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        called = {row.fqn: row for row in facts.health.rows if row["kind"] == "called"}
-        parameters = {row.fqn: row["trainable"] for row in facts.health.rows if row["kind"] == "parameter"}
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
+        parameters = {row.fqn: row["trainable"] for row in measured.inventory.rows if row["kind"] == "parameter"}
         if "" not in called or not called[""]["training"]:
             return
         places: dict[str, list[Row]] = {}
@@ -70,7 +71,7 @@ def _outermost(fqn: str, called: dict[str, Row]) -> str:
 def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
     """Whether anything in the module is trained, or, where it has no parameters, in the nearest one around that has."""
     while True:
-        inside = [trained for name, trained in parameters.items() if name.startswith(f"{place}." if place else "")]
+        inside = [trained for name, trained in parameters.items() if is_within(name, place)]
         if inside or not place:
             return any(inside)
         place = place.rpartition(".")[0]
@@ -90,13 +91,13 @@ class FrozenBetween(Check):
     severity = INFO
     means = "requires_grad_(False) that was meant for other layers, or never taken back"
     advice = "if it should be trained, set requires_grad_(True) before the optimizer is made"
-    needs = ("health", "grads")
+    needs = ("inventory", "grads")
     whole = True
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        layers = [row for row in facts.health.rows if row["kind"] == "called" and row["params"]]
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]
         between = [row for row in layers[: trained[-1]] if _is_frozen(row)] if trained else []
         most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)

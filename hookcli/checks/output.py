@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.checks.expected import Expected
 from hookcli.report import Finding, Row, formatting
 
@@ -22,21 +22,21 @@ class UnexpectedOutput(Check):
     severity = ERROR
     means = "a head, a stride or a cast that was changed"
     advice = "compare with `hookcli shapes`, which shows where the shape comes from"
-    needs = ("health", "expected")
+    needs = ("inventory", "expected")
     asked_by = "--expect-output"
     whole = True
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None and facts.expected is not None
-        rows = [row for row in facts.health.rows if row["kind"] == "output"]
-        unnamed = [expected for expected in facts.expected if expected.path is None]
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None and measured.expected is not None
+        rows = [row for row in measured.inventory.rows if row["kind"] == "output"]
+        unnamed = [expected for expected in measured.expected if expected.path is None]
         if unnamed and len(unnamed) != len(rows):
             given = ", ".join(map(_described, rows)) or "no tensor"
             yield self.finding("", f"returned {given} where {_listed(unnamed)} was expected", len(rows))
             return
         yield from (found for pair in zip(unnamed, rows, strict=False) for found in self._compared(*pair))
-        for expected in facts.expected:
+        for expected in measured.expected:
             if expected.path is not None:
                 yield from self._named(expected, rows)
 

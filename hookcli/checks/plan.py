@@ -14,7 +14,7 @@ from hookcli.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Plan:
+class CheckPlan:
     """What is judged, and by which runs."""
 
     checks: Sequence[Check]
@@ -22,12 +22,12 @@ class Plan:
     repeat: int = 1
     expected: Sequence[Expected] = ()
     against: Baselines | None = None
-    tolerance: Tolerance = Tolerance()  # noqa: RUF009 - it is immutable
+    tolerance: Tolerance = Tolerance()
     keep: bool = False
 
     @property
     def needs(self) -> set[str]:
-        """The fields of Facts that the checks read, or that a baseline holds."""
+        """The fields of Measurements that the checks read, or that a baseline holds."""
         kept = {"settings", "shapes", "activations", *(["grads"] if self.backward else [])}
         return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.against else set())
 
@@ -47,7 +47,7 @@ def make_plan(
     keep: bool = False,
     values: bool = True,
     typed: bool = False,
-) -> Plan:
+) -> CheckPlan:
     """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself.
 
     `against` is a file of baselines; with `keep` all is measured that a baseline holds; without `values` the model runs
@@ -64,7 +64,7 @@ def make_plan(
         raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
     runs = max(repeat, 2) if again else 1
     baselines = read_baselines(against) if against else None
-    return Plan(checks, backward, runs, expected, baselines, Tolerance(rtol, atol), keep)
+    return CheckPlan(checks, backward, runs, expected, baselines, Tolerance(rtol, atol), keep)
 
 
 def require_judgeable(select: Sequence[str], *, expected: bool, against: bool, backward: bool, values: bool) -> None:

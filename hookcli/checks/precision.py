@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from hookcli.checks.base import Check, Facts, Threshold
+from hookcli.checks.base import Check, Measurements, Threshold
 from hookcli.report import Finding, Row, TensorStats
 from hookcli.report.formatting import number
+from hookcli.report.names import is_within
 
 # A spread is of a few values only where there are many.
 _ENOUGH = 16
@@ -40,17 +41,17 @@ class Float16Overflow(Check):
     name = "float16-overflow"
     means = "activations without normalization, or sums over many elements, outgrow float16"
     advice = "keep this module in float32 (autocast(enabled=False)), normalise before it, or use bfloat16"
-    needs = ("activations", "health")
+    needs = ("activations", "inventory")
     threshold = Threshold("largest magnitude", 16376.0, 1.0, 65504.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None and facts.health is not None and self.limit is not None
-        if facts.dtype == "bfloat16":
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.activations is not None and measured.inventory is not None and self.limit is not None
+        if measured.dtype == "bfloat16":
             return
         groups = {
-            "what it returns": _parts_first(self._large(facts.activations.rows)),
-            "its value": self._large([row for row in facts.health.rows if row["kind"] == "parameter"]),
-            "its gradient": self._large(facts.grads.rows if facts.grads else ()),
+            "what it returns": _parts_first(self._large(measured.activations.rows)),
+            "its value": self._large([row for row in measured.inventory.rows if row["kind"] == "parameter"]),
+            "its gradient": self._large(measured.grads.rows if measured.grads else ()),
         }
         found = [(what, row) for what, rows in groups.items() for row in rows]
         if found:
@@ -69,7 +70,7 @@ class Float16Overflow(Check):
 def _parts_first(rows: Sequence[Row]) -> list[Row]:
     """Rows in the order of entry, each after those that lie within it: as modules return."""
     names = [row.fqn for row in rows]
-    inside = {name: sum(1 for n in names if n != name and (not name or n.startswith(f"{name}."))) for name in names}
+    inside = {name: sum(is_within(n, name) for n in names) for name in names}
     return [row for _, row in sorted(enumerate(rows), key=lambda item: (item[0] + inside[item[1].fqn], -item[0]))]
 
 
@@ -94,11 +95,11 @@ class Float16Underflow(Check):
     needs = ("grads",)
     threshold = Threshold("root mean square of a gradient; below is too small", 2.0**-40, 0.0, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.grads is not None and self.limit is not None
-        if facts.dtype == "bfloat16":
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.grads is not None and self.limit is not None
+        if measured.dtype == "bfloat16":
             return
-        sized = [(r, r.stats.l2 / math.sqrt(r.stats.finite)) for r in facts.grads.rows if r.stats and r.stats.finite]
+        sized = [(r, r.stats.l2 / math.sqrt(r.stats.finite)) for r in measured.grads.rows if r.stats and r.stats.finite]
         found = _worst((row, -size) for row, size in sized if 0 < size < self.limit)
         if found:
             row, size, others = found
@@ -123,9 +124,9 @@ class Bfloat16Rounding(Check):
     needs = ("activations",)
     threshold = Threshold("magnitude of the mean over the standard deviation", 1024.0, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.activations is not None
-        found = _worst((row, ratio) for row in facts.activations.rows if (ratio := _offset(row)) > (self.limit or 0))
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.activations is not None
+        found = _worst((row, ratio) for row in measured.activations.rows if (ratio := _offset(row)) > (self.limit or 0))
         if found:
             row, ratio, others = found
             yield self.finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check, Facts
+from hookcli.checks.base import Check, Measurements
 from hookcli.report import Finding
 
 
@@ -21,11 +21,11 @@ class Unregistered(Check):
     name = "unregistered"
     means = "modules in a plain list, a tensor that is no nn.Parameter, or a layer made in forward"
     advice = "use nn.ModuleList, nn.ModuleDict or nn.Parameter, and make layers in __init__"
-    needs = ("health",)
+    needs = ("inventory",)
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        for row in facts.health.rows:
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        for row in measured.inventory.rows:
             if row["kind"] == "unregistered" and row["trainable"] and not row["deliberate"]:
                 yield self.finding(row.fqn, row["said"], row["trainable"])

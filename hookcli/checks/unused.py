@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from hookcli.checks.base import ERROR, Check, Facts
+from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding, Report, Row
+from hookcli.report.names import is_within, is_within_any
 
 # Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
@@ -23,45 +24,47 @@ class NeverRan(Check):
     """
 
     id = "HK006"
-    name = "never-ran"
+    name = "never-called"
     means = "a layer that is built but not used in forward, or a branch that this input does not take"
     advice = "call it, remove it, or give an input that reaches it"
-    needs = ("health", "grads")
+    needs = ("inventory", "grads")
     whole = True
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None and facts.grads is not None
-        reached = {row.fqn for row in facts.grads.rows}
-        silent = [row for row in facts.health.rows if row["kind"] == "silent" and row["trainable"]]
-        used = {row.fqn for row in silent if any(name.startswith(f"{row.fqn}.") for name in reached)}
-        names = {row.fqn for row in silent} - used
-        for row in silent:
-            if row.fqn in names and not _inside(row.fqn, names):
-                yield self.finding(row.fqn, f"{row['type']} with {row['params']:,} parameters never ran", row["params"])
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None and measured.grads is not None
+        reached = {row.fqn for row in measured.grads.rows}
+        uncalled = [row for row in measured.inventory.rows if row["kind"] == "never_called" and row["trainable"]]
+        used = {row.fqn for row in uncalled if any(is_within(name, row.fqn) for name in reached)}
+        names = {row.fqn for row in uncalled} - used
+        for row in uncalled:
+            if row.fqn in names and not is_within_any(row.fqn, names):
+                yield self.finding(
+                    row.fqn, f"{row['type']} with {row['params']:,} parameters was never called", row["params"]
+                )
 
 
 class NotCalled(Check):
     """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
 
     Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and name, as in
-    repeated blocks, are one finding. Layers inside a module that never ran are left to HK006. A dropout is not meant
+    repeated blocks, are one finding. Layers inside a module never called are left to HK006. A dropout is not meant
     where the code around it reads its `p`, or hands a `dropout_p` to F.scaled_dot_product_attention and calls the
     dropout in another branch only: then its work is done without it.
     """
 
     id = "HK007"
-    name = "not-called"
+    name = "layer-never-called"
     means = "a layer that is built in __init__ and forgotten in forward"
     advice = "call it, or remove it"
-    needs = ("health",)
+    needs = ("inventory",)
     whole = True
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None
-        silent = {row.fqn: row for row in facts.health.rows if row["kind"] == "silent"}
-        found = [r for r in silent.values() if _is_layer(r) and not _inside(r.fqn, silent.keys())]
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None
+        uncalled = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "never_called"}
+        found = [r for r in uncalled.values() if _is_layer(r) and not is_within_any(r.fqn, uncalled.keys())]
         number = Counter(map(_kind, found))
         for key, row in {_kind(row): row for row in reversed(found)}.items():
             others = f", nor were {number[key] - 1} more of that name" if number[key] > 1 else ""
@@ -74,10 +77,6 @@ def _kind(row: Row) -> tuple[str, str]:
 
 def _is_layer(row: Row) -> bool:
     return not row["params"] and row["builtin"] and not row.get("used") and any(word in row["type"] for word in _LAYERS)
-
-
-def _inside(fqn: str, names: Iterable[str]) -> bool:
-    return any(fqn != name and fqn.startswith(f"{name}.") for name in names)
 
 
 class NoGradient(Check):
@@ -94,14 +93,14 @@ class NoGradient(Check):
     severity = ERROR
     means = "the loss does not depend on it: an unused layer, a detach(), .data, or no_grad() on the way"
     advice = "use it, freeze it with requires_grad_(False), or look for the detach between it and the loss"
-    needs = ("health", "grads")
+    needs = ("inventory", "grads")
     whole = True
     values = False
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.health is not None and facts.grads is not None
-        arrived = {row.fqn for row in facts.grads.rows}
-        trainable = [r.fqn for r in facts.health.rows if r["kind"] == "parameter" and r["trainable"]]
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.inventory is not None and measured.grads is not None
+        arrived = {row.fqn for row in measured.grads.rows}
+        trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
         lost = [name for name in trainable if name not in arrived]
         kept = {owner for name in trainable if name in arrived for owner in _owners(name)}
         places: dict[str, list[str]] = {}
@@ -130,17 +129,17 @@ class ZeroGradient(Check):
     advice = "`hookcli activations --sort -zeros` shows what is zero, `hookcli grads --of outputs` where gradients end"
     needs = ("grads", "activations")
 
-    def judge(self, facts: Facts) -> Iterator[Finding]:
-        assert facts.grads is not None and facts.activations is not None
-        left_out = _left_out(facts.activations.rows)
-        zero = [row.fqn for row in facts.grads.rows if _is_zero(row) and not _inside(row.fqn, left_out)]
+    def judge(self, measured: Measurements) -> Iterator[Finding]:
+        assert measured.grads is not None and measured.activations is not None
+        left_out = _left_out(measured.activations.rows)
+        zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
         if zero:
             owner = zero[0].rpartition(".")[0]
             own = [name for name in zero if name.rpartition(".")[0] == owner]
             rest = len(zero) - len(own)
             more = f"; so is that of {rest} parameter{'s' * (rest > 1)} of other modules" if rest else ""
             yield self.finding(
-                owner, f"the gradient of {_listed(owner, own)} is all zero{_why(facts.grads, own)}{more}", len(zero)
+                owner, f"the gradient of {_listed(owner, own)} is all zero{_why(measured.grads, own)}{more}", len(zero)
             )
 
 
@@ -170,7 +169,7 @@ def _left_out(rows: Iterable[Row]) -> set[str]:
         was_zero = is_zero
         if by_chance and _is_random(row):
             places.add(row.fqn.rpartition(".")[0])
-    return places
+    return places - {""}
 
 
 def _is_random(row: Row) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from hookcli.checks.expected import parse_expected
-from hookcli.checks.plan import Plan, make_plan, require_judgeable
+from hookcli.checks.plan import CheckPlan, make_plan, require_judgeable
 from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
 from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
@@ -50,7 +50,7 @@ class Job:
     spec: str
     options: Options
     settings: Mapping[str, Any]
-    plan: Plan
+    plan: CheckPlan
     written: Mapping[str, str] = field(default_factory=dict)
 
     def told(self, error: HookcliError) -> HookcliError:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.common import setting_of, versions, write_partial
-from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
+from hookcli.commands.common import Shown, setting_of, write_partial
+from hookcli.commands.differentiation import BackwardVector, LossName, StepOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
-from hookcli.commands.progress import Progress, working
+from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
 from hookcli.hooks.choices import COMM_HOOKS
@@ -23,7 +22,7 @@ from hookcli.report.ranks import beside
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
-    from hookcli.engine.ddp import Plan
+    from hookcli.engine.ddp import DDPSteps
     from hookcli.engine.ranks.group import Group
     from hookcli.engine.step import Step
     from hookcli.hooks.comm_hooks import CommHook
@@ -81,22 +80,21 @@ def comm(
     try:
         with working(options) as progress:
             progress.stage("importing torch")
-            from hookcli.engine.step import Step
             from hookcli.hooks.comm_hooks import find_hook
 
             output.check_columns(columns_shown(COLUMNS, options))
             names = [name.strip() for text in hook or ["allreduce"] for name in text.split(",") if name.strip()]
             hooks = [find_hook(name, rank_approximation, warm_up) for name in dict.fromkeys(names)]
-            step = Step(backward=True, loss=chosen_loss(loss, backward_vector), vector=backward_vector)
+            step = replace(StepOptions(loss, backward_vector).make(), backward=True)
             with several(options, values=True) as processes:
                 if processes is None or processes.group is None:
                     raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
                 if warm_up >= steps and any("powersgd" in name for name in names):
                     remark(f"--warm-up {warm_up}: with --steps {steps} PowerSGD never starts", options)
-                from hookcli.engine.ddp import Plan  # with all that DDP imports: not before there are processes for it
+                from hookcli.engine.ddp import DDPSteps  # imports all of DDP: not before there are processes for it
 
-                plan = Plan(steps, no_sync, bucket_cap_mb)
-                report = _communicate(model, hooks, plan, step, options, progress, processes)
+                ddp_steps = DDPSteps(steps, no_sync, bucket_cap_mb)
+                report = _communicate(model, hooks, ddp_steps, step, Shown(options, progress, processes), processes)
                 reports = _as_asked(report, options, processes.group)
     except (HookcliError, KeyboardInterrupt) as error:
         write_partial(error, output)
@@ -106,44 +104,16 @@ def comm(
 
 
 def _communicate(
-    spec: str,
-    hooks: Sequence[CommHook],
-    plan: Plan,
-    step: Step,
-    options: Options,
-    progress: Progress,
-    processes: Processes,
+    spec: str, hooks: Sequence[CommHook], steps: DDPSteps, step: Step, shown: Shown, processes: Processes
 ) -> Report:
     """This rank's report."""
     from hookcli.engine.ddp import communicate
-    from hookcli.engine.prepare import prepare
+    from hookcli.engine.prepare import prepare_run
 
-    def stage(text: str) -> None:
-        progress.stage(text)
-        processes.stage(text)
-
-    setting = processes.setting(setting_of(options, True if options.train is None else options.train, targets=True))
-    recipe = find_recipe(spec, options)
-    stage(f"building {recipe.name} on {setting.device}")
-    prepared = prepare(recipe, setting)
-    if prepared.remark:
-        remark(prepared.remark, options)
-    processes.check(prepared.model, recipe.batched)
-    meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
-    if recipe.loss and not (step.loss or step.vector):
-        step = replace(step, loss=recipe.loss)
-        meta["loss"] = recipe.loss_name
-    return communicate(
-        prepared.model,
-        prepared.inputs,
-        hooks,
-        plan,
-        step,
-        name=recipe.name,
-        meta=meta | dict(recipe.meta) | versions() | processes.meta(backward=True),
-        say=partial(remark, options=options),
-        stage=stage,
-    )
+    options = shown.options
+    setting = setting_of(options, True if options.train is None else options.train, targets=True)
+    run = prepare_run(find_recipe(spec, options), processes.setting(setting, backward=True), step, shown)
+    return communicate(run, hooks, steps, shown)
 
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
+from hookcli.commands.differentiation import StepOptions
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, ModelError, ToldError, UsageError, message_of, unknown
+from hookcli.errors import HookcliError, ToldError, UsageError, unknown
 from hookcli.report import Report
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from hookcli.engine.prepare import Setting
-    from hookcli.hooks.session import Select
+    from hookcli.engine.setting import Setting
+    from hookcli.hooks.select import Select
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
 
@@ -34,18 +35,37 @@ _TRAINING_BATCH = 2
 Compare = Callable[[Report, Report], Report]
 
 
+@dataclass(frozen=True)
+class Shown:
+    """Shows a run's stages to people and to the other processes, and its remarks. It is the engine's `Feedback`."""
+
+    options: Options
+    progress: Progress
+    processes: Processes | None = None
+    label: str = ""
+    """Goes before remarks."""
+
+    def stage(self, text: str) -> None:
+        self.progress.stage(text)
+        if self.processes:
+            self.processes.stage(text)
+
+    def remark(self, text: str) -> None:
+        remark(self.label + text, self.options)
+
+
 def inspect_model(
     spec: str,
     make_probe: Callable[[], Probe],
     options: Options,
     *,
     train: bool = False,
+    step: StepOptions = StepOptions(),
     compare: Compare | None = None,
-    **run: Any,
 ) -> int:
-    """Run a probe on a model and write its report.
+    """Run a probe on a model and write its report; `train` is the command's default mode.
 
-    `train` is the command's default mode; `run` goes to `capture`. With `compare` the model is run again, with hooks
+    With `compare` the hooks are registered through PyTorch's global functions, then the model is run again with hooks
     registered module by module, and the two reports become one.
     """
     output = Output(options)  # finds a wrong format or folder before the work, not after
@@ -53,10 +73,7 @@ def inspect_model(
         with working(options) as progress:
             progress.stage("importing torch")
             use_threads(options)
-            from hookcli.hooks.edits.base import parse_edit
-
-            run |= {"edits": [parse_edit(text, options.seed + world().rank) for text in options.edit]}
-            from hookcli.engine.capture import make_probe as made
+            from hookcli.engine.probing import make_probe as made
 
             probe = made(make_probe)
             output.check_columns(columns_shown(probe.columns, options))
@@ -64,11 +81,11 @@ def inspect_model(
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
-                inspection = _Inspection(find_recipe(spec, options), options, progress, run, processes)
-                reports = inspection.reports(make_probe, train)
+                shown = Shown(options, progress, processes)
+                inspect = partial(_inspect, find_recipe(spec, options), make_probe, shown, processes, step, train)
+                reports = inspect(globally=compare is not None)
                 if compare:
-                    locally = replace(inspection, run=run | {"globally": False}).reports(make_probe, train)
-                    reports = [compare(*pair) for pair in zip(reports, locally, strict=True)]
+                    reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
     except (HookcliError, KeyboardInterrupt) as error:
         write_partial(error, output)
         raise
@@ -84,90 +101,54 @@ def use_threads(options: Options) -> None:
         torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
 
 
-def inspected(recipe: Recipe, make_probe: Callable[[], Probe], options: Options, progress: Progress) -> Report:
-    """The report of a probe on a model of its own, in eval mode unless --train says otherwise; nothing is written."""
-    return _Inspection(recipe, options, progress, {}, Processes(options)).reports(make_probe, bool(options.train))[0]
+def _inspect(
+    recipe: Recipe,
+    make_probe: Callable[[], Probe],
+    shown: Shown,
+    processes: Processes,
+    step: StepOptions,
+    train: bool,
+    *,
+    globally: bool,
+) -> list[Report]:
+    """The report of one run, of all processes on rank 0 and none on the others."""
+    from hookcli.engine.capture import Hooking, capture_recipe
+    from hookcli.engine.setting import META
+    from hookcli.hooks.edits.base import parse_edit
 
+    options = shown.options
+    probe = make_probe()
+    setting = setting_of(options, train, targets=probe.needs_backward)
+    if probe.values and setting.device == META:
+        raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
+    edits = [parse_edit(text, options.seed + world().rank) for text in options.edit]
+    processes.check_edits(edits, probe.needs_backward)
+    asked = step.make()
+    run = partial(
+        capture_recipe,
+        recipe,
+        make_probe,
+        hooking=Hooking(edits=edits, fastpath=options.fastpath, globally=globally),
+        narrow=partial(_select, probe, options=options),
+        feedback=shown,
+    )
+    share = processes.share(probe.needs_backward)
+    reports = run(processes.setting(setting, probe.needs_backward), step=replace(asked, share=share))
+    processes.remark_on(reports[0].meta, named_loss=not callable(asked.loss))
 
-@dataclass(frozen=True)
-class _Inspection:
-    """A model, and how to run it."""
-
-    recipe: Recipe
-    options: Options
-    progress: Progress
-    run: dict[str, Any]
-    processes: Processes
-
-    def reports(self, make_probe: Callable[[], Probe], train: bool) -> list[Report]:
-        """Prepare and run; on the meta device where the numbers don't matter and the model can run there."""
-        from hookcli.engine.prepare import META, runs_only_for_real
-
-        probe = make_probe()
-        setting = self.processes.setting(setting_of(self.options, train, targets=probe.needs_backward))
-        if probe.values and setting.device == META:
-            raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
-        if probe.values or setting.device.type != "cpu":
-            reports = self._on(probe, setting)
-            return self.processes.together(reports, lambda: self._whole(make_probe(), setting))
-        try:
-            return self._on(probe, replace(setting, device=META))
-        except ModelError as error:
-            if not runs_only_for_real(error):
-                raise
-            return self._on(make_probe(), setting, not_on_meta=message_of(error.__cause__ or error).partition("\n")[0])
-
-    def _on(self, probe: Probe, setting: Setting, **meta: Any) -> list[Report]:
-        from hookcli.engine.capture import capture
-        from hookcli.engine.prepare import prepare
-        from hookcli.engine.step import Share
-
-        self._stage(f"building {self.recipe.name} on {setting.device}")
-        with probe.building():
-            prepared = prepare(self.recipe, setting)
-        if prepared.remark:
-            remark(prepared.remark, self.options)
-        meta |= {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
-        loss = self.run.get("loss")
-        if probe.needs_backward and self.recipe.loss and not (loss or self.run.get("backward_vector")):
-            loss = self.recipe.loss
-            meta["loss"] = self.recipe.loss_name
-        if setting.parts > 1:
-            self.processes.check(prepared.model, self.recipe.batched)
-        self._stage(f"running {self.recipe.name} on {setting.device}")
-        self.processes.check_edits(self.run.get("edits", ()), probe.needs_backward)
-        reports = capture(
-            prepared.model,
-            prepared.inputs,
-            [probe],
-            **self.run | {"loss": loss},
-            select=_select(probe, prepared.model, self.options),
-            fastpath=self.options.fastpath,
-            restore=False,
-            share=self.processes.share(probe.needs_backward) if setting.parts > 1 else Share(),
-            name=self.recipe.name,
-            meta=meta | dict(self.recipe.meta) | versions() | self.processes.meta(probe.needs_backward),
-        )
-        self.processes.remark_on(reports[0].meta, named_loss=isinstance(loss, str) or loss is self.recipe.loss)
-        return reports
-
-    def _whole(self, probe: Probe, setting: Setting) -> Report | None:
+    def whole() -> Report | None:
         """The shapes that one process would see with the whole batch; None where the model runs for real only."""
-        from hookcli.engine.prepare import META
-
-        alone = replace(setting, device=META, part=0, parts=1, shard=None, weights=None)
+        alone = replace(setting, device=META, weights=None)
         with suppress(HookcliError):
-            return replace(self, processes=Processes(self.options))._on(probe, alone)[0]
+            return run(alone, step=asked, feedback=Shown(options, shown.progress))[0]
         return None
 
-    def _stage(self, text: str) -> None:
-        self.progress.stage(text)
-        self.processes.stage(text)
+    return processes.together(reports, whole)
 
 
 def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
     """The setting that the options describe. Raises UsageError for what can't be."""
-    from hookcli.engine.prepare import Setting, parse_device
+    from hookcli.engine.setting import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
 
     dtype = parse_dtype(options.dtype) if options.dtype else None
@@ -192,7 +173,7 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
 
 def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
     """What --match and --type leave. Raises UsageError where that is nothing."""
-    from hookcli.hooks.parameters import selects_parameter
+    from hookcli.hooks.select import selects_parameter
 
     select = selector(model, options)
     if select is None:
@@ -235,12 +216,6 @@ def _check_names(model: nn.Module, options: Options) -> None:
     types = {tree.type_text(module) for module in model.modules()}
     if options.type is not None and options.type not in types:
         raise UsageError(unknown("--type", options.type, types))
-
-
-def versions() -> dict[str, str]:
-    """What a report's `meta` says of torchvision, where it was imported."""
-    torchvision = sys.modules.get("torchvision")
-    return {"torchvision": torchvision.__version__} if torchvision else {}
 
 
 def write_partial(error: BaseException, output: Output) -> None:

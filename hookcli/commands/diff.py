@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.differentiation import BackwardVector, LossName, chosen_loss
+from hookcli.commands.differentiation import BackwardVector, LossName, StepOptions
 from hookcli.commands.live import Live
 from hookcli.commands.options import GRADIENTS, Options, complete_models
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.commands.sides import Spec, parse_side
-from hookcli.diff.judgement import TENSORS
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
+from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report, Row
@@ -82,7 +82,7 @@ def diff(
     try:
         with working(options) as progress:
             saved = [read_reports(side.file) if side.file else None for side in sides]
-            live = Live(options, progress, backward, chosen_loss(loss, backward_vector), backward_vector)
+            live = Live(options, progress, backward, StepOptions(loss, backward_vector))
             reports = _compared(sides, saved, tolerance, live, same_weights)
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())
@@ -90,8 +90,7 @@ def diff(
             output.salvage(partial)
         raise
     output.write(reports)
-    readable = output.path is None and output.name in ("table", "markdown")
-    return _judged(reports, options, readable)
+    return _judged(reports, options, output.for_people)
 
 
 def _compared(

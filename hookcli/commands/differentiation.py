@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hookcli.commands.options import GRADIENTS, check_choice, choice
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import VECTORS
+
+if TYPE_CHECKING:
+    from hookcli.engine.step import Step
 
 LossName = Annotated[
     str | None,
@@ -26,6 +30,24 @@ Passes = Annotated[
     int,
     typer.Option(metavar="N", min=1, help="Passes without zeroing: gradients accumulate.", rich_help_panel=GRADIENTS),
 ]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """What a command's run does besides one forward, as typed; see the engine's Step."""
+
+    loss: str | None = None
+    backward_vector: str | None = None
+    call: str = "backward"
+    passes: int = 1
+    optimizer: str | None = None
+    state_dict: bool = False
+
+    def make(self) -> Step:
+        """The Step. Raises UsageError for a loss that there isn't, and for one together with a vector."""
+        from hookcli.engine.step import Step
+
+        return Step(**vars(self) | {"loss": chosen_loss(self.loss, self.backward_vector)})
 
 
 def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hookcli.commands.common import setting_of, versions
+from hookcli.commands.common import Shown, setting_of
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark
 from hookcli.commands.progress import Progress, working
@@ -24,8 +24,8 @@ from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
 
 if TYPE_CHECKING:
-    from hookcli.engine.prepare import Prepared, Setting
-    from hookcli.hooks.packaging import Module, Rule
+    from hookcli.engine.prepare import PreparedRun
+    from hookcli.hooks.packaging import PackagedModule, Rule
 
 KINDS = ("extern", "intern", "mock", "deny")
 SUFFIXES = (".pt2pkg", ".pt", ".package")
@@ -57,15 +57,15 @@ def export_model(spec: str, typed: Sequence[str], output: str | None, options: O
         from hookcli.hooks.packaging import BlockedError, Rule
 
         rules = [Rule(kind, pattern) for kind, pattern in patterns]
-        prepared, name, meta = _prepared(spec, options, progress)
-        progress.stage(f"exporting {name}")
+        run = _prepared(spec, options, progress)
+        progress.stage(f"exporting {run.name}")
         problem = None
         try:
-            modules, archive = _exported(prepared, name, rules, path)
+            modules, archive = _exported(run, rules, path)
         except BlockedError as error:
             modules, archive = list(error.modules), None
-            problem = _blocked(name, rules, modules, rest)
-    shown.write([_report(name, modules, archive, meta)])
+            problem = _blocked(run.name, rules, modules, rest)
+    shown.write([_report(run, modules, archive)])
     if problem:
         raise UsageError(problem)
     if path and archive:
@@ -96,11 +96,9 @@ def _check_target(path: Path) -> None:
     check_writable(path)
 
 
-def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared, str, dict[str, Any]]:
-    """The model with its input as far as that is known, its name, and what the report says of the run."""
-    import torch
-
-    from hookcli.engine.prepare import prepare
+def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
+    """The model with its input as far as that is known."""
+    from hookcli.engine.prepare import prepare_run
 
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
     if setting.device.type == "meta":
@@ -109,34 +107,20 @@ def _prepared(spec: str, options: Options, progress: Progress) -> tuple[Prepared
         raise UsageError(
             f"{spec} is a package already: hookcli package --load {shell_path(spec.removeprefix('package:'))} reads it"
         )
-    recipe = find_recipe(spec, options)
-    progress.stage(f"building {recipe.name}")
-    prepared = prepare(recipe, setting)
-    if prepared.remark:
-        remark(prepared.remark, options)
-    meta = {"torch": torch.__version__, "input": prepared.described, **_described(setting, prepared)}
-    return prepared, recipe.name, meta | dict(recipe.meta) | versions()
+    return prepare_run(find_recipe(spec, options), setting, feedback=Shown(options, progress))
 
 
-def _described(setting: Setting, prepared: Prepared) -> dict[str, Any]:
-    from hookcli.engine.run_info import model_dtype
-
-    dtype = str(model_dtype(prepared.model)).removeprefix("torch.")
-    mode = "train" if setting.train else "eval"
-    return {"device": str(setting.device), "dtype": dtype, "mode": mode, "seed": setting.seed}
-
-
-def _exported(prepared: Prepared, name: str, rules: Sequence[Rule], path: Path | None) -> tuple[list[Module], Archive]:
+def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:
     """Write the package; what is at `path` stays as it was unless all went well."""
-    from hookcli.hooks.packaging import export, idle
+    from hookcli.hooks.packaging import export, idle_rules
     from hookcli.sources.package import noted_input
 
-    note = noted_input(prepared.inputs)
+    note = noted_input(run.inputs)
     texts = {INPUT_RESOURCE: json.dumps(note)} if note else {}
     with replacing(path) if path else _passing() as file:
-        modules = export(prepared.model, name, rules, file, _package_name(), texts)
-        for rule, reason in idle(rules, modules):
-            raise UsageError(f"{rule} {reason}; {name} needs {_named(modules)}")
+        modules = export(run.model, run.name, rules, file, _package_name(), texts)
+        for rule, reason in idle_rules(rules, modules):
+            raise UsageError(f"{rule} {reason}; {run.name} needs {_named(modules)}")
         archive = read_archive(file)
     return modules, archive
 
@@ -156,14 +140,14 @@ def _package_name() -> str:
     return "hookcli_model" if taken else "model"
 
 
-def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: Sequence[str]) -> str:
+def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule], rest: Sequence[str]) -> str:
     """What blocks the export, and on a second line the command that passes."""
     from hookcli.engine.package_rules import suggestion
-    from hookcli.hooks.packaging import idle
+    from hookcli.hooks.packaging import idle_rules
 
     blocking = [m for m in modules if m.problem]
     what = f"{len(blocking)} module{'s block' if len(blocking) > 1 else ' blocks'} the export of {name}"
-    useless = [f"{rule} {reason}" for rule, reason in idle(rules, modules)]
+    useless = [f"{rule} {reason}" for rule, reason in idle_rules(rules, modules)]
     extra = f"; {useless[0]}" if useless else ""
     passing = suggestion(rules, modules)
     found = [word for rule in passing for word in (f"--{rule.kind}", rule.pattern)]
@@ -173,7 +157,7 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[Module], rest: 
     return f"{what}: {_named(blocking)}{extra}. This passes{without}:\n  {command}"
 
 
-def _named(modules: Sequence[Module], most: int = 6) -> str:
+def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
     """Their top-level packages, those of one module by the module's name: torchvision.models.resnet, torch (9)."""
     count = Counter(m.top for m in modules if not m.is_pickle)
     whole = {m.top: m.name for m in modules if not m.is_pickle}
@@ -181,7 +165,7 @@ def _named(modules: Sequence[Module], most: int = 6) -> str:
     return ", ".join(said[:most]) + (f" and {len(said) - most} more" if len(said) > most else "")
 
 
-def _report(name: str, modules: Sequence[Module], archive: Archive | None, meta: dict[str, Any]) -> Report:
+def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:
     """A row per module, of a blocked export those that block it; the model's own pickle first."""
     shown = modules if archive else [m for m in modules if m.problem]
     rows = [_row(module, archive) for module in shown]
@@ -189,10 +173,11 @@ def _report(name: str, modules: Sequence[Module], archive: Archive | None, meta:
     totals = dict(Counter(row["action"] for row in rows))
     if archive:
         totals |= {"tensor_bytes": archive.tensor_bytes, "archive_bytes": archive.file_bytes}
-    return Report("package", name, COLUMNS, rows, meta | {"exported": archive is not None}, totals)
+    meta = run.info.to_meta() | {"exported": archive is not None}
+    return Report("package", run.name, COLUMNS, rows, meta, totals)
 
 
-def _row(module: Module, archive: Archive | None) -> Row:
+def _row(module: PackagedModule, archive: Archive | None) -> Row:
     size = None
     if archive and module.is_pickle:
         size = archive.sizes[archive.pickles[0]]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated
 
 from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
+from hookcli.commands.differentiation import BackwardVector, LossName, Passes, StepOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.errors import UsageError
 from hookcli.hooks.choices import GRADIENTS_OF, VIA
@@ -48,7 +48,5 @@ def grads(
         partial(load("probes", "grads"), of, via),
         options,
         train=True,
-        loss=chosen_loss(loss, backward_vector),
-        backward_vector=backward_vector,
-        passes=passes,
+        step=StepOptions(loss, backward_vector, passes=passes),
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
+from hookcli.commands.differentiation import BackwardVector, LossName, Passes, StepOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.commands.output import remark
 from hookcli.hooks.choices import CALLS
@@ -51,8 +51,5 @@ def graph(
         partial(load("probes", "graph"), native, partial(remark, options=options)),
         options,
         train=True,
-        loss=chosen_loss(loss, backward_vector),
-        backward_vector=backward_vector,
-        call=call,
-        passes=passes,
+        step=StepOptions(loss, backward_vector, call, passes),
     )

@@ -19,6 +19,10 @@ def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
     """
     sections: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(ctx):
+        if parameter.name == "format":
+            from hookcli.reporters.selection import offered  # which loads the reporters: not before help is asked for
+
+            parameter.help = ", ".join(offered(command.name))
         record = parameter.get_help_record(ctx)
         if record is not None:
             default = "Arguments" if parameter.param_type_name == "argument" else "Options"

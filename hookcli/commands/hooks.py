@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from hookcli.commands.common import selector, versions
+from hookcli.commands.common import selector
 from hookcli.commands.options import BUILDING, DEFAULT_MODEL, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
@@ -14,7 +14,7 @@ from hookcli.commands.recipe import find_recipe
 from hookcli.report import Column, Report, Row
 
 if TYPE_CHECKING:
-    from hookcli.hooks.existing import Carried
+    from hookcli.hooks.existing import ExistingHook
 
 OPTIONS = BUILDING
 EXAMPLES = (
@@ -59,8 +59,10 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
 def _look(spec: str, options: Options, progress: Progress) -> Report:
     import torch
 
-    from hookcli.engine.prepare import META, Setting, build
-    from hookcli.hooks.existing import carried
+    from hookcli.engine.prepare import build
+    from hookcli.engine.run_info import RunInfo, torchvision_version
+    from hookcli.engine.setting import META, Setting
+    from hookcli.hooks.existing import existing_hooks
 
     recipe = find_recipe(spec, options)
     progress.stage(f"building {recipe.name}")
@@ -68,16 +70,16 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     model, said = build(recipe, setting, original=True)
     if said:
         remark(said, options)
-    found = carried(model, selector(model, options))
-    meta = {"torch": torch.__version__, "seed": options.seed} | dict(recipe.meta) | versions()
-    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], meta, _totals(found))
+    found = existing_hooks(model, selector(model, options))
+    info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
+    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], info.to_meta(), _totals(found))
 
 
-def _row(hook: Carried) -> Row:
+def _row(hook: ExistingHook) -> Row:
     return Row(asdict(hook) | {"flags": ", ".join(hook.flags)})
 
 
-def _totals(found: Sequence[Carried]) -> dict[str, int]:
+def _totals(found: Sequence[ExistingHook]) -> dict[str, int]:
     """Hooks, legacy ones among them, and the places that have any; flags that hooks left behind count apart."""
     there = [hook for hook in found if hook.kind != "stale_flag"]
     places = {hook.fqn for hook in there if hook.type not in (None, "Parameter", "Buffer")}

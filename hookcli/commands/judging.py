@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hookcli.checks.base import Facts
+from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
-from hookcli.checks.verdict import COLUMNS, fails, judge, verdict
+from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.commands.check_config import Job
-from hookcli.commands.common import inspected, setting_of, use_threads, versions
-from hookcli.commands.differentiation import chosen_loss
+from hookcli.commands.common import Shown, setting_of, use_threads
+from hookcli.commands.differentiation import StepOptions
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
 from hookcli.errors import HookcliError, ModelError, UsageError, message_of
-from hookcli.registry import load
 from hookcli.report import Report
 from hookcli.system.files import exists
 from hookcli.system.streams import say
 
 if TYPE_CHECKING:
     from hookcli.engine.checking import Examination
-    from hookcli.engine.prepare import Prepared, Setting
-    from hookcli.sources.base import Recipe
+    from hookcli.engine.setting import Setting
 
 
 def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = ()) -> int:
@@ -101,31 +100,32 @@ def _kept(job: Job, examination: Examination) -> list[Baseline]:
 
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not even be built."""
-    findings, skipped, judged = judge(with_crash(job.plan.checks), Facts(crash=str(error)))
-    return verdict(job.spec, findings, skipped, judged, {"complete": False, "error": str(error).partition("\n")[0]})
+    judgement = judge(with_crash(job.plan.checks), Measurements(crash=str(error)))
+    return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
 
 
 def _examined(job: Job, progress: Progress) -> Examination:
+    from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
-    from hookcli.engine.prepare import prepare, runs_only_for_real
+    from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
-    loss = chosen_loss(settings["loss"], None)
+    step = replace(StepOptions(settings["loss"]).make(), backward=True)
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
-    progress.stage(f"building {recipe.name} on {setting.device}")
+    shown = Shown(options, progress)
+    costs = partial(
+        capture_recipe,
+        recipe,
+        "shapes",
+        setting_of(options, bool(options.train)),
+        hooking=Hooking(fastpath=options.fastpath),
+        feedback=shown,
+    )
     try:
-        prepared = prepare(recipe, setting)
+        run = prepare_run(recipe, setting, step, shown)
         progress.stage(f"checking {recipe.name} on {setting.device}")
-        examination = examine(
-            prepared.model,
-            prepared.inputs,
-            job.plan,
-            loss=loss or recipe.loss,
-            name=recipe.name,
-            meta=_meta(prepared, setting, recipe, job, bool(loss)),
-            shapes=lambda: inspected(recipe, load("probes", "shapes"), options, progress),
-        )
+        examination = examine(run, job.plan, shapes=lambda: costs()[0])
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
             raise _needs_values(recipe.name, error) from error
@@ -133,28 +133,21 @@ def _examined(job: Job, progress: Progress) -> Examination:
     if settings["meta"] and examination.error and runs_only_for_real(examination.error):
         raise _needs_values(recipe.name, examination.error) from examination.error
     held = job.plan.against if not examination.error else None
-    notes = held.of(recipe.name).notes(*examination.kept) if held else []
-    for text in filter(None, [prepared.remark, *notes]):
+    for text in held.of(recipe.name).notes(*examination.kept) if held else []:
         remark(text, options)
-    return examination
+    report = examination.report
+    return replace(examination, report=replace(report, meta={**report.meta, "fail_on": settings["fail_on"]}))
 
 
 def _setting(options: Options, meta: bool) -> Setting:
     """Training mode unless --eval says otherwise, and two items, which a batch needs."""
-    from hookcli.engine.prepare import META
+    from hookcli.engine.setting import META
 
     train = options.train is not False
     setting = replace(setting_of(options, train, targets=True), natural_batch=2)
     if setting.device == META and not meta:
         raise UsageError("--device meta: there are no values to judge; --meta checks what needs none")
     return replace(setting, device=META) if meta else setting
-
-
-def _meta(prepared: Prepared, setting: Setting, recipe: Recipe, job: Job, own_loss: bool) -> dict[str, Any]:
-    meta = {"input": prepared.described, "fill": setting.fill, "seed": setting.seed}
-    if recipe.loss and not own_loss:
-        meta["loss"] = recipe.loss_name
-    return meta | {"fail_on": job.settings["fail_on"]} | dict(recipe.meta) | versions()
 
 
 def _needs_values(name: str, error: ModelError) -> UsageError:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.common import selector, use_threads, versions
+from hookcli.commands.common import Shown, selector, use_threads
+from hookcli.commands.differentiation import StepOptions
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress
@@ -19,6 +20,7 @@ from hookcli.report import Report
 
 if TYPE_CHECKING:
     from hookcli.engine.lockstep import Side
+    from hookcli.engine.step import Step
     from hookcli.hooks.edits.base import Edit
     from hookcli.probes.base import Probe
 
@@ -30,8 +32,7 @@ class Live:
     options: Options
     progress: Progress
     backward: bool = False
-    loss: str | Callable[..., Any] | None = None
-    backward_vector: str | None = None
+    step: StepOptions = StepOptions()
 
     def compare(self, a: Spec, b: Spec, tolerance: Tolerance, same_weights: bool) -> Report:
         """Both models, module by module in step."""
@@ -39,6 +40,7 @@ class Live:
         from hookcli.engine.lockstep import compare
         from hookcli.engine.lockstep.compare import alignment_of
         from hookcli.engine.lockstep.weights import copy_weights
+        from hookcli.engine.run_info import RunInfo
 
         left, right = (self._built(spec, self.backward) for spec in (a, b))
         inputs, described = common_input(left, right, self.options, self.backward)
@@ -50,11 +52,10 @@ class Live:
         return compare(
             *sides,
             tolerance=tolerance,
-            backward=self.backward,
-            **self._differentiation(left),
+            step=self._step(left, self.backward),
             select=selector(models[0], self.options),
             seed=self.options.seed,
-            meta=self._meta(described) | {"same_weights": same_weights},
+            info=RunInfo(**self._both(described), source={"same_weights": same_weights}),
         )
 
     def like(self, saved: Sequence[Report], spec: Spec) -> list[Report]:
@@ -74,12 +75,12 @@ class Live:
                     side.model,
                     inputs,
                     [probe],
-                    **self._differentiation(built) if probe.needs_backward else {},
+                    step=self._step(built, probe.needs_backward),
                     edits=side.edits,
                     select=selector(side.model, self.options),
                     fastpath=side.fastpath,
                     name=built.recipe.name,
-                    meta={**side.meta, **self._meta(described)},
+                    info=replace(side.described, **self._both(described)),
                 )
         return reports
 
@@ -88,17 +89,15 @@ class Live:
         use_threads(self.options)
 
     def _built(self, spec: Spec, backward: bool) -> Built:
-        self.progress.stage(f"building {spec.text}")
+        shown = Shown(self.options, self.progress, label=f"{spec.label}: ")
         try:
-            built = build(spec, backward, targets=backward)
+            return build(spec, backward, backward, shown)
         except HookcliError as error:
             raise type(error)(f"{spec.label}: {error}", error.reports) from error
-        if built.prepared.remark:
-            remark(f"{spec.label}: {built.prepared.remark}", self.options)
-        return built
 
     def _side(self, built: Built, inputs: Any) -> Side:
         from hookcli.engine.lockstep import Side
+        from hookcli.engine.run_info import describe_run
         from hookcli.hooks.edits.base import parse_edit
 
         with built.tree() if built.tree else nullcontext():
@@ -112,16 +111,24 @@ class Live:
             compile=built.spec.compile,
             backend=built.spec.backend,
             tree=built.tree,
-            meta={"seed": built.setting.seed, "weights": built.setting.weights, **built.recipe.meta},
+            info=replace(
+                describe_run(built.prepared.model, inputs),
+                seed=built.setting.seed,
+                source={"weights": built.setting.weights, **built.recipe.meta},
+            ),
         )
 
-    def _differentiation(self, built: Built) -> dict[str, Any]:
-        """From what: as asked, else as suits A's model."""
-        natural = built.recipe.loss if not (self.loss or self.backward_vector) else None
-        return {"loss": self.loss or natural, "backward_vector": self.backward_vector}
+    def _step(self, built: Built, backward: bool) -> Step:
+        """The step that was asked for, else with the loss that suits A's model."""
+        step = replace(self.step.make(), backward=backward)
+        suits = backward and not (step.loss or step.backward_vector)
+        return replace(step, loss=built.recipe.loss) if suits else step
 
-    def _meta(self, described: str) -> dict[str, Any]:
-        return {"input": described, "fill": self.options.fill, **versions()}
+    def _both(self, described: str) -> dict[str, Any]:
+        """The fields of RunInfo that are the same for both sides."""
+        from hookcli.engine.run_info import torchvision_version
+
+        return {"input": described, "fill": self.options.fill, "torchvision": torchvision_version()}
 
 
 def _probe_of(report: Report) -> Probe:

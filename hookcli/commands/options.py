@@ -17,9 +17,6 @@ from hookcli.hooks.choices import BACKENDS, PARALLEL
 T = TypeVar("T")
 
 DEFAULT_MODEL = "resnet50"
-FORMATS = ("table", "json", "csv", "markdown")
-FORMATS_OF = {"graph": ("dot", "svg"), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
-"""Formats beside those that show any report, by the command whose reports they suit."""
 _DIGITS = 18  # Python converts no thousands of them
 
 
@@ -159,7 +156,9 @@ class Options:
     type: Annotated[str | None, _option(_SHOW, metavar="CLASS", help="Only modules of a class, such as Conv2d.")] = None
     columns: Annotated[str | None, _option(_SHOW, metavar="A,B,...", help="Only these columns, in this order.")] = None
     sort: Annotated[str | None, _option(_SHOW, metavar="COLUMN", help="Smallest first; -COLUMN: largest first.")] = None
-    format: str | None = None
+    format: Annotated[  # its help lists the formats of the command (see group.py)
+        str | None, _option(_OUT, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
+    ] = None
     output: Annotated[
         str | None, _option(_OUT, "--output", "-o", metavar="FILE", help="Write there; the suffix names the format.")
     ] = None
@@ -173,18 +172,9 @@ SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
 BUILDING = ("arg", "weights", "strict", "seed", "match", "type", *SHOWING)
 
 
-def _format_option(command: str) -> Any:
-    """--format, with the formats that suit a command's reports; `show` shows those of all commands."""
-    shown = ("chart", *(name for names in FORMATS_OF.values() for name in names))
-    special = shown if command == "show" else FORMATS_OF.get(command, ())
-    text = ", ".join((*FORMATS, *special))
-    return _option(_OUT, "--format", "-f", metavar="NAME", autocompletion=complete_formats, help=text)
-
-
 def takes_options(function: Callable[..., T], names: Iterable[str] | None = None) -> Callable[..., T]:
     """The command with the shared options (or those named) among its parameters, handed to it as `options`."""
     hints = get_type_hints(Options, include_extras=True)
-    hints["format"] = Annotated[str | None, _format_option(function.__name__)]
     shared = [f for f in fields(Options) if names is None or f.name in names]
     own = [
         parameter.replace(annotation=get_type_hints(function, include_extras=True)[parameter.name])

@@ -15,7 +15,8 @@ from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, class_name, shortened, unknown
 from hookcli.report import Column, Report, formatting
 from hookcli.report.files import write_whole
-from hookcli.report.grouping import View, arranged, fold
+from hookcli.report.grouping import View, apply_view, group_rows
+from hookcli.reporters import selection
 from hookcli.reporters.base import Reporter
 from hookcli.system.files import followed, is_folder, is_stream
 from hookcli.system.stdout import report_stream, require_stdout, write_report
@@ -26,42 +27,34 @@ from hookcli.system.torchrun import world
 class Output:
     """Writes reports as the options say. Raises UsageError at once where that can't work.
 
-    `option` is the one that named the file, for what is said of it.
+    `option` is the one that named the file, for messages. `default` is the format for people, where none is named.
     """
 
-    def __init__(self, options: Options, option: str = "--output") -> None:
+    def __init__(self, options: Options, option: str = "--output", default: str = "table") -> None:
         self.options = options
         self._option = option
         self.path = Path(options.output) if options.output and options.output not in _STDOUT else None
         if self.path:
             check_writable(self.path, option)
-        self.name = _format(options.format, self.path, option)
-        made = registry.load("reporters", self.name)
+        self.name = options.format or _by_suffix(self.path, option, default)
+        made = selection.by_name(self.name)
         with registry.guarded(made):
-            self.reporter: Reporter = made()
-        self._needs: tuple[str, ...] = getattr(self.reporter, "needs", ())
+            self._reporter: Reporter = made()
+        self.for_people: bool = self.path is None and selection.declared(self._reporter, "for_people")
         if self.path is None:
             require_stdout()
         self.view = _view(options, self.path is None and is_terminal(report_stream()))
 
     def check_columns(self, columns: Sequence[Column]) -> None:
         """Raises UsageError for a column that the report will not have: before the run, not after."""
-        arranged(Report("", "", columns, ()), self.view)
+        apply_view(Report("", "", columns, ()), self.view)
         self._require_suited(columns)
 
     def _require_suited(self, columns: Sequence[Column]) -> None:
-        if not set(self._needs) <= {column.name for column in columns}:
-            here = ", ".join(name for name in registry.names("reporters") if self._suits(name, columns))
-            raise UsageError(
-                f"--format {self.name}: {_SPECIAL.get(self.name, 'does not suit this report')}; here {here}"
-            )
-
-    def _suits(self, name: str, columns: Sequence[Column]) -> bool:
-        try:
-            needs = getattr(registry.load("reporters", name), "needs", ())
-        except HookcliError:  # one that does not load suits nothing
-            return False
-        return set(needs) <= {column.name for column in columns}
+        if not selection.suits(self._reporter, columns):
+            command = selection.declared(self._reporter, "command")
+            why = f"only for `{command}`" if command else "does not suit this report"
+            raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
 
     def write(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write the reports; a file is complete or as it was before.
@@ -92,8 +85,8 @@ class Output:
         return self._text(self._shown(reports), replace(self.view, height=height))
 
     def _text(self, reports: Sequence[Report], view: View) -> str:
-        with registry.guarded(self.reporter):
-            text: Any = self.reporter.render(reports, view)
+        with registry.guarded(self._reporter):
+            text: Any = self._reporter.render(reports, view)
             if not isinstance(text, str):
                 raise TypeError(f"render() returned {class_name(text)}, not text")
         return text
@@ -101,8 +94,8 @@ class Output:
     def _shown(self, reports: Sequence[Report]) -> list[Report]:
         for report in reports:
             self._require_suited(report.columns)
-        folds = self.view.depth is not None and not self._needs
-        return [arranged(fold(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
+        folds = self.view.depth is not None and not selection.declared(self._reporter, "needs")
+        return [apply_view(group_rows(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
 
 
 def remark(text: str, options: Options) -> None:
@@ -125,46 +118,17 @@ def short_warnings(options: Options) -> Iterator[None]:
 
 # Names of stdout, which a command keeps for its report: a file of such a name would be stderr meanwhile.
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-# Formats that show one kind of report alone.
-_SPECIAL = {
-    "dot": "draws what `hookcli graph` sees",
-    "svg": "draws what `hookcli graph` sees",
-    "chrome": "shows what `hookcli trace` sees, event by event",
-    "chart": "draws what `hookcli show --over-time` finds",
-    **dict.fromkeys(("junit", "sarif", "github"), "shows what `hookcli check` finds"),
-}
-_SUFFIXES = {
-    ".txt": "table",
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".dot": "dot",
-    ".gv": "dot",
-    ".svg": "svg",
-    ".xml": "junit",
-    ".sarif": "sarif",
-}
 
 
-def _format(name: str | None, path: Path | None, option: str) -> str:
+def _by_suffix(path: Path | None, option: str, default: str) -> str:
+    """The format that a file asks for by its suffix. Raises UsageError for a suffix of no format."""
+    if path is None:
+        return default
+    name = selection.by_suffix(path.suffix)
     if name is None:
-        return _by_suffix(path, option) if path is not None else "table"
-    if name not in registry.names("reporters"):
-        raise UsageError(unknown("--format", name, registry.names("reporters")))
-    return name
-
-
-def _by_suffix(path: Path, option: str) -> str:
-    """The format that a file name asks for by its suffix."""
-    if path.suffix in _SUFFIXES:
-        return _SUFFIXES[path.suffix]
-    for plugin in registry.plugins("reporters"):  # of other distributions: ask them
-        with suppress(HookcliError):  # one that does not load has no suffix
-            if not (plugin.built_in or plugin.shadowed) and path.suffix in plugin.load().suffixes:
-                return plugin.name
-    how = " (or name the --format)" if option == "--output" else ""
-    raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, _SUFFIXES) + how)
+        how = " (or name the --format)" if option == "--output" else ""
+        raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, selection.suffixes()) + how)
+    return default if name == "table" else name
 
 
 def check_writable(path: Path, option: str = "--output") -> None:

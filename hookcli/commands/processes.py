@@ -15,10 +15,8 @@ from hookcli.report import Column, Report, ranks
 from hookcli.system.torchrun import leftover, world
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from hookcli.engine.prepare import Setting
     from hookcli.engine.ranks.group import Group
+    from hookcli.engine.setting import Setting
     from hookcli.engine.step import Share
     from hookcli.hooks.edits.base import Edit
 
@@ -37,34 +35,25 @@ class Processes:
         if self.group:
             self.group.stage(text)
 
-    def setting(self, setting: Setting) -> Setting:
+    def setting(self, setting: Setting, backward: bool) -> Setting:
         """The setting for this process: its part of the batch, its device, its shards."""
         if self.group is None:
             return setting
-        here = self.group.world
-        setting = replace(setting, part=here.rank, parts=here.size)
+        here, parallel = self.group.world, self.options.parallel
+        shares = parallel == "fsdp" or (backward and self.options.ranks == "merged")
+        setting = replace(setting, part=here.rank, parts=here.size, backend=self.group.backend)
+        setting = replace(setting, parallel=parallel if shares else None)
         if setting.device.type == "cuda":
             import torch
 
             setting = replace(setting, device=torch.device("cuda", here.local_rank))
             torch.cuda.set_device(setting.device)
-        if self.options.parallel == "fsdp":
+        if parallel == "fsdp":
             from hookcli.engine.ranks.parallel import shard
 
             device = setting.device
             setting = replace(setting, shard=lambda model: shard(model, device, here.size))
         return setting
-
-    def check(self, model: nn.Module, batched: bool) -> None:
-        """Say what will not be as in one process with the whole batch."""
-        from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
-
-        if not batched:
-            remark("each process has a list of inputs of its own: rows are merged by their place in it", self.options)
-        alone = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SyncBatchNorm)]
-        if any(m.training for m in alone):
-            what = "batch normalization in train mode takes each process's part of the batch by itself"
-            remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch", self.options)
 
     def check_edits(self, edits: Sequence[Edit], backward: bool) -> None:
         """Raises UsageError for edits of gradients that are averaged over the processes afterwards."""
@@ -82,15 +71,6 @@ class Processes:
             remark(f"{meta['random']} (dropout and the like): the figures are not those of one process", self.options)
         if meta.get("loss_reduction") and not named_loss:
             remark(f"the loss {meta['loss']} is taken for a mean over the batch, as DDP takes it", self.options)
-
-    def meta(self, backward: bool) -> dict[str, Any]:
-        """What a report says of the processes: how many, and which of them it is from."""
-        if self.group is None:
-            return {}
-        here, options = self.group.world, self.options
-        said = {"processes": here.size, "rank": here.rank, "backend": self.group.backend}
-        reduces = options.parallel == "fsdp" or (backward and options.ranks == "merged")
-        return said | ({"parallel": options.parallel} if reduces else {})
 
     def share(self, backward: bool) -> Share:
         """This process's share of a pass. Ranks that are looked at one by one keep their gradients for themselves."""
@@ -152,8 +132,8 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     elif here.size == 1:
         raise ProcessesWanted(wanted, options.debug)
     else:
-        from hookcli.engine.prepare import parse_device
         from hookcli.engine.ranks.group import joined
+        from hookcli.engine.setting import parse_device
 
         with joined(here, options.timeout) as group:
             group.connect(options.backend, parse_device(options.device))

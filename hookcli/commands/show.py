@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,9 +57,7 @@ def show(
     path = Path(record)
     choice = Choice(step, model, phase, probe, over_time)
     _check(choice)
-    if over_time is not None and options.format is None and (options.output or ".txt").endswith(".txt"):
-        options = replace(options, format="chart")
-    output = Output(options)
+    output = Output(options, default="table" if over_time is None else "chart")
     if follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown when it ends; leave out --follow")
     with at_rest(path) as source:

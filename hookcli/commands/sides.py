@@ -17,8 +17,10 @@ from hookcli.report.files import looks_saved
 from hookcli.system.files import is_folder
 
 if TYPE_CHECKING:
+    from hookcli.engine.feedback import Feedback
     from hookcli.engine.lockstep.process_state import SourceTree
-    from hookcli.engine.prepare import Prepared, Setting
+    from hookcli.engine.prepare import PreparedRun
+    from hookcli.engine.setting import Setting
     from hookcli.sources.base import Recipe
 
 # What a side may have for itself; the input is both sides' own.
@@ -97,15 +99,16 @@ class Built:
     spec: Spec
     recipe: Recipe
     setting: Setting
-    prepared: Prepared
+    prepared: PreparedRun
     tree: SourceTree | None
 
 
-def build(spec: Spec, train: bool, targets: bool) -> Built:
+def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
     """Build a side's model, in its own source tree where its code comes from files."""
     from hookcli.commands.common import setting_of
     from hookcli.commands.recipe import find_recipe
-    from hookcli.engine.prepare import META, prepare
+    from hookcli.engine.prepare import prepare_run
+    from hookcli.engine.setting import META
 
     train = train if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False)
@@ -114,7 +117,7 @@ def build(spec: Spec, train: bool, targets: bool) -> Built:
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
-        return Built(spec, recipe, setting, prepare(recipe, setting), tree)
+        return Built(spec, recipe, setting, prepare_run(recipe, setting, feedback=feedback), tree)
 
 
 def _source(spec: Spec) -> tuple[SourceTree | None, str]:
@@ -144,7 +147,7 @@ def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[lis
     import torch
 
     from hookcli.commands.common import setting_of
-    from hookcli.engine.prepare import cast_to, inputs_for
+    from hookcli.engine.inputs import cast_to, inputs_for
     from hookcli.engine.run_info import model_dtype
 
     setting = setting_of(options, train, targets=a.setting.targets)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import BackwardVector, LossName, Passes, chosen_loss
+from hookcli.commands.differentiation import BackwardVector, LossName, Passes, StepOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import OPTIMIZERS
@@ -76,13 +76,14 @@ def trace(
         partial(load("probes", "trace"), chosen, insist=kinds != "*", summary=summary),
         options,
         train=True,
+        step=StepOptions(
+            loss,
+            backward_vector,
+            passes=passes,
+            optimizer=(optimizer or OPTIMIZERS[0]) if steps else None,
+            state_dict=any("state_dict" in kind for kind in chosen),
+        ),
         compare=_mark_differences if globally else None,
-        globally=globally,
-        loss=chosen_loss(loss, backward_vector),
-        backward_vector=backward_vector,
-        passes=passes,
-        optimizer=(optimizer or OPTIMIZERS[0]) if steps else None,
-        state_dict=any("state_dict" in kind for kind in chosen),
     )
 
 

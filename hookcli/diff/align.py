@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class NamedPart(NamedTuple):
     """A module or parameter: its fully qualified name, and its class (of a parameter its module's)."""
 
     fqn: str
@@ -21,12 +21,12 @@ class Place(NamedTuple):
 class Alignment:
     """The places of A and of B that belong together, in A's order, and those of each that are alone."""
 
-    pairs: Sequence[tuple[Place, Place]]
-    removed: Sequence[Place]
-    added: Sequence[Place]
+    pairs: Sequence[tuple[NamedPart, NamedPart]]
+    removed: Sequence[NamedPart]
+    added: Sequence[NamedPart]
 
     @property
-    def renamed(self) -> list[tuple[Place, Place]]:
+    def renamed(self) -> list[tuple[NamedPart, NamedPart]]:
         """Pairs whose names differ."""
         return [(a, b) for a, b in self.pairs if a.fqn != b.fqn]
 
@@ -41,7 +41,7 @@ class Alignment:
         return {b.fqn: a.fqn for a, b in self.pairs}
 
 
-def align(a: Iterable[Place], b: Iterable[Place]) -> Alignment:
+def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
     """Pair the places of two models, each given in its model's order, every name once.
 
     First those of the same name and type. What is left is paired where it stands in the same order between these: by
@@ -49,7 +49,7 @@ def align(a: Iterable[Place], b: Iterable[Place]) -> Alignment:
     whose type changed.
     """
     ours, theirs = list(a), list(b)
-    paired: dict[Place, Place] = {place: place for place in set(ours) & set(theirs)}
+    paired: Pairs = {place: place for place in set(ours) & set(theirs)}
     for likeness in (_type_and_last_name, _type):
         paired |= _in_order(ours, theirs, paired, likeness)
     taken = set(paired.values())
@@ -63,24 +63,26 @@ def align(a: Iterable[Place], b: Iterable[Place]) -> Alignment:
     )
 
 
-def _type(place: Place) -> Hashable:
+Pairs = dict[NamedPart, NamedPart]
+Likeness = Callable[[NamedPart], Hashable]
+
+
+def _type(place: NamedPart) -> Hashable:
     return place.type
 
 
-def _type_and_last_name(place: Place) -> Hashable:
+def _type_and_last_name(place: NamedPart) -> Hashable:
     return place.type, place.fqn.rpartition(".")[2]
 
 
-def _in_order(
-    ours: Sequence[Place], theirs: Sequence[Place], paired: dict[Place, Place], likeness: Callable[[Place], Hashable]
-) -> dict[Place, Place]:
+def _in_order(ours: Sequence[NamedPart], theirs: Sequence[NamedPart], paired: Pairs, likeness: Likeness) -> Pairs:
     """Further pairs of the same likeness, each between the same paired places of both models, in the same order."""
     if len(paired) in (len(ours), len(theirs)):
         return {}
     back = {other: place for place, other in paired.items()}
     left = _between(ours, {place: place for place in paired})
     right = _between(theirs, back)
-    found: dict[Place, Place] = {}
+    found: Pairs = {}
     for after in left.keys() & right.keys():
         here, there = left[after], right[after]
         matcher = SequenceMatcher(None, list(map(likeness, here)), list(map(likeness, there)), autojunk=False)
@@ -89,10 +91,10 @@ def _in_order(
     return found
 
 
-def _between(places: Sequence[Place], paired: dict[Place, Place]) -> dict[Place | None, list[Place]]:
+def _between(places: Sequence[NamedPart], paired: Pairs) -> dict[NamedPart | None, list[NamedPart]]:
     """The places that are not paired yet, by the last paired one before them, as A calls it."""
-    after: Place | None = None
-    found: dict[Place | None, list[Place]] = defaultdict(list)
+    after: NamedPart | None = None
+    found: dict[NamedPart | None, list[NamedPart]] = defaultdict(list)
     for place in places:
         if place in paired:
             after = paired[place]

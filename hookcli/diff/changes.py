@@ -11,6 +11,7 @@ from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import first_beyond
 from hookcli.report import Report, Row, strict
+from hookcli.report.names import is_within
 
 _ABSENT = "nothing"
 
@@ -109,20 +110,16 @@ def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], ca
         elif row.get("change"):
             causes.add(fqn, _become(row["change"]))
         elif row.get("beyond") and fqn not in causes.said:
-            inside = [name for name in (changed | sized | causes.said.keys()) if _within(name, fqn)]
+            inside = [name for name in (changed | sized | causes.said.keys()) if is_within(name, fqn)]
             if fqn in sized and not inside:
                 causes.add(fqn, ", ".join(_sizes_said(old[fqn], new[fqn])))
-            elif fqn in old and fqn in new and _is_own(old[fqn], new[fqn]) and not any(_within(n, fqn) for n in old):
+            elif fqn in old and fqn in new and _is_own(old[fqn], new[fqn]) and not any(is_within(n, fqn) for n in old):
                 causes.add(fqn, row["differs"])
             elif not row.get("only"):
                 rest.append(row)
             else:
                 causes.add(fqn, _unmeasured(row))
     causes.first_of(rest, "shape", "")
-
-
-def _within(name: str, fqn: str) -> bool:
-    return name != fqn and (not fqn or name.startswith(f"{fqn}."))
 
 
 def _sizes(row: Row) -> tuple[Any, Any]:

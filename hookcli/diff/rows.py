@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, Place, align
-from hookcli.diff.tolerance import EXACT, Tolerance, excess, rms
+from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
 from hookcli.report import STATS_KEYS, Column, Report, Row
@@ -67,16 +67,15 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     tolerance = tolerance or Tolerance()
     alignment = align(_places(a, b), _places(b, a))
     rows = list(_rows(a, b, alignment, tolerance))
-    first = verdict.first_beyond(rows)
-    return Report(
-        probe="diff",
+    return verdict.report(
+        rows,
+        alignment,
+        tolerance,
         model=a.model if a.model == b.model else f"{a.model} → {b.model}",
         columns=[c for c in STATISTICS if c.name not in _KEY or any(row.get(c.name) not in (None, "") for row in rows)],
-        rows=rows,
-        meta=verdict.both(a.meta, b.meta) | {"of": a.probe, "rtol": tolerance.rtol, "atol": tolerance.atol},
-        totals=verdict.totals(rows, alignment, first["differs"] if first else ""),
+        metas=(a.meta, b.meta),
+        meta={"of": a.probe},
         skipped=[item for item in a.skipped if item in b.skipped],
-        findings=verdict.findings(rows, alignment),
     )
 
 
@@ -119,12 +118,12 @@ def _check(a: Report, b: Report) -> None:
         raise UsageError(f"reports of {a.probe} can't be compared: their rows are no places in a model")
 
 
-def _places(report: Report, other: Report) -> list[Place]:
+def _places(report: Report, other: Report) -> list[NamedPart]:
     """Every place that the report speaks of, each once; what was not measured has the type that the other knows."""
     types = {row.fqn: str(row.get("type") or "") for row in report.rows}
     known = {row.fqn: str(row.get("type") or "") for row in other.rows}
     types |= {item.fqn: known.get(item.fqn, "") for item in report.skipped if item.fqn not in types}
-    return [Place(fqn, kind) for fqn, kind in types.items()]
+    return [NamedPart(fqn, kind) for fqn, kind in types.items()]
 
 
 def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> Iterator[Row]:
@@ -136,7 +135,8 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
     lone = deque((key, row) for key, row in theirs.items() if key not in ours)
 
     runs = (a.meta.get("dtype"), b.meta.get("dtype"))
-    scales = _scales(a)
+    gradients = ((row["kind"], row.stats.rms) for row in a.rows if row.stats and row.get("kind"))
+    scales = gradient_scales(gradients)
 
     def lone_before(place: float) -> Iterator[Row]:
         while lone and order[lone[0][0]] < place:
@@ -147,7 +147,7 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
         key = _key(row, row.fqn)
         if key in theirs:
             yield from lone_before(order[key])
-            limits = tolerance.limits(*_dtypes(row, theirs[key], runs), scale=scales.get(row.get("kind")))
+            limits = tolerance.limits(*_dtypes(row, theirs[key], runs), scale=scales.get(row.get("kind", "")))
             yield _pair(row, theirs[key], changes[row.fqn], runs, limits)
         else:
             yield _alone(row, b, alignment.in_b.get(row.fqn), "A")
@@ -187,15 +187,6 @@ def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[flo
     return Row(values)
 
 
-def _scales(report: Report) -> dict[Any, float]:
-    """The largest rms among the gradients of each kind, for their tolerance."""
-    scales: dict[Any, float] = {}
-    for row in report.rows:
-        if row.stats and row.get("kind"):
-            scales[row["kind"]] = max(scales.get(row["kind"], 0.0), rms(row.stats))
-    return scales
-
-
 def _dtypes(a: Row, b: Row, runs: tuple[Any, Any]) -> list[str]:
     return [str(row["dtype"]) for row in (a, b) if row.get("dtype")] or [str(run) for run in runs if run]
 
@@ -206,22 +197,14 @@ def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float)
         other = b.get(name)
         if name in _PLACE or value == other or (name == "dtype" and (value, other) == runs):
             continue
-        yield Difference(name, value, other, _apart(value, other, rtol, atol))
+        floats = isinstance(value, float) and isinstance(other, float)  # anything else is compared exactly
+        apart = times_allowed(value, other, rtol * abs(value) + atol) if floats else math.inf
+        yield Difference(name, value, other, apart)
     if a.stats and b.stats:
         for name in STATS_KEYS if a.stats.numel == b.stats.numel else EXACT:
             times = excess(name, a.stats, b.stats, rtol, atol)
             if times:
                 yield Difference(name, getattr(a.stats, name), getattr(b.stats, name), times)
-
-
-def _apart(a: Any, b: Any, rtol: float, atol: float) -> float:
-    """Floats within the tolerance, anything else exactly."""
-    if not (isinstance(a, float) and isinstance(b, float)):
-        return math.inf
-    if math.isnan(a) and math.isnan(b):
-        return 0.0
-    allowed = rtol * abs(a) + atol
-    return abs(a - b) / allowed if allowed > 0 and math.isfinite(a - b) else math.inf
 
 
 def beyond(reports: Sequence[Report]) -> bool:

@@ -8,6 +8,7 @@ same is asked of what such a difference can do to them at most (`allowance`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hookcli.report import TensorStats
@@ -56,11 +57,6 @@ class Tolerance:
         return rtol, atol if self.atol is None else self.atol
 
 
-def rms(stats: TensorStats) -> float:
-    """The root of the mean square of the finite elements; 0 of none."""
-    return stats.l2 / math.sqrt(stats.finite) if stats.finite else 0.0
-
-
 def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> float:
     """How far a statistic may be from that of the reference.
 
@@ -72,7 +68,7 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     """
     if name in EXACT:
         return 0.0
-    moved = rtol * rms(reference) + atol
+    moved = rtol * reference.rms + atol
     if name == "mean":
         return moved
     if name == "std":
@@ -80,7 +76,7 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     if name == "l2":
         return moved * math.sqrt(reference.finite)
     if name == "zeros":
-        return reference.numel if rms(reference) <= atol else rtol * reference.numel
+        return reference.numel if reference.rms <= atol else rtol * reference.numel
     return rtol * max(abs(reference.min), abs(reference.max)) + atol  # min and max
 
 
@@ -89,8 +85,19 @@ def excess(name: str, a: TensorStats, b: TensorStats, rtol: float, atol: float) 
 
     A statistic that neither has agrees; one that a side alone has does not.
     """
-    left, right = float(getattr(a, name)), float(getattr(b, name))
-    if left == right or (math.isnan(left) and math.isnan(right)):
+    return times_allowed(getattr(a, name), getattr(b, name), allowance(name, a, rtol, atol))
+
+
+def times_allowed(a: float, b: float, allowed: float) -> float:
+    """How many times what is allowed two figures are apart: up to 1 is within tolerance, infinity where nothing is."""
+    if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
-    allowed = allowance(name, a, rtol, atol)
-    return abs(left - right) / allowed if allowed > 0 and math.isfinite(left - right) else math.inf
+    return abs(a - b) / allowed if allowed > 0 and math.isfinite(a - b) else math.inf
+
+
+def gradient_scales(sizes: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The largest rms among the gradients of each kind, for `Tolerance.limits`; `sizes` are pairs of kind and rms."""
+    scales: dict[str, float] = {}
+    for kind, size in sizes:
+        scales[kind] = max(scales.get(kind, 0.0), size)
+    return scales

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hookcli.diff.align import Alignment, Place
-from hookcli.report import Finding, Row
+from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.tolerance import Tolerance
+from hookcli.report import Column, Finding, Report, Row, Skipped
 from hookcli.report.formatting import number
+from hookcli.report.names import is_within
 
 CHECK = "diff"
 WEIGHT = "weight"
@@ -27,43 +29,70 @@ def first_beyond(rows: Iterable[Row]) -> Row | None:
     first = beyond[0] if beyond else None
     for row in beyond[1:]:
         assert first is not None
-        inside = row.fqn != first.fqn and (not first.fqn or row.fqn.startswith(f"{first.fqn}."))
-        if inside and row.get("kind") == first.get("kind"):
+        if is_within(row.fqn, first.fqn) and row.get("kind") == first.get("kind"):
             first = row
     return first
 
 
-def totals(rows: Sequence[Row], alignment: Alignment, said: str, complete: bool = True) -> dict[str, Any]:
-    """Counts, and a `verdict` in words; `said` tells what is off at the first place beyond tolerance.
+def report(
+    rows: Sequence[Row],
+    alignment: Alignment,
+    tolerance: Tolerance,
+    *,
+    model: str,
+    columns: Sequence[Column],
+    metas: Sequence[Mapping[str, Any]],
+    meta: Mapping[str, Any],
+    skipped: Sequence[Skipped],
+    weights: str = "",
+) -> Report:
+    """The report of a comparison: `metas` describe the two runs, `meta` what is known of both together.
 
-    Counted is what was computed; of parameters and buffers `weights_line` tells.
+    Without `complete` in `meta` the run got through. `weights` is the `weights_line` of a comparison of models.
     """
+    return Report(
+        probe="diff",
+        model=model,
+        columns=columns,
+        rows=rows,
+        meta=_both(*metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
+        totals=_totals(rows, alignment, weights, complete=meta.get("complete", True)),
+        skipped=skipped,
+        findings=_findings(rows, alignment),
+    )
+
+
+def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, complete: bool) -> dict[str, Any]:
+    """Counts of what was computed, parameters and buffers apart, and a `verdict` in words."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
-    beyond = sum(bool(row.get("beyond")) for row in computed)
     compared = sum(row.get("change") not in ("added", "removed") for row in computed)
     first = first_beyond(rows)
     well = "all within tolerance" + ("" if complete else " until the run failed")
-    verdict = f"first beyond tolerance: {title(first)}: {said}" if first else well
+    verdict = f"first beyond tolerance: {_title(first)}: {first['differs']}" if first else well
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
-    counts: dict[str, Any] = {name: len(places) for name, places in changed.items() if places}
-    if line := structure_line(alignment):
-        counts["structure"] = line
-    return {"compared": compared, "beyond": beyond, **counts, "verdict": verdict if compared else "nothing compared"}
+    said = {"structure": _structure_line(alignment), "weights": weights}
+    return {
+        "compared": compared,
+        "beyond": sum(bool(row.get("beyond")) for row in computed),
+        **{name: len(places) for name, places in changed.items() if places},
+        **{name: line for name, line in said.items() if line},
+        "verdict": verdict if compared else "nothing compared",
+    }
 
 
-def findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
+def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
     """An error where it begins, which counts the rows that are beyond tolerance; and notes on the structure."""
-    notes = [Finding(CHECK, "note", fqn, text) for fqn, text in structure(alignment)]
+    notes = [Finding(CHECK, "note", fqn, text) for fqn, text in _structure(alignment)]
     first = first_beyond(rows)
     if first is None:
         return notes
     alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
     others = sum(bool(row.get("beyond")) for row in alike) - 1
-    said = f"{title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
+    said = f"{_title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
     return [Finding(CHECK, "error", first.fqn, said, first.get("times"), 1.0), *notes]
 
 
-def structure(alignment: Alignment) -> list[tuple[str, str]]:
+def _structure(alignment: Alignment) -> list[tuple[str, str]]:
     """Where the structure differs, in words: a name, and what became of it."""
     lines = [(place.fqn, f"{_named(place)} is in A only") for place in alignment.removed]
     lines += [(place.fqn, f"{_named(place)} is in B only") for place in alignment.added]
@@ -72,7 +101,7 @@ def structure(alignment: Alignment) -> list[tuple[str, str]]:
     return lines + [(a.fqn, f"{_name(a)} is {a.type} in A and {b.type} in B") for a, b in retyped]
 
 
-def structure_line(alignment: Alignment) -> str:
+def _structure_line(alignment: Alignment) -> str:
     """The same in one line, each sort of difference with its first names; "" where there is none."""
     said = [
         f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
@@ -107,7 +136,7 @@ def _apart(row: Row) -> str:
     return f"by {number(row['max_abs'])} at most{relative}"
 
 
-def title(row: Row) -> str:
+def _title(row: Row) -> str:
     """A row's place in words: its name and type, which gradient, call and tensor it is of."""
     said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")
     if row.get("kind") not in (None, "output", WEIGHT):
@@ -117,7 +146,7 @@ def title(row: Row) -> str:
     return said + (f", pass {row['pass']}" if row.get("pass") else "")
 
 
-def change(a: Place | None, b: Place | None) -> str:
+def change(a: NamedPart | None, b: NamedPart | None) -> str:
     """What became of a place, as a row's `change`; "" where nothing did."""
     if a is None or b is None:
         return "added" if a is None else "removed"
@@ -126,7 +155,7 @@ def change(a: Place | None, b: Place | None) -> str:
     return f"{a.type} → {b.type}" if a.type != b.type else ""
 
 
-def both(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+def _both(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     """The `meta` of a comparison: what both runs share, `A → B` where words differ, and each side's own whole."""
     merged = {key: value if value == b.get(key) else _arrow(value, b.get(key)) for key, value in a.items()}
     kept = {key: value for key, value in merged.items() if value is not None}
@@ -142,9 +171,9 @@ def text_of(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _name(place: Place) -> str:
+def _name(place: NamedPart) -> str:
     return place.fqn or "(model)"
 
 
-def _named(place: Place) -> str:
+def _named(place: NamedPart) -> str:
     return _name(place) + (f" ({place.type})" if place.type else "")

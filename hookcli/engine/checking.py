@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -13,26 +13,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.checks.base import Facts
+from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
-from hookcli.checks.plan import Plan, make_plan
-from hookcli.checks.verdict import judge, located, verdict
+from hookcli.checks.judgement import judge, located
+from hookcli.checks.plan import CheckPlan, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
-from hookcli.engine.capture import arguments, capture
+from hookcli.engine.capture import arguments, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
-from hookcli.engine.run_info import describe_run
-from hookcli.engine.step import Loss
+from hookcli.engine.prepare import PreparedRun
+from hookcli.engine.step import Loss, Step
 from hookcli.errors import ModelError, NoGradientsError, UsageError
 from hookcli.hooks.origin import shown_path
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
 from hookcli.tensors.random_state import others_run_on
 
-_RUNS = ("health", "settings", "activations", "grads", "again")
+_RUNS = ("inventory", "settings", "activations", "grads", "again")
 _IN_EVAL = ("evaluation", "companions", "halves", "shapes")
 
 
@@ -95,90 +95,76 @@ def check(
         atol=atol,
         keep=save is not None,
     )
-    examination = examine(model, inputs, plan, loss=loss, name=name)
+    examination = examine(PreparedRun.of(model, inputs, Step(loss=loss), name), plan)
     if save is not None and not examination.error:
         add_baselines(save, [Baseline.of(*examination.kept)])
     return examination.report
 
 
-def examine(
-    model: nn.Module,
-    inputs: Any,
-    plan: Plan,
-    *,
-    loss: str | Loss | None = None,
-    name: str | None = None,
-    meta: Mapping[str, Any] | None = None,
-    shapes: Callable[[], Report] | None = None,
-) -> Examination:
-    """`check` with a plan. `shapes` gives the report that has the multiply-accumulates [of the model, in eval mode]."""
+def examine(run: PreparedRun, plan: CheckPlan, shapes: Callable[[], Report] | None = None) -> Examination:
+    """Judge a prepared run by a plan. `shapes` makes the report with the multiply-accumulates; see `_Examiner`."""
     started = time.perf_counter()
-    run = _Run(model, inputs, plan, loss, name or type(model).__name__, dict(meta or {}))
+    examiner = _Examiner(run, plan)
     with others_run_on():
-        facts = run.facts(shapes or run.shapes)
-    if facts.baseline and facts.activations and not run.error:
-        facts.baseline.require_same_run(facts.activations.meta)
-    checks = with_crash(plan.checks) if run.error else plan.checks
-    found, skipped, judged = judge(checks, facts, values=run.values)
-    findings = [_located(finding, model) for finding in found]
-    described = facts.health.meta if facts.health else describe_run(model, inputs) | run.meta
-    modules = sum(1 for _ in model.modules())
+        found = examiner.measured(shapes or examiner.shapes)
+    if found.baseline and found.activations and not examiner.error:
+        found.baseline.require_same_run(found.activations.meta)
+    checks = with_crash(plan.checks) if examiner.error else plan.checks
+    judgement = judge(checks, found, values=examiner.values)
+    judgement = replace(judgement, findings=[_located(finding, run.model) for finding in judgement.findings])
+    described = found.inventory.meta if found.inventory else run.info.to_meta()
+    modules = sum(1 for _ in run.model.modules())
     described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
-    report = verdict(run.name, findings, skipped, judged, described)
-    measured = [r for r in (facts.health, facts.activations, facts.grads, facts.settings, facts.shapes) if r]
-    return Examination(report, measured, run.error)
+    report = judgement.report(run.name, described)
+    measured = [r for r in (found.inventory, found.activations, found.grads, found.settings, found.shapes) if r]
+    return Examination(report, measured, examiner.error)
 
 
-@dataclass
-class _Run:
-    """A model under examination."""
+class _Examiner:
+    """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
 
-    model: nn.Module
-    inputs: Any
-    plan: Plan
-    loss: str | Loss | None
-    name: str
-    meta: dict[str, Any]
-    error: ModelError | None = None
-    missing: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.baseline = self.plan.against.of(self.name) if self.plan.against else None
-        self.values = not any(x.is_meta for x in (*self.model.parameters(), *self.model.buffers()))
-        trained = any(p.requires_grad for p in self.model.parameters())
-        self.backward = self.plan.backward and trained and bool({"grads", "again"} & self.plan.needs)
+    def __init__(self, run: PreparedRun, plan: CheckPlan) -> None:
+        self.run = run
+        self.plan = plan
+        self.model = model = run.model
+        self.error: ModelError | None = None
+        self.missing: dict[str, str] = {}
+        self.baseline = plan.against.of(run.name) if plan.against else None
+        self.values = not any(x.is_meta for x in (*model.parameters(), *model.buffers()))
+        trained = any(p.requires_grad for p in model.parameters())
+        self.backward = plan.backward and trained and bool({"grads", "again"} & plan.needs)
         if not self.backward:
-            self.missing["grads"] = "nothing requires a gradient" if self.plan.backward else "left out by --no-backward"
+            self.missing["grads"] = "nothing requires a gradient" if plan.backward else "left out by --no-backward"
 
-    def facts(self, shapes: Callable[[], Report]) -> Facts:
+    def measured(self, shapes: Callable[[], Report]) -> Measurements:
         needs = self.plan.needs
         plan = self.plan
-        facts = Facts(
+        measured = Measurements(
             expected=plan.expected or None,
             baseline=self.baseline,
             tolerance=plan.tolerance,
             missing=self.missing,
-            dtype=describe_run(self.model, self.inputs)["dtype"],
+            dtype=self.run.info.dtype,
         )
         if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
-            facts = replace(facts, **self._measured())
+            measured = replace(measured, **self._measured())
         if self.error:
-            unseen = [name for name in _RUNS if not getattr(getattr(facts, name), "rows", ())]
+            unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            return replace(facts, **absent, crash=str(self.error))
-        return replace(facts, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
+            return replace(measured, **absent, crash=str(self.error))
+        return replace(measured, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
 
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
         bits = "again" in needs
-        probes: list[Probe] = [HealthProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
+        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
         probes += [ActivationsProbe()] if "activations" in needs and self.values else []
         probes += [GradsProbe()] if self.backward else []
         probes += [SettingsProbe()] if "settings" in needs else []
         reports = {report.probe: report for report in self._captured(probes)}
         if bits and not self.error:
             again = [
-                self._captured([HealthProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)
+                self._captured([InventoryProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)
             ]
             return reports | {"again": tuple(report for group in again for report in group)}
         return reports
@@ -187,17 +173,11 @@ class _Run:
         return any(check.name == "max-activation-memory" for check in self.plan.checks)
 
     def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
-        vector = "randn" if self.loss is None and self.backward else None
+        step = self.run.step
+        if step.loss is None and self.backward:
+            step = replace(step, backward_vector="randn")
         try:
-            return capture(
-                self.model,
-                self.inputs,
-                probes,
-                loss=self.loss,
-                backward_vector=vector,
-                name=self.name,
-                meta=self.meta,
-            )
+            return capture_run(replace(self.run, step=step), probes)
         except NoGradientsError as error:  # its parameters got none: for the checks to say
             return tuple(error.reports)
         except ModelError as error:
@@ -218,13 +198,13 @@ class _Run:
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
         wanted = [name for name in ("evaluation", "companions", "halves") if name in needs]
-        found = evaluate(self.model, arguments(self.inputs), wanted) if wanted else {}
+        found = evaluate(self.model, arguments(self.run.inputs), wanted) if wanted else {}
         self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
         return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 
     def shapes(self) -> Report:
         with in_eval(self.model), torch.no_grad():
-            return capture(self.model, self.inputs, ["shapes"], name=self.name)[0]
+            return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)[0]
 
 
 def _located(finding: Finding, model: nn.Module) -> Finding:

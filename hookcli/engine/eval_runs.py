@@ -17,10 +17,10 @@ from hookcli.engine import failure
 from hookcli.engine.capture import capture
 from hookcli.engine.preserve import Kept, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
-from hookcli.hooks.modules import uncompiled
+from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
-from hookcli.probes.draws import DrawsProbe
-from hookcli.probes.first import FirstItemProbe
+from hookcli.probes.first_item import FirstItemProbe
+from hookcli.probes.random_draws import RandomDrawsProbe
 from hookcli.report import Row
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
@@ -176,7 +176,7 @@ def _again(model: nn.Module, inputs: Arguments, passed: _Pass) -> Comparison | N
 
 def _drawing(model: nn.Module, inputs: Arguments) -> tuple[str, ...]:
     """The modules that draw random numbers in eval mode; the model itself where its parts are not seen."""
-    probe = DrawsProbe(partial(random_states, accelerators(model, inputs)))
+    probe = RandomDrawsProbe(partial(random_states, accelerators(model, inputs)))
     with in_eval(model), torch.no_grad():
         return tuple(str(row.fqn) for row in _captured(model, inputs, probe)) or ("",)
 

@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils.hooks import BackwardHook
 
 from hookcli import errors
-from hookcli.errors import OverdueError, in_brief, message_of
+from hookcli.engine.run_info import RunInfo
+from hookcli.errors import ModelError, OverdueError, in_brief, message_of
 from hookcli.hooks.backward import refuses_full_backward
 from hookcli.tensors import tree
 
@@ -42,6 +43,13 @@ def explain(error: BaseException, model: nn.Module) -> str:
         return f"{what} hangs{given}: {describe(error)}"
     where = f"{place[0]} failed{place[1]}" if place else f"{'backward' if _in_backward(error) else 'the run'} failed"
     return f"{where}: {describe(error)}"
+
+
+def crashed(model: nn.Module, info: RunInfo, error: BaseException) -> ModelError:
+    """The ModelError for a model that failed with `error`; its first line is noted in `info`."""
+    said = explain(error, model)
+    info.error = said.partition("\n")[0]
+    return ModelError(said)
 
 
 def describe(error: BaseException) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from hookcli.hooks.packaging import BlockedError, Module, Rule, idle, rehearse
+from hookcli.hooks.packaging import BlockedError, PackagedModule, Rule, idle_rules, rehearse
 
 _INSTALLED = ("site-packages", "dist-packages")
 _ROUNDS = 20  # each opens a level of imports at most
 _PASSES_ANYTHING = (Rule("extern", "**"),)
 
 
-def suggestion(rules: Iterable[Rule], modules: Sequence[Module]) -> list[Rule]:
+def suggestion(rules: Iterable[Rule], modules: Sequence[PackagedModule]) -> list[Rule]:
     """The rules, with what lets all these modules pass: one's own code interned, installed packages extern.
 
     What no rule decided is added behind, what a rule decided in a way that can't be goes before it. Rules that have
@@ -25,7 +25,7 @@ def suggestion(rules: Iterable[Rule], modules: Sequence[Module]) -> list[Rule]:
     found = list(modules)
     for _ in range(_ROUNDS):
         if not any(m.problem for m in found):
-            without_effect = [rule for rule, _ in idle(tried, found)]
+            without_effect = [rule for rule, _ in idle_rules(tried, found)]
             return [rule for rule in tried if rule not in without_effect]
         tried = _amended(tried, [m for m in found if m.problem])
         try:
@@ -35,13 +35,13 @@ def suggestion(rules: Iterable[Rule], modules: Sequence[Module]) -> list[Rule]:
     return list(_PASSES_ANYTHING)
 
 
-def _amended(rules: Sequence[Rule], blocked: Sequence[Module]) -> list[Rule]:
+def _amended(rules: Sequence[Rule], blocked: Sequence[PackagedModule]) -> list[Rule]:
     before = dict.fromkeys(_way_out(m) for m in blocked if m.action)
     behind = dict.fromkeys(_way_out(m) for m in blocked if not m.action)
     return list(dict.fromkeys([*before, *rules, *behind]))
 
 
-def _way_out(module: Module) -> Rule:
+def _way_out(module: PackagedModule) -> Rule:
     failed = module.action == "intern"  # then it has no source that could be interned
     kind = "intern" if not failed and _is_own(module.name) else "extern"
     return Rule(kind, module.top if _stands_alone(module.top) else f"{module.top}.**")

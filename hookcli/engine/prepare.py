@@ -1,84 +1,59 @@
-"""From a recipe to a model on a device, filled and cast, with its input. Shapes alone need no device at all."""
+"""Prepares a run: builds a recipe's model, fills, casts and moves it, and makes its input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from hookcli.engine import failure
+from hookcli.engine.feedback import SILENT, Feedback
+from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
-from hookcli.engine.run_info import model_dtype
+from hookcli.engine.run_info import UNSET, RunInfo, describe_run, torchvision_version
+from hookcli.engine.setting import META, Setting
+from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
 from hookcli.hooks.registration import parameters_on_meta
-from hookcli.sources.base import InputSpec, Recipe
-from hookcli.sources.inputs import input_specs, make_tensor
+from hookcli.sources.base import Recipe
 from hookcli.sources.weights import fill, is_file, read_state
-from hookcli.tensors import tree
-
-META = torch.device("meta")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """How to set a model up: what the options of a command say, parsed."""
+class PreparedRun:
+    """A model with all that its run needs, and a description of that run for reports."""
 
-    inputs: Sequence[InputSpec] = ()
-    batch: int | None = None
-    natural_batch: int = 1
-    fill: str = "randn"
-    seed: int = 0
-    weights: str | None = None
-    strict: bool = True
-    train: bool = False
-    targets: bool = False
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is immutable
-    dtype: torch.dtype | None = None
-    """What the model and its input are cast to; None: they stay as they are."""
-    needs_input: bool = True
-    """Whether it is an error that nobody knows what the model takes."""
-    part: int = 0
-    parts: int = 1
-    """Which of equal parts of the batch this process gets."""
-    shard: Callable[[nn.Module], object] | None = None
-    """What spreads the model's parameters over processes, in place, and brings them to the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A model and the arguments to call it with, positional or by keyword."""
-
+    name: str
     model: nn.Module
-    inputs: tuple[Any, ...] | dict[str, Any]
-    described: str
-    """The input in words: 2x3x224x224, or with targets for a detector in training."""
-    remark: str | None = None
+    inputs: Any
+    step: Step
+    info: RunInfo
+
+    @classmethod
+    def of(cls, model: nn.Module, inputs: Any, step: Step = Step(), name: str | None = None) -> PreparedRun:
+        """The run of a model that the caller has built."""
+        return cls(name or type(model).__name__, model, inputs, step, describe_run(model, inputs))
 
 
-def parse_device(name: str) -> torch.device:
-    """A device that is there. Raises UsageError for any other, naming those that are."""
-    try:
-        device = torch.device(name)
-        if device.type != "meta":
-            torch.empty(1, device=device)
-    except Exception as error:  # each backend fails in its own way
-        raise UsageError(f"--device {name}: not there; there is {', '.join(_devices())}") from error
-    return device
+def prepare_run(
+    recipe: Recipe,
+    setting: Setting = Setting(),
+    step: Step = Step(),
+    feedback: Feedback = SILENT,
+) -> PreparedRun:
+    """Build the recipe's model and its input. A step that runs backward gets the recipe's loss unless it has its own.
 
-
-def _devices() -> list[str]:
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    count = torch.accelerator.device_count() if accelerator else 0
-    return ["cpu", "meta", *(f"{accelerator}:{i}" for i in range(count))]
-
-
-def prepare(recipe: Recipe, setting: Setting) -> Prepared:
-    """Build the model, fill and cast it, and make its input. Raises ModelError where its own code fails."""
+    Raises ModelError where the model's own code fails.
+    """
+    feedback.stage(f"building {recipe.name} on {setting.device}")
     model, remark = build(recipe, setting)
+    if remark:
+        feedback.remark(remark)
     with UserCode(lambda e: ModelError(f"preparing {recipe.name} or its input failed: {failure.describe(e)}")):
         _ = [*model.named_modules(), *model.parameters(), *model.buffers()]  # methods that a model may have of its own
         set_mode(model, setting.train)
@@ -92,21 +67,35 @@ def prepare(recipe: Recipe, setting: Setting) -> Prepared:
         inputs, described = inputs_for(recipe, model, setting)
         if setting.parts > 1:  # or all parts of the batch had the same dropout
             torch.manual_seed(setting.seed + setting.part)
-    return Prepared(model, inputs, described, remark)
+    info = replace(describe_setting(recipe, setting, describe_run(model, inputs)), input=described)
+    if step.backward and recipe.loss and not (step.loss or step.backward_vector):
+        step = replace(step, loss=recipe.loss)
+        info.loss = recipe.loss_name
+    if setting.parts > 1:
+        _remark_on_parts(recipe, model, feedback)
+    return PreparedRun(recipe.name, model, inputs, step, info)
 
 
-def _check_movable(model: nn.Module) -> None:
-    """Raises NotImplementedError where parts of the model have parameters that can't go to the meta device."""
-    for fqn, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
-            raise NotImplementedError(f"{fqn or 'the model'} is TorchScript, which can't be moved to the meta device")
+def describe_setting(recipe: Recipe, setting: Setting, info: RunInfo) -> RunInfo:
+    """`info` with what the recipe and the setting say of the run."""
+    return replace(
+        info,
+        fill=setting.fill,
+        seed=setting.seed,
+        source=recipe.meta,
+        torchvision=torchvision_version(),
+        processes=setting.parts if setting.parts > 1 else UNSET,
+        rank=setting.part if setting.parts > 1 else UNSET,
+        backend=setting.backend or UNSET,
+        parallel=setting.parallel or UNSET,
+    )
 
 
 def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[nn.Module, str | None]:
-    """The model with its weights, and a remark on what of them did not fit. Raises ModelError where its code fails.
+    """The model with its weights, and a remark on weights that did not fit. Raises ModelError where its code fails.
 
-    `original`: with the very parameters that its code made, and the module itself where it exists already: whoever
-    looks at what hangs on them must not get copies.
+    `original`: with the very parameters that its code made, and the module itself where it exists already, since hooks
+    on parameters are lost in copies.
     """
     torch.manual_seed(setting.seed)
     published = bool(setting.weights) and not is_file(str(setting.weights))
@@ -121,6 +110,19 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
         file = None if published else setting.weights
         remark = fill(model, read_state(file), setting.strict, file) if file else None
     return model, remark
+
+
+def runs_only_for_real(error: BaseException) -> bool:
+    """Whether a failure on the meta device is due to it: the model reads values, or an operator has no meta kernel."""
+    cause: BaseException | None = error
+    while cause is not None:
+        text = message_of(cause).lower()
+        if isinstance(cause, NotImplementedError) or any(
+            word in text for word in ("meta", "data-dependent", ".item()")
+        ):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _built(recipe: Recipe, device: torch.device, original: bool) -> nn.Module:
@@ -144,84 +146,18 @@ def _call(build: Callable[[], nn.Module], name: str) -> nn.Module:
         return build()
 
 
-def inputs_for(
-    recipe: Recipe, model: nn.Module, setting: Setting, dtype: torch.dtype | None = None
-) -> tuple[tuple[Any, ...] | dict[str, Any], str]:
-    """What the model is called with, and that in words; nothing where nobody knows and the setting does not need it.
-
-    Generated tensors have `dtype`, else the setting's, else the model's own.
-    """
-    specs = input_specs(recipe, setting.inputs, setting.batch, setting.natural_batch * setting.parts)
-    if specs is None:
-        example = recipe.example(model) if recipe.example else None
-        if example is None and not setting.needs_input:
-            return (), ""
-        if example is None:
-            raise UsageError(f"{recipe.name}: say what it takes, for example --input {_guess(model)}")
-        shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
-        if setting.batch:
-            raise UsageError(f"--batch-size: {recipe.name} brings its own example input; give --input instead")
-        example = cast_to(example, setting.device, setting.dtype)
-        return tree.replace(example, tree.once(lambda path, x: _part(x, setting))), f"{', '.join(shapes)} (its example)"
-    dtype = dtype or setting.dtype or model_dtype(model)
-    tensors = [
-        make_tensor(spec, setting.fill, dtype, setting.device, setting.seed + number)
-        for number, spec in enumerate(specs)
-    ]
-    if recipe.batched:
-        tensors = [_part(tensor, setting) for tensor in tensors]
-    else:
-        size = _share(len(tensors), setting)
-        tensors = tensors[setting.part * size :][:size]
-    targets = recipe.arrange_training if setting.targets else None
-    described = ", ".join(map(str, specs)) + (" with targets" if targets else "")
-    return (targets or recipe.arrange)(tensors), described
+def _check_movable(model: nn.Module) -> None:
+    """Raises NotImplementedError for parts of the model whose parameters can't be moved to the meta device."""
+    for fqn, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) and any(not p.is_meta for p in module.parameters()):
+            raise NotImplementedError(f"{fqn or 'the model'} is TorchScript, which can't be moved to the meta device")
 
 
-def _part(x: torch.Tensor, setting: Setting) -> torch.Tensor:
-    """This process's part of a tensor along dimension 0."""
-    if setting.parts == 1:
-        return x
-    size = _share(x.shape[0] if x.dim() else 0, setting)
-    return x.narrow(0, setting.part * size, size).clone()
-
-
-def _share(batch: int, setting: Setting) -> int:
-    """The size of a part. Raises UsageError where the batch does not divide."""
-    if batch < setting.parts or batch % setting.parts:
-        fits = max(1, -(-batch // setting.parts)) * setting.parts
-        raise UsageError(
-            f"a batch of {batch} does not divide by {setting.parts} processes; --batch-size {fits} does, for example"
-        )
-    return batch // setting.parts
-
-
-def cast_to(inputs: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
-    """The inputs on a device; those of a floating-point dtype cast, where one is given."""
-    return tree.replace(inputs, tree.once(lambda path, x: x.to(device, dtype if x.is_floating_point() else None)))
-
-
-def _guess(model: nn.Module) -> str:
-    """An `--input` that the first layer would take."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            return f"1x{module.in_features}"
-        if isinstance(module, nn.Embedding):
-            return "1x16:int64"
-        if isinstance(module, nn.modules.conv._ConvNd) and not module.transposed:
-            spatial = {1: "1000", 2: "224x224", 3: "16x112x112"}
-            return f"1x{module.in_channels}x{spatial[len(module.kernel_size)]}"
-    return "1x3x224x224"
-
-
-def runs_only_for_real(error: BaseException) -> bool:
-    """Whether a failure on the meta device is the device's: the model reads values, or an operator has no meta form."""
-    cause: BaseException | None = error
-    while cause is not None:
-        text = message_of(cause).lower()
-        if isinstance(cause, NotImplementedError) or any(
-            word in text for word in ("meta", "data-dependent", ".item()")
-        ):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
+def _remark_on_parts(recipe: Recipe, model: nn.Module, feedback: Feedback) -> None:
+    """Remark on what differs from one process with the whole batch."""
+    if not recipe.batched:
+        feedback.remark("each process has a list of inputs of its own: rows are merged by their place in it")
+    alone = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SyncBatchNorm)]
+    if any(m.training for m in alone):
+        what = "batch normalization in train mode takes each process's part of the batch by itself"
+        feedback.remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch")

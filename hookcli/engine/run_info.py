@@ -1,8 +1,10 @@
-"""What a report says of the run that it is of."""
+"""Describes a run, for the `meta` of its reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -10,11 +12,78 @@ from torch import Tensor, nn
 
 from hookcli.tensors import tree
 
+UNSET: Any = ...
+
+
+@dataclass
+class RunInfo:
+    """How a model was made, what was asked of its run and how the run went. `to_meta` leaves out fields never set."""
+
+    torch: str = UNSET
+    device: str = UNSET
+    dtype: str = UNSET
+    mode: str = UNSET
+    input: str = UNSET
+    not_on_meta: str = UNSET
+    """Why the model had to run for real although shapes alone were asked for."""
+    fill: str = UNSET
+    seed: int = UNSET
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of the model's source, such as the weights' name; they come among the others."""
+    torchvision: str = UNSET
+    processes: int = UNSET
+    rank: int = UNSET
+    backend: str = UNSET
+    parallel: str = UNSET
+    fastpath: bool = UNSET
+    edits: Sequence[str] = UNSET
+    compiled: str = UNSET
+    input_requires_grad: bool = UNSET
+    optimizer: str = UNSET
+    call: str = UNSET
+    backward_vector: str = UNSET
+    loss: str = UNSET
+    loss_reduction: str = UNSET
+    loss_value: float | None = UNSET
+    """None for a loss on the meta device."""
+    random: str = UNSET
+    error: str = UNSET
+    seconds: float = UNSET
+    complete: bool = UNSET
+
+    def to_meta(self) -> dict[str, Any]:
+        """The entries of a report's `meta`."""
+        meta: dict[str, Any] = {}
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            meta |= value if name == "source" else {} if value is UNSET else {name: value}
+        return meta
+
+
+def describe_run(model: nn.Module, inputs: Any) -> RunInfo:
+    """Describe PyTorch's version and the model's device, dtype, mode and input shapes."""
+    given = [t for _, t in tree.leaves(inputs)]
+    tensors: list[Tensor] = [*model.parameters(), *given, torch.empty(0)]
+    dtype = floating_dtype(model.parameters()) or floating_dtype(given) or tensors[0].dtype
+    return RunInfo(
+        torch=torch.__version__,
+        device=str(tensors[0].device),
+        dtype=str(dtype).removeprefix("torch."),
+        mode="train" if model.training else "eval",
+        input=", ".join(map(tree.shape_text, given)),
+    )
+
+
+def torchvision_version() -> str:
+    """torchvision's version if it was imported, else UNSET."""
+    version: str = getattr(sys.modules.get("torchvision"), "__version__", UNSET)
+    return version
+
 
 def floating_dtype(tensors: Iterable[Tensor]) -> torch.dtype | None:
-    """The first floating-point dtype among these, else the first complex one; None where there is neither.
+    """The first floating-point dtype among the tensors, else the first complex one, else None.
 
-    Those of eight bits don't count: a model stores weights in them, and computes in another.
+    Eight-bit dtypes don't count: a model stores weights in them and computes in another.
     """
     dtypes = [x.dtype for x in tensors]
     real = (dtype for dtype in dtypes if dtype.is_floating_point and dtype.itemsize > 1)
@@ -22,21 +91,6 @@ def floating_dtype(tensors: Iterable[Tensor]) -> torch.dtype | None:
 
 
 def model_dtype(model: nn.Module) -> torch.dtype:
-    """The dtype that a model's input has, unless it is told otherwise: that of its parameters, else of its buffers."""
+    """The dtype of a model's generated input: that of its parameters, else of its buffers, else PyTorch's default."""
     own = floating_dtype(model.parameters()) or floating_dtype(model.buffers())
     return own or torch.get_default_dtype()
-
-
-def describe_run(model: nn.Module, inputs: Any) -> dict[str, Any]:
-    """What a report's `meta` says of a run: versions, device, dtype, mode, input shapes."""
-    given = [t for _, t in tree.leaves(inputs)]
-    tensors: list[Tensor] = [*model.parameters(), *given, torch.empty(0)]
-    dtype = floating_dtype(model.parameters()) or floating_dtype(given) or tensors[0].dtype
-    shapes = [tree.shape_text(t) for t in given]
-    return {
-        "torch": torch.__version__,
-        "device": str(tensors[0].device),
-        "dtype": str(dtype).removeprefix("torch."),
-        "mode": "train" if model.training else "eval",
-        "input": ", ".join(shapes),
-    }

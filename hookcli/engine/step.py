@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.engine.preserve.values import Kept, same_layout
+from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, in_brief, refuse_coroutine, unknown
 from hookcli.hooks.choices import CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.kinds import STATE_DICTS, HookKind
@@ -42,17 +43,21 @@ _OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = dict(zip(OPTIMIZER
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a pass does besides the forward.
+    """What a run does besides one forward.
 
-    `call` "grad" differentiates by `torch.autograd.grad` with respect to all parameters, which leaves `.grad` alone.
-    `input_grad`: the model's inputs require grad, too.
-    Raises UsageError for a name that there isn't.
+    `passes` forwards (and backward passes) are made without zeroing gradients in between. Gradients start from `loss`
+    (a function of the output, "sum", "mean" or "cross-entropy"; the sum by default), or from a `backward_vector`
+    ("ones" or "randn") on every output. `call` "grad" differentiates by `torch.autograd.grad` with respect to all
+    parameters, which leaves `.grad` alone. `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict`
+    makes a round trip of the state dict. `backward` and `input_grad` (the model's inputs require grad, too) follow from
+    the probes. Raises UsageError for an unknown name.
     """
 
     backward: bool = False
     loss: str | Loss | None = None
-    vector: str | None = None
+    backward_vector: str | None = None
     call: str = "backward"
+    passes: int = 1
     optimizer: str | None = None
     state_dict: bool = False
     share: Share = Share()
@@ -61,47 +66,43 @@ class Step:
     def __post_init__(self) -> None:
         for what, given, known in (
             ("loss", self.loss, losses.NAMED),
-            ("backward_vector", self.vector, VECTORS),
+            ("backward_vector", self.backward_vector, VECTORS),
             ("call", self.call, CALLS),
             ("optimizer", self.optimizer, OPTIMIZERS),
         ):
             if isinstance(given, str) and given not in known:
                 raise UsageError(unknown(what, given, known))
 
-    def run(
-        self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
-    ) -> None:
-        """Run it; what was differentiated is noted in `meta`. Each pass gets the inputs as they were at the first."""
+    def run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
+        """Run the model and note in `info` what was differentiated. Each pass gets the inputs as the first had them."""
         if self.backward:
             _refuse_inference_tensors(session.model)
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
             raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
         with self.mode():
-            self._run(session, args, kwargs, passes, meta)
+            self._run(session, args, kwargs, info)
 
     def mode(self) -> AbstractContextManager[Any]:
-        """Gradients on or off for the run, whatever the caller has them."""
+        """Gradients on or off for the run, whatever the caller has set."""
         return torch.inference_mode(False) if self.backward else torch.no_grad()
 
-    def _run(
-        self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], passes: int, meta: dict[str, Any]
-    ) -> None:
-        optimizer = self._optimizer(session, meta)
+    def _run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
+        optimizer = self._optimizer(session, info)
         called = self._called(session.model)
         random = torch.get_rng_state() if self.share.of > 1 else None
-        inputs = Kept(x for _, x in tree.leaves((args, kwargs))) if passes > 1 else None
-        for number in range(passes):
-            session.passes = number
+        inputs = Kept(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
+        for number in range(self.passes):
+            session.begin_pass(number)
             if inputs and number:
                 inputs.put_back()
             given = self._own((args, kwargs))
             output = called(*given[0], **given[1])
             refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
             if self.backward:
-                self._differentiate(session, output, meta)
+                self._differentiate(session, output, info)
             del output, given
         if random is not None and not torch.equal(random, torch.get_rng_state()):
-            meta["random"] = "each process draws random numbers of its own"
+            info.random = "each process draws random numbers of its own"
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
@@ -125,50 +126,48 @@ class Step:
         reduces = self.backward and self.call == "backward" and any(p.requires_grad for p in model.parameters())
         return self.share.wrap(model) if self.share.wrap and reduces else model
 
-    def _differentiate(self, session: HookSession, output: Any, meta: dict[str, Any]) -> None:
-        roots, vectors = self._vectors(output, meta) if self.vector else self._loss(session, output, meta)
+    def _differentiate(self, session: HookSession, output: Any, info: RunInfo) -> None:
+        roots, vectors = self._vectors(output, info) if self.backward_vector else self._loss(session, output, info)
         del output
-        session.tell_backward(roots)
+        session.backward_begins(roots)
         if self.call == "backward":
             torch.autograd.backward(roots, vectors)
-            session.tell_backward_over()
+            session.backward_ended()
             return
-        meta["call"] = "torch.autograd.grad"
+        info.call = "torch.autograd.grad"
         wanted = [p for p in session.model.parameters() if p.requires_grad]
         torch.autograd.grad(roots, wanted, vectors, allow_unused=True)
 
-    def _vectors(self, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], list[Tensor] | None]:
+    def _vectors(self, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
         roots = [t for t in losses.floating(output) if t.requires_grad]
         _require_something(bool(roots))
-        meta["backward_vector"] = self.vector
-        return roots, [_vector(str(self.vector), root, self.share) for root in roots]
+        info.backward_vector = str(self.backward_vector)
+        return roots, [_vector(info.backward_vector, root, self.share) for root in roots]
 
-    def _loss(self, session: HookSession, output: Any, meta: dict[str, Any]) -> tuple[list[Tensor], None]:
+    def _loss(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
         name = self.loss or "sum"
         function: Loss = losses.NAMED[name] if isinstance(name, str) else name
-        session.aside = True  # a loss function may take gradients itself: a penalty on them
-        try:
+        with session.inner_gradients():  # a loss function may take gradients itself: a penalty on them
             value = function(output)
-        finally:
-            session.aside = False
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)
         if self.share.of > 1 and name != "sum":  # a mean over the batch, as DistributedDataParallel takes it to be
             value = value / self.share.of
-            meta["loss_reduction"] = "mean"
-        meta.setdefault("loss", name if isinstance(name, str) else getattr(name, "__qualname__", None) or repr(name))
-        meta["loss_value"] = float(value.detach()) if value.device.type != "meta" else None
+            info.loss_reduction = "mean"
+        if info.loss is UNSET:
+            info.loss = name if isinstance(name, str) else getattr(name, "__qualname__", None) or repr(name)
+        info.loss_value = float(value.detach()) if value.device.type != "meta" else None
         return [value], None
 
-    def _optimizer(self, session: HookSession, meta: dict[str, Any]) -> torch.optim.Optimizer | None:
+    def _optimizer(self, session: HookSession, info: RunInfo) -> torch.optim.Optimizer | None:
         trained = [p for p in session.model.parameters() if p.requires_grad]
         if not (self.optimizer and trained):
             return None
-        meta["optimizer"] = self.optimizer
+        info.optimizer = self.optimizer
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
-        session.tell_optimizer(optimizer)
+        session.hook_optimizer(optimizer)
         return optimizer
 
 

@@ -1,1 +1,1 @@
-"""The only package that registers PyTorch's hooks: `HookSession` attaches them, and removes all of them again."""
+"""All that hookcli registers with PyTorch: hooks on models, on autograd and on optimizers, and edits."""

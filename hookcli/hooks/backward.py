@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,97 +23,101 @@ from torch.nn.modules.module import register_module_full_backward_hook, register
 from torch.utils.hooks import BackwardHook
 
 from hookcli.errors import OneTensorError, RefusedError, message_of
-from hookcli.hooks.calls import Site
+from hookcli.hooks.autograd_graph import walk
+from hookcli.hooks.calls import HookedModule
+from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Family
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
-from hookcli.hooks.nodes import walk
-from hookcli.hooks.picklable import Passing
+from hookcli.hooks.modules import ModuleHooks
+from hookcli.hooks.picklable import PicklableHook
 from hookcli.tensors import tree
-
-if TYPE_CHECKING:
-    from hookcli.hooks.session import HookSession
 
 Grads = tuple[Tensor | None, ...] | Tensor
 
 
-class FullBackwardHooks(Family):
+class FullBackwardHooks(HookGroup):
     """`full_backward_pre` and `full_backward`."""
 
     kinds = FULL_BACKWARD
+    needs = Needs.WATCHED_CALLS
 
-    def __init__(self, session: HookSession) -> None:
-        super().__init__(session)
+    def __init__(self, core: SessionCore, modules: ModuleHooks) -> None:
+        super().__init__(core)
+        self._modules = modules
         self._fired: dict[tuple[HookKind, str], tuple[int, int]] = {}  # of how many calls, and how often since
         self._made: dict[str, list[tuple[int, int]]] = {}  # autograd's number of a call's last node, and the call
         self._noting = False
-        self.left_out: frozenset[str] = frozenset()
-        self.searching = self.searched = False
+        self._left_out: frozenset[str] = frozenset()
+        self._searching = self._searched = False
         self._one_tensor: set[str] = set()
 
-    def want(self, kind: HookKind) -> None:
-        if self.session.wants(kind):
-            return
-        self.session.modules.start()
+    def leave_out(self, found: OneTensorError) -> None:
+        """Do with fewer hooks than the run that ended so: with none, to find all such modules, then without theirs."""
+        self._searching, self._searched = not found.all, found.all
+        if found.all:
+            self._left_out |= found.fqns
+
+    def start(self, kind: HookKind) -> None:
         if not self._noting:
             self._noting = True
-            self.session.forward_pre(self._compare)  # where the hook has not replaced anything yet
-            self.session.forward(self._note)
-            self.session.before_backward(lambda roots: self._check_one_tensor())
+            self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # where the hook has not replaced anything yet
+            self.core.subscribe(HookKind.FORWARD, self._note)
+            self.core.before_backward(lambda roots: self._check_one_tensor())
             for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
                 warnings.filterwarnings("ignore", said_in_the_report)
-                self.session.stack.callback(_remove_filter, warnings.filters[0])
-        watched = [] if self.searching else [s for s in self.session.modules.sites.values() if s.watched]
-        sites = [site for site in watched if site.fqn not in self.left_out]
-        for site in sites:
-            _check_not_legacy(site)
-        if self.session.globally:
-            self._hook_globally(kind, {id(site.module): site for site in sites})
+                self.core.stack.callback(_remove_filter, warnings.filters[0])
+        watched = [] if self._searching else [h for h in self._modules.hooked.values() if h.watched]
+        modules = [hooked for hooked in watched if hooked.fqn not in self._left_out]
+        for hooked in modules:
+            _check_not_legacy(hooked)
+        if self.core.globally:
+            self._hook_globally(kind, {id(hooked.module): hooked for hooked in modules})
             return
-        for site in sites:
-            self.session.stack.callback(_put_flag_back, site.module, site.module._is_full_backward_hook)
+        for hooked in modules:
+            self.core.stack.callback(_put_flag_back, hooked.module, hooked.module._is_full_backward_hook)
             handle = (
-                site.module.register_full_backward_pre_hook(Passing(partial(self._pre, site)))
+                hooked.module.register_full_backward_pre_hook(PicklableHook(partial(self._pre, hooked)))
                 if kind is HookKind.FULL_BACKWARD_PRE
-                else site.module.register_full_backward_hook(Passing(partial(self._post, site)))
+                else hooked.module.register_full_backward_hook(PicklableHook(partial(self._post, hooked)))
             )
-            self.session.stack.enter_context(handle)
+            self.core.stack.enter_context(handle)
 
-    def _hook_globally(self, kind: HookKind, sites: dict[int, Site]) -> None:
+    def _hook_globally(self, kind: HookKind, modules: dict[int, HookedModule]) -> None:
         def pre(module: nn.Module, grad_outputs: Grads) -> None:
-            if id(module) in sites:
-                self._pre(sites[id(module)], module, grad_outputs)
+            if id(module) in modules:
+                self._pre(modules[id(module)], module, grad_outputs)
 
         def post(module: nn.Module, grad_inputs: Grads, grad_outputs: Grads) -> None:
-            if id(module) in sites:
-                self._post(sites[id(module)], module, grad_inputs, grad_outputs)
+            if id(module) in modules:
+                self._post(modules[id(module)], module, grad_inputs, grad_outputs)
 
         name, table = "_global_is_full_backward_hook", nn.modules.module
-        self.session.stack.callback(setattr, table, name, getattr(table, name))
+        self.core.stack.callback(setattr, table, name, getattr(table, name))
         if kind is HookKind.FULL_BACKWARD_PRE:
-            self.session.stack.enter_context(register_module_full_backward_pre_hook(pre))
+            self.core.stack.enter_context(register_module_full_backward_pre_hook(pre))
         else:
-            self.session.stack.enter_context(register_module_full_backward_hook(post))
+            self.core.stack.enter_context(register_module_full_backward_hook(post))
 
-    def _pre(self, site: Site, module: nn.Module, grad_outputs: Grads) -> None:
-        self._emit(HookKind.FULL_BACKWARD_PRE, site, grad_outputs=_tuple(grad_outputs))
+    def _pre(self, hooked: HookedModule, module: nn.Module, grad_outputs: Grads) -> None:
+        self._emit(HookKind.FULL_BACKWARD_PRE, hooked, grad_outputs=_tuple(grad_outputs))
 
-    def _post(self, site: Site, module: nn.Module, grad_inputs: Grads, grad_outputs: Grads) -> None:
+    def _post(self, hooked: HookedModule, module: nn.Module, grad_inputs: Grads, grad_outputs: Grads) -> None:
         shown = {"grad_inputs": _tuple(grad_inputs), "grad_outputs": _tuple(grad_outputs)}
-        self._emit(HookKind.FULL_BACKWARD, site, **shown)
+        self._emit(HookKind.FULL_BACKWARD, hooked, **shown)
 
-    def _emit(self, kind: HookKind, site: Site, **shown: Any) -> None:
-        call = self._call(site, at_input=any(grad is not None for grad in shown.get("grad_inputs", ())))
+    def _emit(self, kind: HookKind, hooked: HookedModule, **shown: Any) -> None:
+        call = self._call(hooked, at_input=any(grad is not None for grad in shown.get("grad_inputs", ())))
         if call is None:
-            call = self._guess(kind, site)
-        self.session.emit(HookEvent(kind, site.fqn, site.module, call, self.session.arrive(), **shown))
+            call = self._guess(kind, hooked)
+        self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.next_arrival(), **shown))
 
-    def _guess(self, kind: HookKind, site: Site) -> int:
+    def _guess(self, kind: HookKind, hooked: HookedModule) -> int:
         """Where the nodes don't tell, as after a recomputed forward: gradients of later calls come first."""
-        calls = site.recomputed or site.calls
-        known, fired = self._fired.get((kind, site.fqn), (calls, 0))
+        calls = hooked.recomputed or hooked.calls
+        known, fired = self._fired.get((kind, hooked.fqn), (calls, 0))
         fired = fired if known == calls else 0
-        self._fired[kind, site.fqn] = calls, fired + 1
+        self._fired[kind, hooked.fqn] = calls, fired + 1
         return max(calls - 1 - fired, 0)
 
     def _note(self, event: HookEvent) -> None:
@@ -125,24 +129,24 @@ class FullBackwardHooks(Family):
 
     def _compare(self, event: HookEvent) -> None:
         """Not in the caller's own run, which can't be made again."""
-        if self.session.follow or event.fqn in self.left_out:
+        if self.core.follow or event.fqn in self._left_out:
             return
         tensors = _replaceable(event)
         # Without grad the region may be a checkpoint's, which runs again with gradients.
-        replaced = any(x.requires_grad for x in tensors) if torch.is_grad_enabled() else self.searching
+        replaced = any(x.requires_grad for x in tensors) if torch.is_grad_enabled() else self._searching
         if not replaced or len({id(x) for x in tensors}) == len(tensors):
             return
         self._one_tensor.add(event.fqn)
-        if not self.searching:
-            raise OneTensorError(self._one_tensor | self.left_out, all=self.searched)
+        if not self._searching:
+            raise OneTensorError(self._one_tensor | self._left_out, all=self._searched)
 
     def _check_one_tensor(self) -> None:
-        if self._one_tensor or self.searching:
-            raise OneTensorError(self._one_tensor, all=self.searching)
+        if self._one_tensor or self._searching:
+            raise OneTensorError(self._one_tensor, all=self._searching)
 
-    def _call(self, site: Site, at_input: bool) -> int | None:
+    def _call(self, hooked: HookedModule, at_input: bool) -> int | None:
         """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""
-        made, node = self._made.get(site.fqn, []), torch._C._current_autograd_node()
+        made, node = self._made.get(hooked.fqn, []), torch._C._current_autograd_node()
         if node is None or not made:
             return None
         place = bisect_left(made, (node._sequence_nr(), -1)) - (not at_input)
@@ -159,9 +163,9 @@ def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
     return grads if isinstance(grads, tuple) else (grads,)
 
 
-def _check_not_legacy(site: Site) -> None:
-    if site.module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
-        where = f"{site.fqn or 'the model'} ({type(site.module).__name__})"
+def _check_not_legacy(hooked: HookedModule) -> None:
+    if hooked.module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
+        where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
         raise RefusedError(
             f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
             "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without "

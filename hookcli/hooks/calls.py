@@ -1,4 +1,4 @@
-"""Hooked modules and their calls, and which call a recomputation repeats.
+"""Hooked modules, the calls of them that are under way, and which call a recomputation repeats.
 
 Activation checkpointing runs a region of the forward again inside backward. Regions are recomputed last first, the
 calls within one in their order; some at its end may be left out. What tells regions apart: the hooks on saved
@@ -13,16 +13,14 @@ import threading
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.received import ReceivedTensor
 from hookcli.tensors.tree import Undo
-
-if TYPE_CHECKING:
-    from hookcli.hooks.input_grads import Use
 
 
 @dataclass(slots=True)
@@ -33,7 +31,7 @@ class _Region:
 
 
 @dataclass(slots=True)
-class Site:
+class HookedModule:
     """A hooked module: how often it was called, and the edits on what flows through it.
 
     One that is not `watched` is hooked for its edits alone.
@@ -49,15 +47,15 @@ class Site:
     _regions: list[_Region] = field(default_factory=list)
     _recomputing: Hashable = None
 
-    def begin(self, ours: int | None = None) -> tuple[int, bool]:
-        """The number of a call that begins, and whether it repeats one. `ours`: hookcli's own hook on saved tensors."""
+    def begin(self, own_pack: int | None = None) -> tuple[int, bool]:
+        """The number of a call that begins, and whether it repeats one. `own_pack`: see `CallStack`."""
         pack = _pack_hook()
         if in_backward() and self._regions:
             repeated = self._repeated(pack or _current_node())
             if repeated is not None:
                 return repeated, True
         self.calls += 1
-        token = None if pack == ours else pack
+        token = None if pack == own_pack else pack
         if not torch.is_grad_enabled():
             token = torch._C._autograd._get_sequence_nr()
         if token is not None and not in_backward():
@@ -90,14 +88,14 @@ class Site:
 class Call:
     """A call that is under way. `again`: a recomputation of an earlier one, inside backward."""
 
-    site: Site
+    hooked: HookedModule
     number: int
     index: int
     again: bool
     undo: Undo = field(default_factory=Undo)
     error: BaseException | None = field(default_factory=lambda: sys.exc_info()[1])
     """What was being handled when it began: another one at its end is its own."""
-    uses: dict[int, Use] = field(default_factory=dict)
+    received: dict[int, ReceivedTensor] = field(default_factory=dict)
     """The tensors that it received, by their ids, where their gradients are looked at."""
     versions: dict[int, int] = field(default_factory=dict)
     """Versions of the memory that it received, when it began, by the ids of the tensors that own the memory."""
@@ -105,6 +103,61 @@ class Call:
     """Which one made it."""
     began: int = 0
     """Autograd's number of the next node when it began, where that matters."""
+
+
+class CallStack:
+    """The calls under way, in all threads, the outermost first.
+
+    `own_pack` identifies hookcli's own hook on saved tensors, which is no sign of a checkpointed region.
+    """
+
+    def __init__(self) -> None:
+        self.running: list[Call] = []
+        self.own_pack: int | None = None
+        self._begun = 0
+
+    def innermost(self) -> Call | None:
+        """The call whose forward is running."""
+        return self.running[-1] if self.running else None
+
+    def caller(self) -> Call | None:
+        """The call around the innermost one, whose own code makes it."""
+        return self.running[-2] if self.running[1:] else None
+
+    def begin(self, hooked: HookedModule) -> Call:
+        """A module is called."""
+        number, again = hooked.begin(self.own_pack)
+        call = Call(hooked, number, -1 if again else self._begun, again)
+        if not again:
+            self._begun += 1
+        self.running.append(call)
+        return call
+
+    def end(self, hooked: HookedModule) -> list[Call]:
+        """The innermost call of this module in this thread is over: return it, then calls inside that were lost.
+
+        PyTorch calls no hook at the end of a call that an interrupt ended. Empty where the call began before the
+        session did. Other threads may have calls of the module, too.
+        """
+        thread = threading.get_ident()
+        for depth in range(len(self.running) - 1, -1, -1):
+            call = self.running[depth]
+            if call.hooked is hooked and call.thread == thread:
+                lost = [other for other in self.running[depth + 1 :] if other.thread == thread]
+                for other in lost:
+                    other.hooked.raised.setdefault(other.number, "")  # PyTorch tells of an Exception alone
+                    self.drop(other)
+                self.drop(call)
+                return [call, *lost]
+        return []
+
+    def drop(self, call: Call) -> None:
+        """The call is over: put back what lists and mappings held."""
+        if self.running[-1] is call:
+            self.running.pop()
+        else:
+            self.running[:] = [other for other in self.running if other is not call]
+        call.undo()
 
 
 def in_backward() -> bool:

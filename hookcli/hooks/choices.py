@@ -1,4 +1,4 @@
-"""The words that options and the Python API take alike; free of torch, so that a wrong one is told at once."""
+"""The values that options and the Python API accept. Free of torch, so that a wrong one fails at once."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from hookcli.errors import CommHookError, UserCode
 from hookcli.hooks.comm_hooks import CommHook
 from hookcli.hooks.comm_payload import Payload
 
-__all__ = ["CommObserver", "Exchange", "Look", "Payload"]
+__all__ = ["BucketListener", "CommObserver", "Exchange", "Payload"]
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -74,7 +74,7 @@ class Exchange:
         return f"bucket {self.bucket} ({' '.join(ends)})"
 
 
-class Look(Protocol):
+class BucketListener(Protocol):
     """Who is shown the tensors, on whichever thread; none may be kept.
 
     `ready` before the hook gets the bucket; `done` with the hook's result and the exact mean over all ranks.
@@ -95,7 +95,7 @@ class CommObserver:
 
     hook: CommHook
     fqns: Mapping[int, str]
-    look: Look
+    look: BucketListener
     payload: Payload
     reference: ProcessGroup
     step: int = 0

@@ -1,4 +1,4 @@
-"""What a hook hands to a probe, and what is known of an autograd node."""
+"""The event that a probe gets when a hook fires, and facts about an autograd node."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.kinds import HookKind
 from hookcli.tensors import tree
 
-__all__ = ["Alias", "Callback", "HookEvent", "HookKind", "Made"]
+__all__ = ["Callback", "HookEvent", "HookKind", "NodeInfo"]
 
 
 @dataclass(slots=True)
 class HookEvent:
-    """One firing. It holds live tensors: reduce them in the callback and keep nothing.
+    """One firing of a hook. It holds live tensors: reduce them in the callback and keep none.
 
-    `fqn` names the module (for kinds of parameters the parameter), `call` counts the calls of that module from 0,
-    `index` gives the order in which calls began (for gradients: in which they arrived). Of the rest each kind fills
-    what it has: `args`, `kwargs`, `output`; `grad` of a tensor at `path`; `grad_outputs` and `grad_inputs` of a node or
-    of a module's full backward; `tensor` that is kept for backward; `name` of a node, an attribute or an optimizer.
-    `edited` tells which edits changed what the event shows, `watched` whether it is of what was asked for (kept tensors
-    are told of all modules). `handed_on`: the gradient is that of a tensor which the module received and returned.
-    `inner`: it is of a differentiation inside the model's forward or the loss function, not of the loss.
+    Every kind fills these:
+    `fqn`: the module, or for kinds of parameters the parameter.
+    `call`: the number of the module's call, from 0.
+    `index`: the order in which calls began; for gradients, in which they arrived.
+    `edited`: the edits that changed what the event shows.
+    `watched`: the event belongs to a watched module. (Tensors saved for backward are reported for all modules.)
+
+    The rest depends on the kind:
+    `args`, `kwargs`, `output`: a module's call.
+    `grad`: the gradient of the tensor at `path`.
+    `grad_outputs`, `grad_inputs`: the gradients of a node, or of a module's full backward hook.
+    `tensor`: a tensor saved for backward.
+    `name`: the name of a node, an attribute or an optimizer's class; `node`: the node.
+    `handed_on`: the gradient's tensor was both received and returned by the module.
+    `inner`: the gradient comes from a differentiation inside the forward or the loss function, not from the loss.
     """
 
     kind: HookKind
@@ -42,14 +49,14 @@ class HookEvent:
     grad_inputs: tuple[Tensor | None, ...] = ()
     tensor: Tensor | None = None
     name: str = ""
-    node: Made | None = None
+    node: NodeInfo | None = None
     edited: str = ""
     watched: bool = True
     handed_on: bool = False
     inner: bool = False
 
     def tensors(self) -> Iterator[Tensor | None]:
-        """What the event shows, as far as it is tensors."""
+        """Yield the tensors that the event shows; None for a gradient that is undefined."""
         if self.kind is HookKind.FORWARD_PRE:
             yield from (tensor for _, tensor in tree.arguments(self.args, self.kwargs))
         elif self.kind is HookKind.FORWARD:
@@ -65,29 +72,15 @@ class HookEvent:
 Callback = Callable[[HookEvent], None]
 
 
-class Alias(torch.autograd.Function):
-    """The same memory and version counter as another tensor for autograd, without being a view of it or a copy."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Nothing to keep: the gradient passes through."""
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return grads[0]
-
-
 @dataclass(slots=True)
-class Made:
-    """An autograd node, without holding it: its name, the call that made it, and the nodes that it hands on to.
+class NodeInfo:
+    """Facts about an autograd node, which do not keep the node alive.
 
-    `id` numbers the nodes in the order in which they were found, `next` holds the ids of those that get its gradients
-    (None where one goes nowhere). `ours` marks nodes that hooks added to the graph, `again` those of a recomputation by
-    activation checkpointing.
+    `id`: the nodes are numbered in the order in which they were found.
+    `name`: PyTorch's name of it. `fqn`, `call`: the call of a module that created it.
+    `next`: the ids of the nodes that its gradients go to; None where a gradient goes nowhere.
+    `ours`: hookcli's hooks added the node to the graph.
+    `again`: a recomputation by activation checkpointing created it.
     """
 
     id: int

@@ -7,7 +7,7 @@ that FSDP puts on a parameter's AccumulateGrad, are kept in C++ and can't be lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.origin import held_modules, origin
+from hookcli.hooks.select import Select
 
 LEGACY = (
     "deprecated, and sees the last operation's gradients only: use register_full_backward_hook or "
@@ -49,11 +50,9 @@ _OPTIMIZER_TABLES = {
 }
 _FLAG_TABLES = {"with_kwargs": "_with_kwargs", "always_call": "_always_called"}
 
-Select = Callable[[str, nn.Module], bool]
-
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ExistingHook:
     """One hook that is there.
 
     `fqn` names the module, parameter or buffer; `(every module)` and `(every optimizer)` mean the whole process.
@@ -74,7 +73,7 @@ class Carried:
     note: str | None = None
 
 
-def carried(model: nn.Module, select: Select | None = None) -> list[Carried]:
+def existing_hooks(model: nn.Module, select: Select | None = None) -> list[ExistingHook]:
     """The hooks of the process, then those of each module with its parameters and buffers, in the model's order.
 
     `select(fqn, module)` narrows the places; a parameter or buffer is taken by its own name or with its module, and
@@ -96,7 +95,7 @@ def carried(model: nn.Module, select: Select | None = None) -> list[Carried]:
     return found
 
 
-def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[Carried]:
+def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[ExistingHook]:
     type_ = type(module).__name__
     for kind, name in _TABLES.items():
         hooks = _entries(fqn, type_, kind, getattr(module, name, None) or {}, _flag_tables(module, name), own)
@@ -105,14 +104,14 @@ def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[Ca
         yield from _stale(fqn, type_, "_is_full_backward_hook", module._is_full_backward_hook)
 
 
-def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> Iterator[Carried]:
+def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> Iterator[ExistingHook]:
     with torch._C.DisableTorchFunctionSubclass():
         tables = {kind: getattr(tensor, name, None) or {} for kind, name in _TENSOR_TABLES.items()}
     for kind, table in tables.items():
         yield from _entries(fqn, type_, kind, table, {}, own)
 
 
-def _of_process() -> Iterator[Carried]:
+def _of_process() -> Iterator[ExistingHook]:
     full = torch_module._global_is_full_backward_hook
     for kind, name in _GLOBAL_TABLES.items():
         hooks = _entries(EVERY_MODULE, None, kind, getattr(torch_module, name), _flag_tables(torch_module, name))
@@ -122,7 +121,7 @@ def _of_process() -> Iterator[Carried]:
     left = torch_module._global_forward_hooks_with_kwargs.keys() - torch_module._global_forward_hooks.keys()
     if left:
         note = "ids of removed hooks stayed: torch.compile warns as if there were global hooks"
-        yield Carried(EVERY_MODULE, None, STALE, 0, f"_global_forward_hooks_with_kwargs ({len(left)})", note=note)
+        yield ExistingHook(EVERY_MODULE, None, STALE, 0, f"_global_forward_hooks_with_kwargs ({len(left)})", note=note)
     for kind, name in _OPTIMIZER_TABLES.items():
         yield from _entries(EVERY_OPTIMIZER, None, kind, getattr(torch_optimizer, name), {})
 
@@ -134,7 +133,7 @@ def _entries(
     table: Mapping[int, Any],
     flag_tables: Mapping[str, Collection[int]],
     own: Collection[int] | None = None,
-) -> Iterator[Carried]:
+) -> Iterator[ExistingHook]:
     """The hooks of one table. `own` are the ids of the model's modules; None where no model owns the hook."""
     ids = list(table)
     for order, (key, entry) in enumerate(table.items()):
@@ -146,7 +145,7 @@ def _entries(
         flags += ["private"] if private and kind in ("state_dict_post", "load_state_dict_pre") else []
         at = origin(hook)
         note = None if own is None else _foreign(hook, own)
-        yield Carried(fqn, type_, kind, order, at.function, at.file, at.line, tuple(flags), note=note)
+        yield ExistingHook(fqn, type_, kind, order, at.function, at.file, at.line, tuple(flags), note=note)
 
 
 def _flag_tables(owner: Any, table: str) -> dict[str, Collection[int]]:
@@ -159,7 +158,7 @@ def _was_prepended(order: int, ids: list[int]) -> bool:
     return max(ids) < RemovableHandle.next_id and ids[order] > min(ids[order:])
 
 
-def _told_apart(hooks: Iterator[Carried], full: bool | None) -> Iterator[Carried]:
+def _told_apart(hooks: Iterator[ExistingHook], full: bool | None) -> Iterator[ExistingHook]:
     """Full and legacy backward hooks share a table; a flag on the module tells which it holds."""
     for hook in hooks:
         if full is False:
@@ -169,7 +168,7 @@ def _told_apart(hooks: Iterator[Carried], full: bool | None) -> Iterator[Carried
             yield hook if full else replace(hook, note="never fires: _is_full_backward_hook is None")
 
 
-def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterator[Carried]:
+def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterator[ExistingHook]:
     if full is None:
         return
     what, refused = ("full", "register_backward_hook") if full else ("legacy", "register_full_backward_hook")
@@ -178,7 +177,7 @@ def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterato
     else:
         until = "on this module until it is built anew"
     note = f"a {what} backward hook was here, and its flag stays: {refused} is refused {until}"
-    yield Carried(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
+    yield ExistingHook(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
 
 
 def _foreign(hook: Any, own: Collection[int]) -> str | None:

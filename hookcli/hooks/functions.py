@@ -67,7 +67,7 @@ class Signature:
     times: int
 
 
-class Calls(TorchFunctionMode):
+class FunctionCalls(TorchFunctionMode):
     """Remembers the calls for which `matters(function)`; `log` has their numbers in `signatures`, in order."""
 
     def __init__(self, matters: Callable[[Any], bool]) -> None:
@@ -80,7 +80,7 @@ class Calls(TorchFunctionMode):
         self._known: dict[Hashable, bool] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Calls:
+    def __enter__(self) -> FunctionCalls:
         self._stack.enter_context(replaced(torch.overrides, "has_torch_function", _transparent))
         for script in (torch.jit.ScriptFunction, torch._C.ScriptMethod):
             self._stack.enter_context(replaced(script, "__call__", _told))
@@ -210,8 +210,8 @@ def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _innermost() -> Calls | None:
+def _innermost() -> FunctionCalls | None:
     """Our mode, where it is the next one to be asked."""
     depth = torch._C._len_torch_function_stack()
     mode = torch._C._get_function_stack_at(depth - 1) if depth else None
-    return mode if isinstance(mode, Calls) else None
+    return mode if isinstance(mode, FunctionCalls) else None

@@ -1,4 +1,4 @@
-"""Whether backward passes come through what a model returned, whatever else is hooked in it."""
+"""Hooks on a model's outputs, which notice a backward pass through the model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 from hookcli.tensors import tree
 
 
-def let_go(handles: Iterable[RemovableHandle]) -> bool:
-    """Whether none of these hooks on tensors can fire any more: autograd has let go of the tensors."""
+def all_gone(handles: Iterable[RemovableHandle]) -> bool:
+    """Return whether none of these hooks on tensors can fire any more: autograd has released the tensors."""
     return all(handle.hooks_dict_ref() is None for handle in handles)
 
 
-class Reach:
-    """Hooks on returned tensors. `times`: how often a gradient has arrived at one of them."""
+class GradArrivals:
+    """Hooks on a model's outputs. `times` counts the gradients that arrived at them."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -28,15 +28,15 @@ class Reach:
         return bool(self._handles)
 
     def watch(self, output: Any) -> None:
-        """Hook what of this has a graph; not views, whose hooks in-place operations drop."""
+        """Hook the tensors of an output that have a graph, except views, whose hooks in-place operations drop."""
         for _, y in tree.leaves(output):
             if y.requires_grad and not y.is_leaf and not y._is_view():
-                arrive = unserializable_hook(partial(self._arrive))  # which marks it; a bound method takes no marks
+                arrive = unserializable_hook(partial(self._arrive))  # marked, which a bound method can't be
                 self._handles.append(y.register_hook(arrive))
 
     def gone(self) -> bool:
-        """Whether no gradient can arrive any more."""
-        return let_go(self._handles)
+        """Return whether no gradient can arrive any more."""
+        return all_gone(self._handles)
 
     def remove(self) -> None:
         """Take the hooks off."""

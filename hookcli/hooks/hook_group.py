@@ -1,25 +1,32 @@
-"""What the families of hooks share."""
+"""The base class of a session's hook groups."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from enum import Enum, auto
+from typing import ClassVar
 
+from hookcli.hooks.core import SessionCore
 from hookcli.hooks.kinds import HookKind
 
-if TYPE_CHECKING:
-    from hookcli.hooks.session import HookSession
+
+class Needs(Enum):
+    """Which calls of modules a hook group must know of; the modules are hooked for it."""
+
+    NOTHING = auto()
+    WATCHED_CALLS = auto()
+    EVERY_CALL = auto()
+    """Also those of modules that nobody watches, since it matters which module is running."""
 
 
-class Family(ABC):
-    """Hooks that are registered in one way, each on the session's stack, so that they end with it."""
+class HookGroup:
+    """Hooks that are registered in one way, each on the session's stack, so that they end with the session."""
 
     kinds: ClassVar[Sequence[HookKind]]
+    needs: ClassVar[Needs] = Needs.NOTHING
 
-    def __init__(self, session: HookSession) -> None:
-        self.session = session
+    def __init__(self, core: SessionCore) -> None:
+        self.core = core
 
-    @abstractmethod
-    def want(self, kind: HookKind) -> None:
-        """Register what a kind needs, if it is not registered yet."""
+    def start(self, kind: HookKind) -> None:
+        """Register the hooks of a kind: a probe asks for it for the first time, and what the group needs is there."""

@@ -1,4 +1,4 @@
-"""Every kind of hook that PyTorch has: when it fires, the call that registers it, the command that shows it."""
+"""Every kind of hook in PyTorch: when it fires, the call that registers it, and the command that shows it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class HookKind(StrEnum):
-    """What fired; PyTorch's names."""
+    """A kind of hook that a session can register, under PyTorch's name."""
 
     MODULE_REGISTRATION = "module_registration"
     PARAMETER_REGISTRATION = "parameter_registration"
@@ -46,13 +46,13 @@ STATE_DICTS = tuple(kind for kind in HookKind if "state_dict" in kind)
 SAVED_TENSOR = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
 OPTIMIZER = tuple(kind for kind in HookKind if kind.startswith("optimizer"))
 NODE = (HookKind.NODE_CREATION, HookKind.NODE_PRE, HookKind.NODE, HookKind.ENGINE_CALLBACK)
-# Those that need no more than a forward.
+# The kinds that need no backward pass.
 FORWARD = (*REGISTRATION, HookKind.FORWARD_PRE, HookKind.FORWARD, *STATE_DICT)
 
 
 @dataclass(frozen=True, slots=True)
 class HookInfo:
-    """A way to register a hook. `name` is a HookKind's value where hookcli has one for it."""
+    """One of PyTorch's ways to register a hook. `name`: a HookKind's value, where a session has that kind."""
 
     name: str
     fires: str

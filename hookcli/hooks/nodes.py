@@ -8,28 +8,25 @@ was claimed earlier; nodes that no module's output leads to are then not seen. W
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext
-from torch.autograd import graph
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
 
+from hookcli.hooks.autograd_graph import gradient_accumulator, nodes_of, queue_callback, walk
 from hookcli.hooks.calls import Call
-from hookcli.hooks.events import HookEvent, Made
-from hookcli.hooks.hook_group import Family
+from hookcli.hooks.core import SessionCore
+from hookcli.hooks.events import HookEvent, NodeInfo
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
-from hookcli.hooks.parameters import selects_parameter
+from hookcli.hooks.node_creation import NodeCreation
+from hookcli.hooks.select import selects_parameter
 from hookcli.tensors import tree
-
-if TYPE_CHECKING:
-    from hookcli.hooks.session import HookSession
 
 OUTSIDE = "(loss)"
 """Where nodes come from that no module made."""
@@ -37,15 +34,17 @@ LEAF = "(leaf)"
 """Where gradients end that no parameter of the model gets: an input, or a tensor that the model makes as it runs."""
 
 
-class NodeHooks(Family):
+class NodeHooks(HookGroup):
     """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node that was found."""
 
     kinds = NODE
+    needs = Needs.EVERY_CALL
 
-    def __init__(self, session: HookSession) -> None:
-        super().__init__(session)
-        self.made: list[Made] = []
-        self.exact = hasattr(graph, "node_creation_hook")
+    def __init__(self, core: SessionCore, creation: NodeCreation) -> None:
+        super().__init__(core)
+        self._creation = creation
+        self.made: list[NodeInfo] = []
+        self.exact = creation.available
         self._key = object()
         self._started = False
         self._ours = False
@@ -55,19 +54,18 @@ class NodeHooks(Family):
         self._names: dict[int, str] = {}
         self._asked: set[str] | None = None
 
-    def want(self, kind: HookKind) -> None:
+    def start(self, kind: HookKind) -> None:
         if self._started:
             return
         self._started = True
-        self.session.modules.start(everything=True)
-        self._names = {id(p): fqn for fqn, p in self.session.model.named_parameters(remove_duplicate=False)}
-        if select := self.session.select:
-            named = (fqn for fqn in self._names.values() if selects_parameter(select, self.session.model, fqn))
-            self._asked = {*named, *(fqn for fqn, _ in self.session.selected())}
-        self.session.stack.callback(self._forget)
+        self._names = {id(p): fqn for fqn, p in self.core.model.named_parameters(remove_duplicate=False)}
+        if select := self.core.select:
+            named = (fqn for fqn in self._names.values() if selects_parameter(select, self.core.model, fqn))
+            self._asked = {*named, *(fqn for fqn, _ in self.core.selected())}
+        self.core.stack.callback(self._forget)
         if self.exact:
-            self.session.enter_context(graph.node_creation_hook(self._created))
-        self.session.before_backward(self._hook_graph)
+            self._creation.listen(self._created)
+        self.core.before_backward(self._hook_graph)
 
     @contextmanager
     def _marking(self) -> Iterator[None]:
@@ -93,7 +91,7 @@ class NodeHooks(Family):
         for node, made in [(node, self._note(node, call)) for node in found]:
             self._hook(node, made)
 
-    def following(self, made: Made) -> list[int | None]:
+    def following(self, made: NodeInfo) -> list[int | None]:
         """The ids of the nodes that get its gradients, past nodes that hooks added."""
         found: list[int | None] = []
         for after in made.next:
@@ -102,25 +100,23 @@ class NodeHooks(Family):
         return found
 
     def _created(self, node: Node) -> None:
-        if TracingContext.try_get() is not None:  # torch.compile at work: this graph is for tracing, and never runs
-            return
         made = self._made(node)
         if not self._ours:
             self._emit(HookKind.NODE_CREATION, made)
-        if not (self.session.follow and made.fqn == OUTSIDE):  # beyond the model's outputs
+        if not (self.core.follow and made.fqn == OUTSIDE):  # beyond the model's outputs
             self._hook(node, made)
 
-    def _note(self, node: Node, call: Call | None = None) -> Made:
-        call = call or self.session.running()
+    def _note(self, node: Node, call: Call | None = None) -> NodeInfo:
+        call = call or self.core.calls.innermost()
         variable = getattr(node, "variable", None)
-        fqn = call.site.fqn if call else OUTSIDE
+        fqn = call.hooked.fqn if call else OUTSIDE
         if variable is not None:
             fqn = self._names.get(id(variable), LEAF)
         name = node.name().rpartition("::")[2]
-        passes = name == "BackwardHookFunctionBackward" and self.session.wants(*FULL_BACKWARD)
+        passes = name == "BackwardHookFunctionBackward" and self.core.wants(*FULL_BACKWARD)
         ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
         again = call is not None and call.again
-        made = Made(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
+        made = NodeInfo(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
         notes = _notes(node)
         notes[self._key] = made
         self._noted.append(notes)
@@ -134,32 +130,32 @@ class NodeHooks(Family):
     # Firing.
 
     def _hook_graph(self, roots: Iterable[Tensor]) -> None:
-        ends = _ends(roots)
+        ends = nodes_of(roots)
         if not ends:
             return
         with self.ours():  # reaching an accumulator makes a node
-            for parameter in self.session.model.parameters():
+            for parameter in self.core.model.parameters():
                 if parameter.requires_grad and not is_lazy(parameter):
                     # Hooks on a gradient accumulator vanish with it, unless someone holds it.
                     self._kept[gradient_accumulator(parameter)] = None
         for node in walk([*ends, *self._kept]):
             self._hook(node, self._made(node))
-        if self.session.wants(HookKind.ENGINE_CALLBACK):
+        if self.core.wants(HookKind.ENGINE_CALLBACK):
             self._queue_callback(ends[0])
 
-    def in_walk_order(self, roots: Iterable[Tensor]) -> list[Made]:
+    def in_walk_order(self, roots: Iterable[Tensor]) -> list[NodeInfo]:
         """The nodes below these tensors, breadth first, as the C++ hooks number them."""
-        return [self._made(node) for node in walk(_ends(roots))]
+        return [self._made(node) for node in walk(nodes_of(roots))]
 
-    def _made(self, node: Node) -> Made:
+    def _made(self, node: Node) -> NodeInfo:
         return _notes(node).get(self._key) or self._note(node)
 
-    def _hook(self, node: Node, made: Made) -> None:
+    def _hook(self, node: Node, made: NodeInfo) -> None:
         made.next = [self._made(after).id if after is not None else None for after, _ in node.next_functions]
-        if not made.hooked and self.session.wants(HookKind.NODE_PRE, HookKind.NODE):
+        if not made.hooked and self.core.wants(HookKind.NODE_PRE, HookKind.NODE):
             made.hooked = True
-            self.session.stack.enter_context(node.register_prehook(partial(self._pre, made)))
-            self.session.stack.enter_context(node.register_hook(partial(self._post, made)))
+            self.core.stack.enter_context(node.register_prehook(partial(self._pre, made)))
+            self.core.stack.enter_context(node.register_hook(partial(self._post, made)))
 
     def _queue_callback(self, first: Node) -> None:
         queued = False
@@ -170,21 +166,21 @@ class NodeHooks(Family):
                 queued = True
                 queue_callback(partial(self._emit, HookKind.ENGINE_CALLBACK, None))
 
-        self.session.stack.enter_context(first.register_prehook(queue))
+        self.core.stack.enter_context(first.register_prehook(queue))
 
-    def _pre(self, made: Made, grad_outputs: tuple[Tensor | None, ...]) -> None:
+    def _pre(self, made: NodeInfo, grad_outputs: tuple[Tensor | None, ...]) -> None:
         self._emit(HookKind.NODE_PRE, made, grad_outputs=grad_outputs)
 
-    def _post(self, made: Made, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
+    def _post(self, made: NodeInfo, grad_inputs: tuple[Any, ...], grad_outputs: tuple[Any, ...]) -> None:
         self._emit(HookKind.NODE, made, grad_inputs=grad_inputs, grad_outputs=grad_outputs)
 
-    def _emit(self, kind: HookKind, made: Made | None, **shown: Any) -> None:
-        if not self.session.wants(kind) or (made and (made.ours or not made.watched)):
+    def _emit(self, kind: HookKind, made: NodeInfo | None, **shown: Any) -> None:
+        if not self.core.wants(kind) or (made and (made.ours or not made.watched)):
             return
         where: dict[str, Any] = (
             {"fqn": made.fqn, "call": made.call, "name": made.name, "node": made} if made else {"fqn": ""}
         )
-        self.session.emit(HookEvent(kind, index=self.session.arrive(), **where, **shown))
+        self.core.emit(HookEvent(kind, index=self.core.next_arrival(), **where, **shown))
 
     def _forget(self) -> None:
         for notes in self._noted:
@@ -193,42 +189,11 @@ class NodeHooks(Family):
         self._kept.clear()
 
 
-def _ends(roots: Iterable[Tensor]) -> list[Node]:
-    return [root.grad_fn or gradient_accumulator(root) for root in roots]
-
-
 def _next_number() -> int:
     """What autograd will number the next node with."""
     return torch._C._autograd._get_sequence_nr()
 
 
 def _notes(node: Node) -> dict[Any, Any]:
-    return cast("dict[Any, Any]", node.metadata)
-
-
-def walk(ends: Iterable[Node], wanted: Callable[[Node], bool] = lambda node: True) -> Iterator[Node]:
-    """The graph from its ends backward, breadth first, each node once; of what is not wanted nothing beyond."""
-    waiting = deque(ends)
-    seen = set(waiting)
-    waiting = deque(dict.fromkeys(waiting))
-    while waiting:
-        node = waiting.popleft()
-        if not wanted(node):
-            continue
-        yield node
-        for after, _ in node.next_functions:
-            if after is not None and after not in seen:
-                seen.add(after)
-                waiting.append(after)
-
-
-def gradient_accumulator(leaf: Tensor) -> Node:
-    """The AccumulateGrad node of a leaf that requires grad, which PyTorch makes when it is first asked for."""
-    return graph.get_gradient_edge(leaf).node
-
-
-def queue_callback(callback: Callable[[], None]) -> None:
-    """Have autograd call back when the backward pass that is running is over."""
-    public = getattr(graph, "queue_callback", None)
-    queue = public or torch.autograd.Variable._execution_engine.queue_callback
-    queue(callback)
+    metadata: Any = node.metadata  # PyTorch's stub has a method
+    return metadata  # type: ignore[no-any-return]

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Family
+from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
-from hookcli.hooks.picklable import Passing
-
-if TYPE_CHECKING:
-    from hookcli.hooks.session import HookSession
+from hookcli.hooks.picklable import PicklableHook
 
 
-class OptimizerHooks(Family):
+class OptimizerHooks(HookGroup):
     """Before and after `step`, `state_dict` and `load_state_dict` of an optimizer that the session is told of."""
 
     kinds = OPTIMIZER
 
-    def __init__(self, session: HookSession) -> None:
-        super().__init__(session)
+    def __init__(self, core: SessionCore) -> None:
+        super().__init__(core)
         self._wanted: dict[HookKind, None] = {}
 
-    def want(self, kind: HookKind) -> None:
+    def start(self, kind: HookKind) -> None:
         self._wanted[kind] = None
 
     def attach(self, optimizer: Optimizer) -> None:
@@ -39,27 +37,25 @@ class OptimizerHooks(Family):
             HookKind.OPTIMIZER_LOAD_STATE_DICT_PRE: optimizer.register_load_state_dict_pre_hook,
             HookKind.OPTIMIZER_LOAD_STATE_DICT_POST: optimizer.register_load_state_dict_post_hook,
         }
-        if self.session.globally:
+        if self.core.globally:
             registers[HookKind.OPTIMIZER_STEP_PRE] = register_optimizer_step_pre_hook
             registers[HookKind.OPTIMIZER_STEP_POST] = register_optimizer_step_post_hook
         for kind in self._wanted:
-            self.session.stack.enter_context(registers[kind](partial(self._fired, kind)))
+            self.core.stack.enter_context(registers[kind](partial(self._fired, kind)))
 
     def _fired(self, kind: HookKind, optimizer: Optimizer, *details: Any) -> None:
-        self.session.emit(HookEvent(kind, "", name=type(optimizer).__name__))
+        self.core.emit(HookEvent(kind, "", name=type(optimizer).__name__))
 
 
-class StateDictHooks(Family):
+class StateDictHooks(HookGroup):
     """Before and after each module gives, and takes, its part of a state dict."""
 
     kinds = STATE_DICT
 
-    def want(self, kind: HookKind) -> None:
-        if self.session.wants(kind):
-            return
-        for fqn, module in self.session.selected():
+    def start(self, kind: HookKind) -> None:
+        for fqn, module in self.core.selected():
             register = getattr(module, f"register_{kind}_hook")
-            self.session.stack.enter_context(register(Passing(partial(self._fired, kind, fqn, module))))
+            self.core.stack.enter_context(register(PicklableHook(partial(self._fired, kind, fqn, module))))
 
     def _fired(self, kind: HookKind, fqn: str, module: nn.Module, *details: Any) -> None:
-        self.session.emit(HookEvent(kind, fqn, module))
+        self.core.emit(HookEvent(kind, fqn, module))

@@ -1,4 +1,4 @@
-"""Where a callable is from: a name to read, the file and line of its code, and the modules that it holds on to."""
+"""The origin of a callable: its name, the file and line of its code, and the modules that it refers to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUILT_IN = "(built in)"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A callable's qualified name, and where its code begins. `line` is None where there is no Python code."""
+    """A callable's qualified name, and where its code begins. `line` is None if it has no Python code."""
 
     function: str
     file: str
@@ -26,10 +26,10 @@ class Origin:
 
 
 def origin(call: Any) -> Origin:
-    """What a callable is called and where its code is: of a partial the function's, of an object its `__call__`'s.
+    """Find a callable's name and code: for a partial, its function's; for an object, its `__call__`'s.
 
-    Decorators that use `functools.wraps` are seen through. Files are named from the working directory or from
-    site-packages, else in full.
+    Looks through decorators that use `functools.wraps`. Paths are relative to the working directory or site-packages,
+    else absolute.
     """
     code = _code(call)
     if code is None:
@@ -53,7 +53,7 @@ def _name(call: Any) -> str:
 
 
 def _code(call: Any) -> Any:
-    """The code object behind a callable; None where it is C."""
+    """The code object of a callable; None if it is written in C."""
     if isinstance(call, functools.partial):
         return _code(call.func)
     if isinstance(call, MethodType):
@@ -74,12 +74,12 @@ def _code(call: Any) -> Any:
 def _unwrapped(call: Any) -> Any:
     try:
         return inspect.unwrap(call)
-    except ValueError:  # it wraps itself
+    except ValueError:  # a function that wraps itself
         return call
 
 
 def shown_path(filename: str) -> str:
-    """A file's path as a person would name it: from site-packages, from the working directory, or in full."""
+    """Return a path relative to site-packages or to the working directory, else in full."""
     path = Path(filename)
     for folder in ("site-packages", "dist-packages"):
         if folder in path.parts:
@@ -90,7 +90,7 @@ def shown_path(filename: str) -> str:
 
 
 def held_modules(call: Any) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that a callable refers to, each with the way it does: `bound to` or `closes over`."""
+    """Yield the modules that a callable refers to, each with how: `bound to` or `closes over`."""
     if isinstance(call, functools.partial):
         yield from held_modules(call.func)
         for value in (*call.args, *call.keywords.values()):
@@ -109,7 +109,7 @@ def held_modules(call: Any) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _held_directly(call: Any) -> Iterator[tuple[str, nn.Module]]:
-    """One step deep, since functions may close over each other in a circle."""
+    """Like `held_modules`, but only one step deep: functions may close over each other in a circle."""
     values = [_contents(cell) for cell in getattr(call, "__closure__", None) or ()]
     values.append(getattr(call, "__self__", None))
     yield from (("closes over", value) for value in values if isinstance(value, nn.Module))

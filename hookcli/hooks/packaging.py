@@ -1,4 +1,4 @@
-"""`torch.package` hooks: an export in which they tell which module went which way, and what stood in its way."""
+"""`torch.package` export, with hooks that report where each module went and what blocked it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ITSELF = "the model itself"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to do with the modules that a pattern matches: `kind` is extern, intern, mock or deny.
+    """An action for the modules that match a pattern: `kind` is extern, intern, mock or deny.
 
-    Raises UsageError for a pattern that torch.package does not understand.
+    Raises UsageError for a pattern that torch.package rejects.
     """
 
     kind: str
@@ -41,6 +41,7 @@ class Rule:
             raise UsageError(f"--{self.kind} {self.pattern!r}: {says}") from error
 
     def matches(self, module: str) -> bool:
+        """Return whether the pattern matches a module's name."""
         return GlobGroup(self.pattern).matches(module)
 
     def __str__(self) -> str:
@@ -48,11 +49,14 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
-    """A module that the model needs, or the model's own pickle.
+class PackagedModule:
+    """A Python module that the model needs, or the model's own pickle.
 
-    `action` is what was decided (None: no rule did), `rule` by what; `needed_by` the model's pickle, else the first
-    module that imports it. `index` tells when its hook fired; `problem` why it can't go that way.
+    `action`: extern, intern, mock or deny; None where no rule decided.
+    `rule`: the rule that decided.
+    `needed_by`: the model's pickle if it needs the module, else the first module that imports it.
+    `index`: the order in which the hooks fired.
+    `problem`: the reason why the action is impossible.
     """
 
     name: str
@@ -64,29 +68,30 @@ class Module:
 
     @property
     def is_pickle(self) -> bool:
+        """Whether this is the model's pickle."""
         return self.name.startswith("<")
 
     @property
     def top(self) -> str:
-        """The top-level package that it is in."""
+        """The top-level package of the module."""
         return self.name.partition(".")[0]
 
 
 class BlockedError(Exception):
-    """The export can't be done. `modules` are all that were found, those with a `problem` among them."""
+    """The export is impossible. `modules`: all that were found; some have a `problem`."""
 
-    def __init__(self, modules: Sequence[Module]) -> None:
+    def __init__(self, modules: Sequence[PackagedModule]) -> None:
         super().__init__("the export is blocked")
         self.modules = tuple(modules)
 
 
 def export(
     model: nn.Module, name: str, rules: Iterable[Rule], file: Path, package: str, texts: dict[str, str]
-) -> list[Module]:
-    """Write the model as `PACKAGE/model.pkl`, with texts beside it, and return what the hooks saw, in their order.
+) -> list[PackagedModule]:
+    """Write the model as `PACKAGE/model.pkl`, along with `texts`, and return its modules as the hooks saw them.
 
-    Nothing on the model changes. Raises BlockedError, ModelError where the model can't be pickled, or UsageError where
-    the file can't be written; the file is then of no use.
+    The model does not change. Raises BlockedError, ModelError if the model can't be pickled, or UsageError if the file
+    can't be written; the file is then unusable.
     """
 
     def fill(exporter: PackageExporter) -> None:
@@ -100,23 +105,23 @@ def export(
             exporter.save_text(package, resource, text)
 
     with _Sink(file) as sink:
-        return _run(cast(IO[bytes], sink), rules, fill)
+        return _export(cast(IO[bytes], sink), rules, fill)
 
 
-def rehearse(roots: Iterable[str], rules: Iterable[Rule]) -> list[Module]:
-    """What would become of these modules and of all that they import, without a model. Raises BlockedError."""
+def rehearse(roots: Iterable[str], rules: Iterable[Rule]) -> list[PackagedModule]:
+    """Return what would become of these modules and all that they import, without a model. Raises BlockedError."""
 
     def fill(exporter: PackageExporter) -> None:
         for root in roots:
             exporter.add_dependency(root)
 
-    return _run(io.BytesIO(), rules, fill)
+    return _export(io.BytesIO(), rules, fill)
 
 
-def idle(rules: Iterable[Rule], modules: Sequence[Module]) -> Iterator[tuple[Rule, str]]:
-    """The rules that did nothing, each with the reason.
+def idle_rules(rules: Iterable[Rule], modules: Sequence[PackagedModule]) -> Iterator[tuple[Rule, str]]:
+    """Yield the rules that did nothing, each with the reason.
 
-    One that asks for what torch.package does anyway is not idle, nor is one that found nothing to deny.
+    A rule that asks for what torch.package does anyway is not idle, nor is a deny rule that found nothing.
     """
     for rule in rules:
         matched = [m for m in modules if not m.is_pickle and rule.matches(m.name)]
@@ -126,9 +131,8 @@ def idle(rules: Iterable[Rule], modules: Sequence[Module]) -> Iterator[tuple[Rul
             yield rule, f"has no effect, since {matched[0].name} is decided before: {matched[0].rule}"
 
 
-def _run(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExporter], None]) -> list[Module]:
-    rules = list(rules)
-    fired: list[str] = []
+def _export(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExporter], None]) -> list[PackagedModule]:
+    rules, fired = list(rules), list[str]()
 
     def hook(_: PackageExporter, module: str) -> None:
         fired.append(module)
@@ -152,20 +156,16 @@ def _run(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExporter
     return _modules(exporter, rules, fired)
 
 
-def _modules(exporter: PackageExporter, rules: Sequence[Rule], fired: Sequence[str]) -> list[Module]:
-    order = {module: index for index, module in enumerate(fired)}
-    found = [_module(name, node, exporter, rules, order.get(name)) for name, node in _nodes(exporter) if node]
-    return sorted(found, key=lambda module: order.get(module.name, 0))
-
-
-def _nodes(exporter: PackageExporter) -> Iterable[tuple[str, dict[str, Any]]]:
+def _modules(exporter: PackageExporter, rules: Sequence[Rule], fired: Sequence[str]) -> list[PackagedModule]:
     nodes: dict[str, dict[str, Any]] = exporter.dependency_graph.nodes
-    return nodes.items()
+    order = {module: index for index, module in enumerate(fired)}
+    found = [_module(name, node, exporter, rules, order.get(name)) for name, node in nodes.items() if node]
+    return sorted(found, key=lambda module: order.get(module.name, 0))
 
 
 def _module(
     name: str, node: dict[str, Any], exporter: PackageExporter, rules: Sequence[Rule], index: int | None
-) -> Module:
+) -> PackagedModule:
     action = node["action"].name.lower() if "action" in node else None
     first = next((rule for rule in rules if rule.matches(name)), None)
     decided = str(first) if first and first.kind == action else _ALWAYS
@@ -174,7 +174,7 @@ def _module(
     importers = sorted(exporter.get_rdeps(name), key=lambda importer: not importer.startswith("<"))
     needed_by = importers[0] if importers else ""
     problem = _problem(node["error"], decided) if "error" in node else None
-    return Module(name, action, decided, needed_by, index, problem)
+    return PackagedModule(name, action, decided, needed_by, index, problem)
 
 
 def _problem(reason: Reason, rule: str) -> str:
@@ -191,9 +191,9 @@ def _problem(reason: Reason, rule: str) -> str:
 
 
 class _Sink(io.RawIOBase):
-    """A file that goes on after a failure to write, and tells it at the end.
+    """A file that ignores a failure to write until it is closed, and raises UsageError then.
 
-    PyTorch's writer finishes the archive in its destructor, and ends the process where that fails (a full disk).
+    PyTorch's writer finishes the archive in its destructor, and aborts the process if that fails (a full disk).
     """
 
     def __init__(self, path: Path) -> None:
@@ -221,15 +221,15 @@ class _Sink(io.RawIOBase):
             raise UsageError(f"can't write to {self._path.parent}/: {self._failure.strerror}") from self._failure
 
 
-class _Dry(pickle.Pickler):
-    """Pickles all but the numbers in tensors."""
+class _TrialPickler(pickle.Pickler):
+    """A pickler that leaves out the data of tensors."""
 
     def persistent_id(self, obj: Any) -> Any:
         return "storage" if isinstance(obj, (torch.UntypedStorage, torch.TypedStorage)) else None
 
 
 def _culprit(model: nn.Module, error: BaseException) -> str:
-    """Which object of the model it is that can't be pickled, and why."""
+    """Name the object in the model that can't be pickled, and the reason."""
     for fqn, module in model.named_modules():
         where = f"{fqn or 'the model'} ({type(module).__name__})"
         if (why := _refused(type(module))) is not None:
@@ -242,7 +242,7 @@ def _culprit(model: nn.Module, error: BaseException) -> str:
 
 def _refused(value: Any) -> str | None:
     try:
-        _Dry(io.BytesIO(), protocol=3).dump(value)
+        _TrialPickler(io.BytesIO(), protocol=3).dump(value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the object's own code raises

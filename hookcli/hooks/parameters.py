@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parameter import is_lazy
 
-from hookcli.hooks.edits.base import by_what
+from hookcli.hooks.core import SessionCore
+from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Family
+from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.select import selects_parameter
 
-if TYPE_CHECKING:
-    from hookcli.hooks.session import HookSession, Select
 
-
-class ParameterHooks(Family):
+class ParameterHooks(HookGroup):
     """`tensor_grad_parameter`, `post_accumulate_grad` and `multi_grad`."""
 
     kinds = (HookKind.TENSOR_GRAD_PARAMETER, HookKind.POST_ACCUMULATE_GRAD, HookKind.MULTI_GRAD)
 
-    def __init__(self, session: HookSession) -> None:
-        super().__init__(session)
+    def __init__(self, core: SessionCore, nodes: NodeHooks) -> None:
+        super().__init__(core)
+        self._nodes = nodes
         self.watched: dict[str, nn.Parameter] = {}
         self.hooked: set[str] = set()
         self.edited: dict[str, str] = {}
         self._grouped = False
 
-    def want(self, kind: HookKind) -> None:
+    def start(self, kind: HookKind) -> None:
         if not self.watched:
             self._find()
-        if self.session.wants(kind):
-            return
         if kind is HookKind.MULTI_GRAD:
             # Not before: such a hook on leaves raises where the model's forward calls autograd.grad.
-            self.session.before_backward(lambda roots: self._hook_groups())
+            self.core.before_backward(lambda roots: self._hook_groups())
             return
         for fqn in filter(self.hooked.__contains__, self.watched):
             # The closure must not hold the parameter: it would outlive even the garbage collector.
@@ -47,21 +45,21 @@ class ParameterHooks(Family):
                 _to_the_front(parameter)
             else:
                 handle = parameter.register_hook(partial(self._arrive, fqn))
-            self.session.stack.enter_context(handle)
+            self.core.stack.enter_context(handle)
 
     def edit(self) -> None:
         """Put the edits of parameters' gradients on, before any hook that looks at them."""
-        for fqn, parameter in self.session.model.named_parameters():
-            edits = by_what(self.session.edits, fqn).get("grad", [])
+        for fqn, parameter in self.core.model.named_parameters():
+            edits = matching_edits(self.core.edits, fqn).get("grad", [])
             if not (edits and parameter.requires_grad and not is_lazy(parameter)):
                 continue
             self.edited[fqn] = ", ".join(edit.op for edit in edits)
             for edit in edits:
-                self.session.stack.enter_context(parameter.register_hook(partial(edit.at(fqn, 0), "")))
+                self.core.stack.enter_context(parameter.register_hook(partial(edit.at(fqn, 0), "")))
 
     def _find(self) -> None:
-        for fqn, parameter in self.session.model.named_parameters():
-            if selects_parameter(self.session.select, self.session.model, fqn):
+        for fqn, parameter in self.core.model.named_parameters():
+            if selects_parameter(self.core.select, self.core.model, fqn):
                 self.watched[fqn] = parameter
                 if parameter.requires_grad and not is_lazy(parameter):
                     self.hooked.add(fqn)
@@ -72,15 +70,15 @@ class ParameterHooks(Family):
             return
         self._grouped = True
         whole = [self.watched[fqn] for fqn in self.watched if fqn in self.hooked]
-        groups = {"": whole} if self.session.select is None else {}
-        for fqn, module in self.session.model.named_modules():
+        groups = {"": whole} if self.core.select is None else {}
+        for fqn, module in self.core.model.named_modules():
             own = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
             groups |= {fqn: own} if own else {}
-        with self.session.nodes.ours():  # reaching a parameter's node makes another
+        with self._nodes.ours():  # reaching a parameter's node makes another
             for fqn, group in groups.items():
                 tensors = [p for p in group if p.requires_grad]  # the forward may have frozen some
                 if tensors:
-                    self.session.stack.enter_context(register_multi_grad_hook(tensors, partial(self._all_there, fqn)))
+                    self.core.stack.enter_context(register_multi_grad_hook(tensors, partial(self._all_there, fqn)))
 
     def _arrive(self, fqn: str, grad: Tensor | None) -> None:
         if grad is not None:
@@ -90,13 +88,13 @@ class ParameterHooks(Family):
         self._emit(HookKind.POST_ACCUMULATE_GRAD, fqn, parameter.grad)
 
     def _all_there(self, fqn: str, grads: list[Tensor | None]) -> None:
-        index = self.session.arrive()
-        module = self.session.model.get_submodule(fqn)
-        self.session.emit(HookEvent(HookKind.MULTI_GRAD, fqn, module, index=index, grad_inputs=tuple(grads)))
+        index = self.core.next_arrival()
+        module = self.core.model.get_submodule(fqn)
+        self.core.emit(HookEvent(HookKind.MULTI_GRAD, fqn, module, index=index, grad_inputs=tuple(grads)))
 
     def _emit(self, kind: HookKind, fqn: str, grad: Tensor | None) -> None:
         edited = self.edited.get(fqn, "")
-        self.session.emit(HookEvent(kind, fqn, index=self.session.arrive(), grad=grad, edited=edited))
+        self.core.emit(HookEvent(kind, fqn, index=self.core.next_arrival(), grad=grad, edited=edited))
 
 
 def _to_the_front(parameter: Tensor) -> None:
@@ -105,10 +103,3 @@ def _to_the_front(parameter: Tensor) -> None:
     assert table is not None
     for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
         table[key] = table.pop(key)
-
-
-def selects_parameter(select: Select | None, model: nn.Module, fqn: str) -> bool:
-    """Whether a parameter is watched: by its own name or by that of its module."""
-    owner_fqn = fqn.rpartition(".")[0]
-    owner = model.get_submodule(owner_fqn)
-    return select is None or select(fqn, owner) or select(owner_fqn, owner)

@@ -1,4 +1,4 @@
-"""Hooks that a module may be copied or saved with: the copy's do nothing."""
+"""Hooks that let their module be copied and pickled: in the copy they do nothing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-# Its __exit__ takes whatever it is given and returns None, and a file that refers to it needs no other library.
+# Its __exit__ takes any arguments and returns None, and unpickling it needs nothing but the standard library.
 _NOTHING = nullcontext()
 
 
-class Passing:
-    """A hook that is on a module for a moment of a program that does not know of it.
+class PicklableHook:
+    """A hook on a module of a program that does not know about it.
 
-    PyTorch copies and pickles hooks with their modules. A deep copy, or a module that was saved meanwhile, has one that
-    does nothing in its place, for which nobody who loads the file needs hookcli.
+    PyTorch copies and pickles hooks with their modules. A deep copy, or a module that is saved meanwhile, gets a
+    function that does nothing instead, so that loading the file does not need hookcli.
     """
 
     def __init__(self, hook: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Hooks on the building of models: PyTorch calls them for every module, parameter and buffer that is registered."""
+"""Hooks on registration: PyTorch calls them for every module, parameter and buffer that a module registers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 from hookcli.hooks.kinds import HookKind
 
 Registered = Callable[[HookKind, nn.Module, str, Any], None]
-"""What is called: the kind, the owner, the attribute's name, and what was registered (None: nothing yet)."""
+"""Gets the kind, the owner, the attribute's name, and what is registered (None for an empty attribute)."""
 
 _REGISTER: dict[HookKind, Callable[..., RemovableHandle]] = {
     HookKind.MODULE_REGISTRATION: register_module_module_registration_hook,
@@ -33,17 +33,17 @@ _REGISTER: dict[HookKind, Callable[..., RemovableHandle]] = {
 
 @contextmanager
 def registrations(tell: Registered) -> Iterator[None]:
-    """While it lasts, tell of every module, parameter and buffer that any module registers."""
+    """Call `tell` in this block for every module, parameter and buffer that any module registers."""
     with ExitStack() as stack:
         for kind, register in _REGISTER.items():
-            # The hooks return nothing: what they return would be registered instead.
+            # The hooks must return None: PyTorch would register what they return instead.
             stack.enter_context(register(lambda owner, name, item, kind=kind: tell(kind, owner, name, item)))
         yield
 
 
 @dataclass(frozen=True, slots=True)
-class MadeModule:
-    """A module that was made while the model ran: its type, and the elements of one of its parameters."""
+class CreatedModule:
+    """A module that was created while the model ran: its type, and the number of elements of one of its parameters."""
 
     module: weakref.ref[nn.Module]
     type: str
@@ -51,10 +51,10 @@ class MadeModule:
 
 
 @contextmanager
-def made_meanwhile(model: nn.Module, tell: Callable[[MadeModule], None]) -> Iterator[None]:
-    """While it lasts, tell in this thread of the parameters that modules register which are no parts of the model.
+def noting_created_modules(model: nn.Module, tell: Callable[[CreatedModule], None]) -> Iterator[None]:
+    """Call `tell` in this block for every parameter that this thread registers on a module outside the model.
 
-    Not of those that the model has, too: what copies or compiles a module registers its parameters anew.
+    Parameters of the model are left out: copying or compiling a module registers them again.
     """
     parts = {id(module) for module in model.modules()}
     known = {id(parameter) for parameter in model.parameters()}
@@ -65,16 +65,16 @@ def made_meanwhile(model: nn.Module, tell: Callable[[MadeModule], None]) -> Iter
             return
         if not torch.compiler.is_compiling() and not type(owner).__module__.startswith(("torch.fx", "torch._")):
             elements = 0 if is_lazy(parameter) else parameter.numel()
-            tell(MadeModule(weakref.ref(owner), type(owner).__name__, elements))
+            tell(CreatedModule(weakref.ref(owner), type(owner).__name__, elements))
 
     with _REGISTER[HookKind.PARAMETER_REGISTRATION](registered):
         yield
 
 
 def parameters_on_meta() -> AbstractContextManager[Any]:
-    """While it lasts, every parameter that a module registers is replaced by one on the meta device.
+    """Replace every parameter that a module registers in this block by one on the meta device.
 
-    For models that read values while they are built, which fails where everything is on meta.
+    For models that read values in their constructors, which fails where everything is on the meta device.
     """
 
     def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:

@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hookcli.hooks.calls import Call
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.hook_group import Family
+from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.tensors import tree
 
@@ -32,23 +32,23 @@ class _Packed:
     call: Call | None
 
 
-class SavedTensorHooks(Family):
+class SavedTensorHooks(HookGroup):
     """`saved_tensor_pack` and `saved_tensor_unpack`, told with the innermost module that was running."""
 
     kinds = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
+    needs = Needs.EVERY_CALL
     paused = False
     """Whether the hooks were off for a while."""
 
-    def want(self, kind: HookKind) -> None:
-        if not self.session.wants(*self.kinds):
-            self.session.modules.start(everything=True)
-            pack = self._pack
-            self.session.modules.ours = id(pack)
-            unpack = self._unpack
-            disable = graph.disable_saved_tensors_hooks
-            self.session.stack.callback(setattr, graph, "disable_saved_tensors_hooks", disable)
-            setattr(graph, disable.__name__, self._stepping_aside(pack, unpack, disable))
-            self.session.enter_context(saved_tensors_hooks(pack, unpack))
+    def start(self, kind: HookKind) -> None:
+        if self.core.wants(*self.kinds):  # one pair of hooks is for both kinds
+            return
+        pack, unpack = self._pack, self._unpack
+        self.core.calls.own_pack = id(pack)
+        disable = graph.disable_saved_tensors_hooks
+        self.core.stack.callback(setattr, graph, "disable_saved_tensors_hooks", disable)
+        setattr(graph, disable.__name__, self._stepping_aside(pack, unpack, disable))
+        self.core.enter_context(saved_tensors_hooks(pack, unpack))
 
     def _stepping_aside(
         self, pack: Callable[[Tensor], _Packed], unpack: Callable[[_Packed], Tensor], original: Disable
@@ -73,7 +73,7 @@ class SavedTensorHooks(Family):
         return disable_saved_tensors_hooks
 
     def _pack(self, tensor: Tensor) -> _Packed:
-        call = self.session.running()
+        call = self.core.calls.innermost()
         self._emit(HookKind.SAVED_TENSOR_PACK, call, tensor)
         # Detached, because a node that keeps its own output through a hook would keep itself alive.
         kept = tensor.detach()
@@ -91,8 +91,8 @@ class SavedTensorHooks(Family):
 
     def _emit(self, kind: HookKind, call: Call | None, tensor: Tensor) -> None:
         """All are told, also of modules that are not watched: what one keeps another need not keep."""
-        event = HookEvent(kind, "(loss)", tensor=tensor, watched=self.session.select is None)
+        event = HookEvent(kind, "(loss)", tensor=tensor, watched=self.core.select is None)
         if call is not None:
-            site = call.site
-            event = HookEvent(kind, site.fqn, site.module, call.number, tensor=tensor, watched=site.watched)
-        self.session.emit(event)
+            hooked = call.hooked
+            event = HookEvent(kind, hooked.fqn, hooked.module, call.number, tensor=tensor, watched=hooked.watched)
+        self.core.emit(event)

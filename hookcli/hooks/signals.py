@@ -1,4 +1,4 @@
-"""Exceptions that a program raises where hookcli runs: by its handlers of signals, which Python calls at any line."""
+"""Exceptions from the program's signal handlers, which Python may call on any line, also on one of hookcli's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import CodeType
 from typing import Any
 
 
-def of_a_signal(error: BaseException) -> bool:
-    """Whether a signal handler of the program's has raised it, such as one for SIGALRM that ends a slow call."""
+def raised_by_signal_handler(error: BaseException) -> bool:
+    """Return whether one of the program's signal handlers raised it, such as one for SIGALRM that ends a slow call."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code not in handlers:
@@ -18,7 +18,7 @@ def of_a_signal(error: BaseException) -> bool:
 
 
 def _code(handler: Any) -> CodeType | None:
-    """What runs where the handler is called: of a function, a method, a partial or an object that can be called."""
+    """The code that runs when the handler (a function, method, partial or callable object) is called."""
     while isinstance(handler, partial):
         handler = handler.func
     function = getattr(handler, "__func__", handler)

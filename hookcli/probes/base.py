@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from hookcli.errors import OneTensorError, class_name
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.unregistered import unregistered
-from hookcli.probes.unseen import UnseenTensors
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
+from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.shared.unregistered import unregistered
+from hookcli.report import STATS_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.tensors.stats import Pending, Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, type_text
 
@@ -67,7 +67,7 @@ class Probe(ABC):
         skipped = self.skipped()
         if meta.get("complete") is False:
             late = "not reached: the run ended before"
-            skipped = [replace(s, reason=late) if s.reason.startswith(_NEVER) else s for s in skipped]
+            skipped = [replace(s, reason=late) if s.kind is Reason.NEVER_CALLED else s for s in skipped]
         rows = self.rows()
         _require("rows", rows, Row)
         _require("skipped", skipped, Skipped)
@@ -114,7 +114,7 @@ class StatsProbe(Probe):
         self._reduce = Reducer()
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], Pending]] = {}
         self._skipped: dict[Skipped, None] = {}
-        self.unseen = UnseenTensors()
+        self.unseen = UnreachableTensors()
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
         """Reduce the tensor into a row. A later one of the same key takes its place."""
@@ -194,7 +194,7 @@ def never_called(session: HookSession) -> list[Skipped]:
     Containers without a forward of their own, such as ModuleList, can't run and are not listed.
     """
     return [Skipped(fqn, reason) for fqn, reason in session.not_hooked().items()] + [
-        Skipped(fqn, _why_never_called(fqn, session.model))
+        Skipped(fqn, _why_never_called(fqn, session.model), kind=Reason.NEVER_CALLED)
         for fqn, module in session.never_called().items()
         if type(module).forward is not nn.Module.forward
     ]
@@ -207,7 +207,4 @@ def _why_never_called(fqn: str, model: nn.Module) -> str:
         return "never called: MultiheadAttention uses its weights without calling it"
     if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
         return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"
-    return f"{_NEVER} in {'train' if model.training else 'eval'} mode"
-
-
-_NEVER = "never called"
+    return f"never called in {'train' if model.training else 'eval'} mode"

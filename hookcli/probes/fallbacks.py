@@ -23,9 +23,7 @@ def offers_another(probe: Probe) -> bool:
 def leave_out(session: HookSession, found: OneTensorError | None) -> None:
     """Have the session leave full backward hooks out where they change what the model computes."""
     if found is not None:
-        session.full_backward.searching = not found.all
-        session.full_backward.searched = found.all
-        session.full_backward.left_out |= found.fqns if found.all else frozenset()
+        session.full_backward.leave_out(found)
 
 
 def left_out(found: OneTensorError | None, path: str = "", otherwise: str = "") -> list[Skipped]:

@@ -15,7 +15,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
-from hookcli.probes.unregistered import unregistered
+from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.tensors import tree
 
@@ -101,7 +101,7 @@ class GradsProbe(StatsProbe):
         assert self.session is not None
         if event.grad is None:  # a function of the program's own gave None as the parameter's gradient
             return
-        if self.session.averaged > 1:  # over processes, which is not done yet
+        if self.session.processes > 1:  # over processes, which is not done yet
             self._awaited.append(replace(event, grad=None))
         else:
             self._take(event, event.fqn.rpartition(".")[0])
@@ -115,7 +115,7 @@ class GradsProbe(StatsProbe):
 
     def rows(self) -> list[Row]:
         """What was averaged over processes is shown as their sum: the gradient of the whole batch."""
-        processes = self.session.averaged if self.session and self.of == "parameters" else 1
+        processes = self.session.processes if self.session and self.of == "parameters" else 1
         rows = super().rows()
         return [replace(row, stats=row.stats.scaled(processes)) for row in rows if row.stats] if processes > 1 else rows
 
@@ -138,13 +138,13 @@ class GradsProbe(StatsProbe):
 
     def _take(self, event: HookEvent, module: str) -> None:
         assert self.session is not None and event.grad is not None
-        key = (event.fqn, event.call, event.path, self.session.passes)
+        key = (event.fqn, event.call, event.path, self.session.pass_number)
         values = {
             "fqn": event.fqn,
             "kind": self.of.removesuffix("s"),
             "type": tree.type_text(self.session.model.get_submodule(module)),
             "call": event.call,
-            "pass": self.session.passes,
+            "pass": self.session.pass_number,
             "index": event.index,
             "path": event.path,
         } | edited(event)

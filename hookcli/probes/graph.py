@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hookcli.hooks.events import Made
+from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.native import build
 from hookcli.hooks.nodes import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.probes.nodes import NativeHooks, PythonHooks, Seen
+from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats
 from hookcli.tensors.tree import lone
 
@@ -85,7 +85,7 @@ class GraphProbe(Probe):
             "in_shape": lone(seen.shapes[0]),
             "out_shape": lone(seen.shapes[1]),
             "dtype": seen.dtype,
-            **{f"out_{key}": getattr(out, key) if out else None for key in STATS_KEYS},
+            **(out.named("out_") if out else {f"out_{key}": None for key in STATS_KEYS}),
             "us": seen.us,
             "id": seen.made.id if placed else None,
             "next": self.session.nodes.following(seen.made) if placed else [],
@@ -105,7 +105,7 @@ class GraphProbe(Probe):
             totals["more than once"] = again
         return totals | self._hooks.totals()
 
-    def _counts(self, made: Made) -> bool:
+    def _counts(self, made: NodeInfo) -> bool:
         """Not hookcli's own, nor one beyond the model's outputs where the graph is followed from those."""
         return made.watched and not (made.ours or (self.session.follow and made.fqn == OUTSIDE))
 

@@ -1,4 +1,4 @@
-"""What checks need beside activations and gradients, in one pass; checks/base.py tells who reads it."""
+"""The inventory of a run: hooks, parameters, calls and outputs, measured in one pass for checks to read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.existing import Carried, carried
+from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, never_called
-from hookcli.probes.memory import Memory
-from hookcli.probes.modes import used_without_call
-from hookcli.probes.passing import Passing
-from hookcli.probes.sizes import count_parameters
-from hookcli.probes.units import Units, numbers_of
-from hookcli.probes.unregistered import unregistered
+from hookcli.probes.shared.dead_units import Units, numbers_of
+from hookcli.probes.shared.module_behavior import used_without_call
+from hookcli.probes.shared.module_inputs import Passing
+from hookcli.probes.shared.parameter_counts import count_parameters
+from hookcli.probes.shared.saved_memory import Memory
+from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.tensors import tree
 from hookcli.tensors.stats import Pending, measure, resolve
@@ -36,17 +36,23 @@ _BLOCK = 1 << 18  # elements that are weighed at once
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class HealthProbe(Probe):
-    """Rows of several kinds, told by `kind`.
+class InventoryProbe(Probe):
+    """Everything that checks read besides activations and gradients. `kind` tells the rows apart:
 
-    `hook`: one that the model carries already. `parameter`, `buffer`: statistics of their values before the run.
-    `input`, `output`: of the model. `units`: dead and saturated channels of an activation. `silent`: a module that
-    never ran. `called`, `received`: see passing.py. `unregistered`: what PyTorch does not know. `bits`, on request: a
-    checksum of each output and parameter gradient. With `memory`, `totals` has the bytes that autograd keeps for
-    backward. It is attached before other probes, whose hooks it would take for the model's.
+    - `hook`: a hook that the model already has;
+    - `parameter`, `buffer`: statistics of its values before the run;
+    - `input`, `output`: a tensor that the model received or returned;
+    - `units`: dead and saturated channels of an activation;
+    - `never_called`: a module that was not called;
+    - `called`, `received`: see `ModuleInputs`;
+    - `unregistered`: a module or parameter that PyTorch does not know of;
+    - `bits`, on request: a checksum of an output or of a parameter's gradient.
+
+    With `memory`, `totals` has the bytes that autograd saves for backward. Attach this probe before others: it would
+    take their hooks for the model's.
     """
 
-    name = "health"
+    name = "inventory"
     fastpath = False  # modules within fused attention never run
     columns = (Column("kind", "Kind"), Column("fqn", "Name"), Column("type", "Type"), *STATS_COLUMNS)
     grouping = "list"
@@ -54,7 +60,7 @@ class HealthProbe(Probe):
     def __init__(self, *, backward: bool, memory: bool = False, bits: bool = False) -> None:
         self.needs_backward = backward
         self._counts_memory, self._sums_bits = memory, bits
-        self._hooks: list[Carried] = []
+        self._hooks: list[ExistingHook] = []
         self._taken: list[tuple[dict[str, Any], Pending]] = []
         self._outputs: list[dict[str, Any]] = []
         self._units = Units()
@@ -65,7 +71,7 @@ class HealthProbe(Probe):
     def attach(self, session: HookSession) -> None:
         self.session = session
         self._hooks = [
-            h for h in carried(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
+            h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
         ]
         for values, tensor in _held(session.model):
             self._taken.append((values, measure(tensor)))
@@ -118,17 +124,17 @@ class HealthProbe(Probe):
             *(Row(values) for values in self._outputs),
             *(Row({"kind": "units", **values}) for values in self._units.rows()),
             *(Row(values) for values in self._passing.rows()),
-            *(Row(values) for values in self._silent()),
+            *(Row(values) for values in self._never_called()),
             *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),
         ]
 
-    def _silent(self) -> Iterator[dict[str, Any]]:
+    def _never_called(self) -> Iterator[dict[str, Any]]:
         for item in never_called(self.session):
             module = self.session.model.get_submodule(item.fqn)
             params, trainable = count_parameters(module)
             builtin = type(module).__module__.startswith("torch.nn.")
-            yield {"kind": "silent", "fqn": item.fqn, "type": type(module).__name__, "params": params} | {
+            yield {"kind": "never_called", "fqn": item.fqn, "type": type(module).__name__, "params": params} | {
                 "trainable": trainable,
                 "builtin": builtin,
                 "used": builtin and not params and used_without_call(item.fqn, self.session.model),
@@ -158,7 +164,7 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
                 )
 
 
-def _hook_values(hook: Carried) -> dict[str, Any]:
+def _hook_values(hook: ExistingHook) -> dict[str, Any]:
     at = hook.file if hook.line is None else f"{hook.file}:{hook.line}"
     return {"kind": "hook", "fqn": hook.fqn, "type": hook.type, "hook": hook.kind, "name": f"{hook.function} ({at})"}
 

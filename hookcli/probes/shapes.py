@@ -11,13 +11,13 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.functions import Calls
-from hookcli.hooks.modules import compiled_parts
+from hookcli.hooks.functions import FunctionCalls
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured
-from hookcli.probes.costs import Costs, matters
-from hookcli.probes.sizes import count_parameters, packed_parameters
-from hookcli.probes.unseen import UnseenTensors
+from hookcli.probes.shared.costs import Costs, matters
+from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters
+from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import Column, Row, Skipped
 from hookcli.tensors.tree import dtype_text, lone, shape_of
 
@@ -66,8 +66,8 @@ class ShapesProbe(Probe):
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, int], _Call] = {}
-        self._unseen = UnseenTensors()
-        self._functions = Calls(matters)
+        self._unseen = UnreachableTensors()
+        self._functions = FunctionCalls(matters)
         self._cost = Costs()
 
     def attach(self, session: HookSession) -> None:

@@ -21,8 +21,8 @@ from hookcli.hooks.registration import registrations
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, edited, unmeasured
 from hookcli.probes.fallbacks import leave_out, left_out
-from hookcli.probes.memory import Memory, recomputed
-from hookcli.probes.unseen import UnseenTensors
+from hookcli.probes.shared.saved_memory import Memory, recomputed
+from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import Column, Row, Skipped
 from hookcli.tensors import tree
 
@@ -69,7 +69,7 @@ class TraceProbe(Probe):
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
         self._memory = Memory([])
-        self._unseen = UnseenTensors()
+        self._unseen = UnreachableTensors()
         self._started = 0
         self._building = 0  # nanoseconds, until the run began
 
@@ -147,7 +147,7 @@ class TraceProbe(Probe):
             )
         row = _row(self._now(), event.kind, event.fqn, module, list(event.tensors()))
         row |= {
-            "pass": self.session.passes,
+            "pass": self.session.pass_number,
             "call": event.call,
             "path": event.path,
             "name": event.name or None,
@@ -156,7 +156,7 @@ class TraceProbe(Probe):
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
-            row["kept"] = 0 if recomputed(self.session.modules.running) else self._memory.keep(event.tensor)
+            row["kept"] = 0 if recomputed(self.session.calls.running) else self._memory.keep(event.tensor)
         if event.watched:
             self._rows.append(row)
 
@@ -203,7 +203,8 @@ class TraceProbe(Probe):
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
-        aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in self.kinds and self.session.saved.paused]
+        paused = self.kinds if self.session.saved_tensors.paused else ()
+        aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in paused]
         left = left_out(self.one_tensor, "full_backward")
         return [*self._refused, *left, *silent, *aside, *self._unseen.skipped(), *unmeasured(self.session)]
 

@@ -9,9 +9,9 @@ from typing import Any, overload
 
 from torch import nn
 
-from hookcli.engine.capture import Watch, watched
+from hookcli.engine.watch import Watch, watched
 from hookcli.hooks.edits.base import Edit
-from hookcli.hooks.session import Select
+from hookcli.hooks.select import Select
 from hookcli.probes.base import Probe
 from hookcli.record.observe.recording import Recording
 

@@ -5,18 +5,16 @@ from hookcli.report.report import (
     SCHEMA,
     SEVERITIES,
     STATS_COLUMNS,
-    STATS_KEYS,
     Column,
     Finding,
+    Reason,
     Report,
     Row,
     Skipped,
-    TensorStats,
     document,
-    raised,
-    relaxed,
-    strict,
 )
+from hookcli.report.stats import STATS_KEYS, TensorStats, raised
+from hookcli.report.strict_json import relaxed, strict
 
 __all__ = [
     "INFO",
@@ -26,6 +24,7 @@ __all__ = [
     "STATS_KEYS",
     "Column",
     "Finding",
+    "Reason",
     "Report",
     "Row",
     "Skipped",

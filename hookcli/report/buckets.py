@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, TensorStats
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.norms import norm as l2_norm
 from hookcli.report.ranks import alike
@@ -53,9 +53,8 @@ def bucket_row(
     """
     norm = after.l2 if norm is None else norm
     sent = {"bytes_after": handed, "ratio": handed / where["bytes_before"] if handed is not None else None}
-    stats = {f"before_{key}": getattr(before, key) for key in STATS_KEYS}
     kept = dict(zip(("exact_l2", "error_l2", "error_max"), errors, strict=True)) | {"after_l2": norm}
-    return Row({**where, **sent, **stats, **kept, **_relative(norm, *errors[:2])}, after)
+    return Row({**where, **sent, **before.named("before_"), **kept, **_relative(norm, *errors[:2])}, after)
 
 
 def _relative(norm: float, exact: float, error: float) -> dict[str, float]:
@@ -110,7 +109,7 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
 
 def _of_ranks(rows: Sequence[Row]) -> Row:
     where = {key: rows[0][key] for key in _WHERE} | {"seconds": max(row["seconds"] for row in rows)}
-    before = TensorStats.merge(TensorStats(**{key: row[f"before_{key}"] for key in STATS_KEYS}) for row in rows)
+    before = TensorStats.merge(TensorStats.of(row.values, "before_") for row in rows)
     found = [row.stats for row in rows if row.stats]
     after = found[0] if all(alike(found[0], other) for other in found) else TensorStats.merge(found)
     handed = [row["bytes_after"] for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,12 @@ class Discrepancy:
             finite=sum(part.finite for part in parts),
         )
 
+    @classmethod
+    def from_floats(cls, floats: Iterable[float]) -> Discrepancy:
+        """A discrepancy from numbers in the order of `KEYS`, as devices measure them."""
+        values: Any = (kind(number) for kind, number in zip(_KINDS, floats, strict=True))
+        return cls(*values)
+
     def figures(self) -> dict[str, float]:
         """What a row shows of it.
 
@@ -76,4 +83,6 @@ class Discrepancy:
 
 
 _ERRORS = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
-_FIELDS = tuple(f.name for f in fields(Discrepancy) if f.name != "finite")
+KEYS = tuple(f.name for f in fields(Discrepancy))
+_KINDS = tuple(int if key in ("numel", "nonfinite", "finite") else float for key in KEYS)
+_FIELDS = tuple(key for key in KEYS if key != "finite")

@@ -10,6 +10,7 @@ from typing import Any
 
 from hookcli.errors import UsageError
 from hookcli.report import SCHEMA, SEVERITIES, STATS_KEYS, Report
+from hookcli.report.stats import COUNTS
 from hookcli.system.files import is_file, is_pipe, replacing
 
 _GREATEST = 2**63
@@ -195,7 +196,7 @@ _ROW: Mapping[str, Fits] = {
         ),
         optional(is_figure),
     ),
-    **{key: is_count if key in ("numel", "zeros", "nan", "inf") else is_figure for key in STATS_KEYS},
+    **{key: is_count if key in COUNTS else is_figure for key in STATS_KEYS},
     **dict.fromkeys(
         ("shape", "input_shape", "output_shape", "in_shape", "out_shape", "grad_shape"), optional(_is_shape)
     ),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from typing import Any, TypeVar
 
 from hookcli.report import Report, Row, TensorStats
+from hookcli.report.stats import COUNTS, FIGURES
 from hookcli.system.escaping import visible, visible_lines
 
 T = TypeVar("T")
-COUNTS = ("zeros", "nan", "inf")
-FIGURES = ("mean", "std", "min", "max", "l2")
 
 
 def printable(report: Report, *, lines: bool = False) -> Report:
@@ -26,7 +26,7 @@ def printable(report: Report, *, lines: bool = False) -> Report:
 def _made_visible(value: T, shown: Callable[[str], str]) -> T:
     found: Any = value
     if isinstance(value, str):
-        found = shown(value)
+        found = value if isinstance(value, Enum) else shown(value)
     elif value is None or isinstance(value, (float, int, TensorStats)):  # most are, and dataclasses take long to tell
         pass
     elif isinstance(value, Mapping):
@@ -89,7 +89,7 @@ def cell(row: Row, name: str) -> str:
         return mark(row)
     if name == "fqn":
         return f"{row.fqn or '(model)'}{_times(row)}"
-    if name in COUNTS:
+    if name in COUNTS and name != "numel":
         return share(row, name)
     if name == "file" and row.get("line"):
         return f"{value}:{row['line']}"

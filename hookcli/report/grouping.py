@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hookcli.errors import UsageError, unknown
-from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats
+from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.norms import NORMS, gathered
 
@@ -55,7 +55,7 @@ def fitting_depth(report: Report, lines: int) -> float:
     if len(report.rows) <= lines or not _has_names(report):
         return math.inf
     levels = range(deepest(report), 1, -1)
-    return next((depth for depth in levels if len(fold(report, depth).rows) <= lines), 1)
+    return next((depth for depth in levels if len(group_rows(report, depth).rows) <= lines), 1)
 
 
 def _has_names(report: Report) -> bool:
@@ -63,7 +63,7 @@ def _has_names(report: Report) -> bool:
     return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
 
 
-def fold(report: Report, depth: float) -> Report:
+def group_rows(report: Report, depth: float) -> Report:
     """The report with one row for all calls of a module, and with what lies deeper than `depth` within its ancestor.
 
     A module at the limit keeps its own figures, and a `note` where something below it is not finite. Parameters have
@@ -133,10 +133,8 @@ def _merged_by_owner(report: Report, depth: float) -> list[Row]:
 def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
     """The second statistics of rows that have two, those that go out."""
     parts = [row for row in rows if row.get("out_numel") is not None]
-    if len(parts) < 2:
-        return {f"out_{key}": parts[0][f"out_{key}"] for key in STATS_KEYS} if parts else {}
-    stats = TensorStats.merge(TensorStats(**{key: part[f"out_{key}"] for key in STATS_KEYS}) for part in parts)
-    return {f"out_{key}": getattr(stats, key) for key in STATS_KEYS}
+    stats = [TensorStats.of(part.values, "out_") for part in parts]
+    return (TensorStats.merge(stats) if stats[1:] else stats[0]).named("out_") if stats else {}
 
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
@@ -201,7 +199,7 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
 
 
-def arranged(report: Report, view: View) -> Report:
+def apply_view(report: Report, view: View) -> Report:
     """The report sorted, and with the chosen columns only. Raises UsageError for a column that it doesn't have."""
     known = [column.name for column in report.columns]
     if view.sort:

@@ -166,10 +166,10 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
         return "a shard"
     if all(other.get("shape") != row.get("shape") for other in others):
         return f"shape {shape(row['shape'])}"
-    sizes = [_rms(other) for other in stats if other.finite]
+    sizes = [other.rms for other in stats if other.finite]
     if not (row.stats.finite and sizes):
         return ""
-    own = _rms(row.stats)
+    own = row.stats.rms
     usual = median([own, *sizes]) if sizes[1:] else sizes[0]
     if usual == own or (usual and 1 / _DEVIATES <= own / usual <= _DEVIATES):
         return ""
@@ -179,10 +179,6 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
 def _has(row: Row, count: str) -> bool:
     """Whether there is any, also in what a communication hook was given."""
     return bool((row.stats and getattr(row.stats, count)) or row.get(f"before_{count}"))
-
-
-def _rms(stats: TensorStats) -> float:
-    return stats.l2 / math.sqrt(stats.finite)
 
 
 def _meta(parts: Parts) -> dict[str, Any]:

@@ -13,13 +13,19 @@ SCREEN = 40
 
 
 class Reporter(Protocol):
-    """Turns reports into text.
+    """Turns reports into text. A reporter of another distribution needs `render` only; each attribute has a default."""
 
-    `suffixes` are the file names that mean this format. `render` gets reports that are sorted and narrowed already, and
-    groups them by `view.depth` only if it is for people and the depth was left open. A reporter that suits only some
-    reports has an attribute `needs`, the columns that they must have; it gets every row, whatever the depth.
-    """
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Suffixes of file names that ask for this format."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Columns without which it can't show a report. A reporter that needs some gets every row, whatever the depth."""
+    command: ClassVar[str] = ""
+    """The command whose reports have these columns, for the help and for messages; empty: those of all commands."""
+    for_people: ClassVar[bool] = False
+    """Whether it writes totals and remarks in words, which a command then need not repeat on stderr."""
 
-    suffixes: ClassVar[tuple[str, ...]]
+    def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write reports, which are sorted and narrowed already.
 
-    def render(self, reports: Sequence[Report], view: View) -> str: ...
+        `view.depth` None leaves the depth to the reporter: one for people groups rows so that they fit a screen.
+        """

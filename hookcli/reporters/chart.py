@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
+from hookcli.reporters.base import Reporter
 
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120
@@ -19,11 +20,12 @@ _LABEL = 10  # columns of the figures at the side, alike in all charts so that s
 _TICKS = 5
 
 
-class ChartReporter:
+class ChartReporter(Reporter):
     """A chart per figure that a report has of steps; plain text without escape codes."""
 
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[str, ...]] = ("step", "forward")
+    needs = ("step", "forward")
+    command = "hookcli show --over-time"
+    for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         return "\n".join("\n".join(_lines(formatting.printable(report), view)) + "\n" for report in reports)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from hookcli.report import Report, Row, strict
 from hookcli.report.grouping import View
+from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
 
 # A kind that opens a span, and the one that closes it, each pair on a track of its own; the others are moments.
@@ -27,11 +28,11 @@ _ENDS = frozenset(_SPANS.values())
 _TRACKS = ("modules", "autograd nodes", "other hooks")
 
 
-class ChromeReporter:
+class ChromeReporter(Reporter):
     """Modules and autograd nodes as spans, every other firing as a moment."""
 
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[str, ...]] = ("us", "kind")
+    needs = ("us", "kind")
+    command = "hookcli trace"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         events = [event for number, report in enumerate(reports, 1) for event in _events(report, number)]

@@ -10,9 +10,10 @@ from typing import Any
 from hookcli.report import Report, strict
 from hookcli.report.formatting import printable, shape
 from hookcli.report.grouping import View
+from hookcli.reporters.base import Reporter
 
 
-class CsvReporter:
+class CsvReporter(Reporter):
     """One header and a line per row. Of several reports, first columns `model` and `probe` tell which, as needed."""
 
     suffixes = (".csv",)

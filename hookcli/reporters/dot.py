@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from graphviz import Digraph, escape, nohtml
 
 from hookcli.report import Report, Row, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
+from hookcli.reporters.base import Reporter
 
 _NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
 _CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
 
 
-class DotReporter:
+class DotReporter(Reporter):
     """Nodes within boxes of the modules that made them; arrows go where gradients go.
 
     With a depth, a box per module at that depth instead. What never fired is dashed.
     """
 
-    suffixes: ClassVar[tuple[str, ...]] = (".dot", ".gv")
-    needs: ClassVar[tuple[str, ...]] = ("id", "next")
+    suffixes = (".dot", ".gv")
+    needs = ("id", "next")
+    command = "hookcli graph"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         return "".join(drawn(report, view.depth).source for report in reports)

@@ -6,20 +6,20 @@ https://docs.github.com/actions/reference/workflows-and-actions/workflow-command
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from hookcli.report import Finding, Report
 from hookcli.report.formatting import printable
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
-from hookcli.reporters.rules import NEEDS, sentence, title
+from hookcli.reporters.base import Reporter
+from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
 
 
-class GithubReporter:
+class GithubReporter(Reporter):
     """A workflow command per finding, and a notice that sums each model up."""
 
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[str, ...]] = NEEDS
+    needs = NEEDS
+    command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         return "".join(f"{line}\n" for report in reports for line in _lines(printable(report, lines=True)))

@@ -8,10 +8,11 @@ from typing import Any
 
 from hookcli.report import Report, document
 from hookcli.report.grouping import View
+from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
 
 
-class JsonReporter:
+class JsonReporter(Reporter):
     """The JSON contract of the design; one row per line, so that it greps and diffs well."""
 
     suffixes = (".json",)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
-from hookcli.report import Finding, Report
+from hookcli.report import Finding, Reason, Report
 from hookcli.report.formatting import printable
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
-from hookcli.reporters.rules import NEEDS, fails, figures, sentence, title
+from hookcli.reporters.base import Reporter
+from hookcli.reporters.rules import COMMAND, NEEDS, fails, figures, sentence, title
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 
 
-class JunitReporter:
+class JunitReporter(Reporter):
     """As Jenkins' xunit plugin and GitLab read it.
 
     A check that found something as bad as --fail-on is a failure, a crash is an error, one that could not judge is
     skipped; milder findings stand in the output of a case that passed.
     """
 
-    suffixes: ClassVar[tuple[str, ...]] = (".xml",)
-    needs: ClassVar[tuple[str, ...]] = NEEDS
+    suffixes = (".xml",)
+    needs = NEEDS
+    command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         root = Element("testsuites", name="hookcli check")
@@ -41,7 +42,7 @@ def _add_suite(root: Element, report: Report) -> None:
     for check in report.meta.get("checks", ()):
         _add_case(suite, report, check)
     for item in report.skipped:
-        if item.reason.startswith("not judged"):
+        if item.kind is Reason.NOT_JUDGED:
             case = _case(suite, report, item.fqn)
             SubElement(case, "skipped", message=_legal(item.reason))
     counts = {"tests": "testcase", "failures": "testcase/failure", "errors": "testcase/error"}

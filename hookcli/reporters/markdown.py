@@ -6,18 +6,19 @@ import re
 from collections.abc import Sequence
 
 from hookcli.report import Report, formatting
-from hookcli.report.grouping import View, fitting_depth, fold, for_people
+from hookcli.report.grouping import View, fitting_depth, for_people, group_rows
 from hookcli.reporters import footer, table_columns
-from hookcli.reporters.base import SCREEN
+from hookcli.reporters.base import SCREEN, Reporter
 
 _BEFORE_PUNCTUATION = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
-class MarkdownReporter:
+class MarkdownReporter(Reporter):
     """Grouped as the table is, so that it reads."""
 
     suffixes = (".md", ".markdown")
+    for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         return "\n".join(_render(report, view) for report in reports)
@@ -26,7 +27,7 @@ class MarkdownReporter:
 def _render(report: Report, view: View) -> str:
     report = for_people(formatting.printable(report))
     if view.depth is None and not view.sort:
-        report = fold(report, fitting_depth(report, SCREEN))
+        report = group_rows(report, fitting_depth(report, SCREEN))
     columns = table_columns.visible(report, view)
     head = [_escaped(column.title or " ") for column in columns]
     rule = [":---" if table_columns.reads_left(report, column.name) else "---:" for column in columns]

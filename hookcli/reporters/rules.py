@@ -9,6 +9,7 @@ from hookcli.errors import PluginError
 from hookcli.report import Finding, Report, formatting
 
 NEEDS = ("check", "severity", "hint")  # the columns of a report of findings
+COMMAND = "hookcli check"
 
 
 def rule(name: str) -> Any:

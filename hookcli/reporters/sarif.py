@@ -8,18 +8,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from hookcli.report import INFO, Finding, Report, strict
 from hookcli.report.grouping import View
-from hookcli.reporters.rules import NEEDS, rule, sentence
+from hookcli.reporters.base import Reporter
+from hookcli.reporters.rules import COMMAND, NEEDS, rule, sentence
 from hookcli.system.escaping import visible_json
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-class SarifReporter:
+class SarifReporter(Reporter):
     """One run with a result per finding, and a rule for each check that judged.
 
     A result names the module as a logical location, and the file and line of the module's class where that lies in the
@@ -27,8 +28,9 @@ class SarifReporter:
     named by, or of pyproject.toml.
     """
 
-    suffixes: ClassVar[tuple[str, ...]] = (".sarif",)
-    needs: ClassVar[tuple[str, ...]] = NEEDS
+    suffixes = (".sarif",)
+    needs = NEEDS
+    command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         ids = sorted({name for r in reports for name in (*r.meta.get("checks", ()), *(f.check for f in r.findings))})

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import ClassVar
 
 from hookcli.errors import UsageError
 from hookcli.report import Report
 from hookcli.report.grouping import View
+from hookcli.reporters.base import Reporter
 
 
-class SvgReporter:
+class SvgReporter(Reporter):
     """What Graphviz makes of `--format dot`. Raises UsageError at once where Graphviz is not installed."""
 
-    suffixes: ClassVar[tuple[str, ...]] = (".svg",)
-    needs: ClassVar[tuple[str, ...]] = ("id", "next")
+    suffixes = (".svg",)
+    needs = ("id", "next")
+    command = "hookcli graph"
 
     def __init__(self) -> None:
         if shutil.which("dot") is None:

@@ -1,16 +1,58 @@
-"""How tensors are read for figures: in blocks, without a copy, and what was reduced on accelerators in one fetch."""
+"""How tensors are reduced to figures: chunk by chunk, without a copy, and read back from accelerators in one fetch."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
+DEVICE_CHUNK = 1 << 24
+# Squares of values outside of this range, summed over a chunk, leave float32's normal range.
+TINY, HUGE = 1e-15, 1e15
 
-def blocks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
+
+class Pending(Generic[T]):
+    """Figures of the chunks of a tensor: `parts` that are known, and a row for each chunk still on an accelerator."""
+
+    __slots__ = ("on_device", "parts")
+
+    def __init__(self, parts: list[T], on_device: Tensor | None = None) -> None:
+        self.parts = parts
+        self.on_device = on_device
+
+
+def reduced(
+    tensors: Sequence[Tensor], size: int, one: Callable[..., T], one_on_device: Callable[..., Tensor]
+) -> Pending[T]:
+    """Reduce tensors of one shape and device together, now: on the CPU in chunks of at most `size` elements."""
+    if on_cpu(tensors[0]):
+        return Pending([one(*chunk) for chunk in chunks(tensors, size)])
+    rows = [one_on_device(*chunk) for chunk in chunks(tensors, DEVICE_CHUNK)]
+    return Pending([], torch.stack(rows) if rows else None)
+
+
+def on_cpu(tensor: Tensor) -> bool:
+    """Whether the values can be read at once."""
+    return tensor.device.type == "cpu"
+
+
+def resolved(
+    pending: Sequence[Pending[T]], read: Callable[[list[float]], T], merge: Callable[[Iterable[T]], T]
+) -> list[T]:
+    """The figures of each tensor: those on accelerators are fetched, from each device in one copy, and all merged."""
+    waiting = {id(item): item.on_device for item in pending if item.on_device is not None}
+    arrived = dict(zip(waiting, fetched(list(waiting.values())), strict=True))
+    for item in pending:
+        item.parts += map(read, arrived.pop(id(item), ()))
+        item.on_device = None
+    return [item.parts[0] if len(item.parts) == 1 else merge(item.parts) for item in pending]
+
+
+def chunks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
     """The same elements of tensors of one shape as one-dimensional pieces of at most `size`.
 
     Any dense layout that they share (contiguous, channels_last, transposed) is read in memory order, without a copy:
@@ -28,7 +70,7 @@ def blocks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]
         longest = max(range(first.dim()), key=first.size)
         step = max(1, first.size(longest) * size // first.numel())
         for pieces in zip(*(x.split(step, dim=longest) for x in tensors), strict=True):
-            yield from blocks(pieces, size)
+            yield from chunks(pieces, size)
 
 
 def unnested(tensor: Tensor) -> Tensor:
@@ -48,12 +90,12 @@ def unit_of(values: Tensor) -> Tensor:
 
 
 class Scratch(threading.local):
-    """Float32 blocks on the CPU to write into, kept by each thread: fresh memory for every block would cost more than
+    """Float32 chunks on the CPU to write into, kept by each thread: fresh memory for every chunk would cost more than
     what is computed there."""
 
     def __init__(self, size: int, count: int) -> None:
         with torch.inference_mode(False):  # else they could be written to in inference mode alone
-            self.blocks = [torch.empty(size, dtype=torch.float32, device="cpu") for _ in range(count)]
+            self.chunks = [torch.empty(size, dtype=torch.float32, device="cpu") for _ in range(count)]
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -7,25 +7,22 @@ and blocks are merged in float64. On an accelerator everything stays there until
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hookcli.report import raised
-from hookcli.report.discrepancy import Discrepancy
-from hookcli.tensors.chunks import Scratch, blocks, fetched, unit_of, unnested
-from hookcli.tensors.stats import DEVICE_BLOCK
+from hookcli.report.discrepancy import KEYS, Discrepancy
+from hookcli.tensors import chunks
+from hookcli.tensors.chunks import HUGE, TINY, Scratch, reduced, resolved, unit_of, unnested
 
-BLOCK = 1 << 18
-# Squares of values outside of this range, summed over a block, leave float32's normal range.
-_TINY, _HUGE = 1e-15, 1e15
+CHUNK = 1 << 18
 _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
-Figures = tuple[float, float, float, float, float, float, float, float]
-"""numel, max |e|, mean |e|, |e|, |a|, |b| (l2 norms), non-finite, finite in both."""
-Pending = list[Figures] | Tensor
+Pending = chunks.Pending[Discrepancy]
 
 
 def compare(a: Tensor, b: Tensor) -> Pending | None:
@@ -40,25 +37,12 @@ def compare(a: Tensor, b: Tensor) -> Pending | None:
             return None
         if a.device != b.device:
             a, b = a.cpu(), b.cpu()
-        if a.device.type == "cpu":
-            return [_cpu_block(x, y) for x, y in blocks((a, b), BLOCK)]
-        parts = [_device_block(x, y) for x, y in blocks((a, b), DEVICE_BLOCK)]
-        return torch.stack(parts) if parts else []
+        return reduced((a, b), CHUNK, _cpu_chunk, _device_chunk)
 
 
 def resolve(pending: Sequence[Pending]) -> list[Discrepancy]:
     """The finished figures. On an accelerator this waits for them, once for each device."""
-    there = iter(fetched([item for item in pending if isinstance(item, Tensor)]))
-    return [_finish(next(there) if isinstance(item, Tensor) else item) for item in pending]
-
-
-def _finish(parts: Iterable[Sequence[float]]) -> Discrepancy:
-    return Discrepancy.merge(map(_from_figures, parts))
-
-
-def _from_figures(figures: Sequence[float]) -> Discrepancy:
-    n, peak, mean, error, a, b, nonfinite, finite = figures
-    return Discrepancy(int(n), peak, mean, error, a, b, int(nonfinite), int(finite))
+    return resolved(pending, Discrepancy.from_floats, Discrepancy.merge)
 
 
 def _plain(x: Tensor) -> Tensor:
@@ -72,28 +56,30 @@ def _plain(x: Tensor) -> Tensor:
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
-_scratch = Scratch(BLOCK, count=2)
+_scratch = Scratch(CHUNK, count=2)
 
 
-def _cpu_block(a: Tensor, b: Tensor) -> Figures:
+def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     """In float32 where that is good enough, else in float64."""
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
-        return _exact_block(a, b)
+        return _exact_chunk(a, b)
     n = a.numel()
     a, b = a.float(), b.float()
-    error, product = (block[:n] for block in _scratch.blocks)
+    error, product = (chunk[:n] for chunk in _scratch.chunks)
     of_a, of_b = (torch.mul(x, x, out=product).sum().item() for x in (a, b))
     torch.sub(a, b, out=error)
     low, high = (value.item() for value in torch.aminmax(error))
     peak = abs(max(-low, high))  # no -0.0
-    trusted = peak == 0.0 or _TINY < peak < _HUGE  # neither is true of NaN
+    trusted = peak == 0.0 or TINY < peak < HUGE  # neither is true of NaN
     if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
-        return _exact_block(a, b)
+        return _exact_chunk(a, b)
     of_a, of_b = math.sqrt(of_a), math.sqrt(of_b)
+    found: dict[str, Any] = {"numel": n, "max_abs": peak, "a_l2": of_a, "b_l2": of_b, "finite": n}
     if peak == 0.0:
-        return (n, 0.0, 0.0, 0.0, of_a, of_b, 0, n)
+        return Discrepancy(**found)
     squares = torch.mul(error, error, out=product).sum().item()
-    return (n, peak, torch.abs(error, out=product).sum().item() / n, math.sqrt(squares), of_a, of_b, 0, n)
+    mean = torch.abs(error, out=product).sum().item() / n
+    return Discrepancy(**found, mean_abs=mean, error_l2=math.sqrt(squares))
 
 
 def _trusted(squares: float, x: Tensor) -> bool:
@@ -109,7 +95,7 @@ def _difference(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
     return error
 
 
-def _exact_block(a: Tensor, b: Tensor) -> Figures:
+def _exact_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     error = _difference(a, b, torch.float64)
     a, b = a.double(), b.double()
     nonfinite = 0
@@ -120,10 +106,18 @@ def _exact_block(a: Tensor, b: Tensor) -> Figures:
         nonfinite = int((~both & ~same).sum())
         a, b, error = a[both], b[both], error[both]
     if not error.numel():
-        return (n, 0.0, 0.0, 0.0, 0.0, 0.0, nonfinite, 0)
+        return Discrepancy(numel=n, nonfinite=nonfinite)
     size = error.abs()
-    mean = (size / n).sum().item()
-    return (n, size.max().item(), mean, _norm(error), _norm(a), _norm(b), nonfinite, error.numel())
+    return Discrepancy(
+        numel=n,
+        max_abs=size.max().item(),
+        mean_abs=(size / n).sum().item(),
+        error_l2=_norm(error),
+        a_l2=_norm(a),
+        b_l2=_norm(b),
+        nonfinite=nonfinite,
+        finite=error.numel(),
+    )
 
 
 def _norm(x: Tensor) -> float:
@@ -140,7 +134,7 @@ def _device_norm(x: Tensor, scaled: bool) -> Tensor:
     return (x / unit).square().sum().sqrt() * unit
 
 
-def _device_block(a: Tensor, b: Tensor) -> Tensor:
+def _device_chunk(a: Tensor, b: Tensor) -> Tensor:
     """The same as a float64 tensor on the device, without reading anything back."""
     wide = torch.float32 if a.device.type == "mps" else torch.float64
     scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
@@ -149,6 +143,15 @@ def _device_block(a: Tensor, b: Tensor) -> Tensor:
     both = torch.isfinite(a) & torch.isfinite(b)
     same = (a == b) | (a.isnan() & b.isnan())
     a, b, error = (torch.where(both, x, 0.0) for x in (a, b, error))
-    norms = (_device_norm(x, scaled) for x in (error, a, b))
     n = torch.tensor(a.numel(), device=a.device)
-    return torch.stack([n, error.amax(), (error / n).sum(), *norms, (~both & ~same).sum(), both.sum()]).to(wide)
+    found = {
+        "numel": n,
+        "max_abs": error.amax(),
+        "mean_abs": (error / n).sum(),
+        "error_l2": _device_norm(error, scaled),
+        "a_l2": _device_norm(a, scaled),
+        "b_l2": _device_norm(b, scaled),
+        "nonfinite": (~both & ~same).sum(),
+        "finite": both.sum(),
+    }
+    return torch.stack([found[key] for key in KEYS]).to(wide)

@@ -16,16 +16,25 @@ namespace hookcli {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+inline double plus(double a, double b) { return a + b; }
+inline double lower(double a, double b) { return std::min(a, b); }
+inline double higher(double a, double b) { return std::max(a, b); }
+
+// A field of Sums, its value for no elements, and how those of two runs go together.
+#define HOOKCLI_SUMS(_) \
+  _(low, kInfinity, lower) _(high, -kInfinity, higher) _(total, 0, plus) _(squares, 0, plus) _(zeros, 0, plus)
+
 struct Sums {
-  double n = 0, total = 0, squares = 0, zeros = 0, low = kInfinity, high = -kInfinity;
+#define HOOKCLI_DECLARE(field, start, combine) double field = start;
+  HOOKCLI_SUMS(HOOKCLI_DECLARE)
+#undef HOOKCLI_DECLARE
+  double n = 0;
 
   void add(const Sums& other) {
+#define HOOKCLI_ADD(field, start, combine) field = combine(field, other.field);
+    HOOKCLI_SUMS(HOOKCLI_ADD)
+#undef HOOKCLI_ADD
     n += other.n;
-    total += other.total;
-    squares += other.squares;
-    zeros += other.zeros;
-    low = std::min(low, other.low);
-    high = std::max(high, other.high);
   }
 };
 

@@ -7,13 +7,14 @@
 #define HOOKCLI_EXPORT __attribute__((visibility("default")))
 #endif
 
-// low, high, total, squares, zeros: hookcli.sums.Sums. The name says which version of this they agree on.
-extern "C" HOOKCLI_EXPORT void hookcli_sums_1(const float* x, int64_t n, double* out) {
+#define HOOKCLI_NAME(field, start, combine) " " #field
+#define HOOKCLI_PUT(field, start, combine) *out++ = sums.field;
+
+// What `out` gets, each name after a space: Python uses the library only where these are the names that it knows.
+extern "C" HOOKCLI_EXPORT const char* const hookcli_sums_fields = &HOOKCLI_SUMS(HOOKCLI_NAME)[1];
+
+extern "C" HOOKCLI_EXPORT void hookcli_sums(const float* x, int64_t n, double* out) {
   hookcli::Sums sums;
   hookcli::sum_floats(x, n, sums);
-  out[0] = sums.low;
-  out[1] = sums.high;
-  out[2] = sums.total;
-  out[3] = sums.squares;
-  out[4] = sums.zeros;
+  HOOKCLI_SUMS(HOOKCLI_PUT)
 }

@@ -1,6 +1,6 @@
-"""Sums of a block of float32 on the CPU: what `stats` is made of.
+"""Sums of a chunk of float32 on the CPU: what `stats` is made of.
 
-C++ takes them in one pass over memory where it was built as hookcli was installed (native/sums.cpp, which needs a
+C++ takes them in one pass over memory where it was built as hookcli was installed (sums.cpp, which needs a
 compiler then, and no PyTorch); elsewhere PyTorch's operators do, in six. The figures agree to a few ulp.
 """
 
@@ -17,13 +17,13 @@ from torch import Tensor
 from hookcli.tensors.chunks import Scratch
 
 # 1 M float32 elements are 4 MB: small enough for the cache, and measured a little faster than 2 MB or 8 MB.
-BLOCK = 1 << 20
-# The library reads a block in one thread, in 0.5 ms. The operators take 3.2 in one, and less in more than these.
+CHUNK = 1 << 20
+# The library reads a chunk in one thread, in 0.5 ms. The operators take 3.2 in one, and less in more than these.
 _FEW = 6
 
 
 class Sums(NamedTuple):
-    """Of a block: its smallest and largest element, the sums of all and of their squares, how many are zero.
+    """Of a chunk: its smallest and largest element, the sums of all and of their squares, how many are zero.
 
     Where one is NaN or Inf, so is `total`; the others then are anything.
     """
@@ -35,47 +35,50 @@ class Sums(NamedTuple):
     zeros: float
 
 
-def sums(block: Tensor) -> Sums:
-    """Of a one-dimensional float32 block on the CPU, of 1 to `BLOCK` elements, with any stride."""
-    address = _address(block) if built and torch.get_num_threads() <= _FEW else 0
-    return built(address, block.numel()) if built and address else by_operators(block)
+def sums(chunk: Tensor) -> Sums:
+    """Of a one-dimensional float32 chunk on the CPU, of 1 to `CHUNK` elements, with any stride."""
+    address = _address(chunk) if built and torch.get_num_threads() <= _FEW else 0
+    return built(address, chunk.numel()) if built and address else by_operators(chunk)
 
 
-def _address(block: Tensor) -> int:
+def _address(chunk: Tensor) -> int:
     """Where its elements lie one after the other; 0 where they don't, or where asking would change something.
 
     Subclasses and functorch's wrappers have no memory of their own, and know what operators make of them.
     """
-    if not (type(block) is Tensor and block.is_contiguous() and not block.is_neg()):
+    if not (type(chunk) is Tensor and chunk.is_contiguous() and not chunk.is_neg()):
         return 0
     c: Any = torch._C
     try:
-        return 0 if c._is_cow_tensor(block) else block.data_ptr()
+        return 0 if c._is_cow_tensor(chunk) else chunk.data_ptr()
     except (RuntimeError, AttributeError):  # the latter of a PyTorch without that question, which is not public
         return 0
 
 
-_scratch = Scratch(BLOCK, count=1)
+_scratch = Scratch(CHUNK, count=1)
 
 
-def by_operators(block: Tensor) -> Sums:
+def by_operators(chunk: Tensor) -> Sums:
     """The same by PyTorch's operators."""
-    scratch = _scratch.blocks[0][: block.numel()]
-    low, high = (value.item() for value in torch.aminmax(block))
+    scratch = _scratch.chunks[0][: chunk.numel()]
+    low, high = (value.item() for value in torch.aminmax(chunk))
     # mul then sum, not dot: BLAS adds in a straight line and is off by 1e-4 where values repeat; sum is pairwise.
-    squares = torch.mul(block, block, out=scratch).sum().item()
-    zeros = torch.eq(block, 0, out=scratch).sum().item() if low <= 0.0 <= high else 0.0
-    return Sums(low, high, block.sum().item(), squares, zeros)
+    squares = torch.mul(chunk, chunk, out=scratch).sum().item()
+    zeros = torch.eq(chunk, 0, out=scratch).sum().item() if low <= 0.0 <= high else 0.0
+    return Sums(low, high, chunk.sum().item(), squares, zeros)
 
 
 def _load() -> Callable[[int, int], Sums] | None:
-    """The C++ library, if there is one for this Python and machine."""
+    """The C++ library, if there is one for this Python and machine that computes the fields of `Sums`."""
     spec = importlib.util.find_spec("hookcli.tensors._sums")
     if spec is None or spec.origin is None:
         return None
     try:
-        function = ctypes.CDLL(spec.origin).hookcli_sums_1
-    except (OSError, AttributeError):  # of another machine; of an older hookcli, in a checkout
+        library = ctypes.CDLL(spec.origin)
+        function, names = library.hookcli_sums, ctypes.c_char_p.in_dll(library, "hookcli_sums_fields").value
+    except (OSError, AttributeError, ValueError):  # of another machine; of an older hookcli, in a checkout
+        return None
+    if names != " ".join(Sums._fields).encode():
         return None
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p), None
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from hookcli import check
-from hookcli.checks.base import Check, Facts
-from hookcli.checks.verdict import fails, judge
+from hookcli.checks.base import Check, Measurements
+from hookcli.checks.judgement import fails, judge
 from hookcli.report import Finding, Report
 
 
@@ -274,7 +274,7 @@ def test_findings_follow_those_of_their_causes_whatever_the_order() -> None:
         needs = ()
         values = False
 
-        def judge(self, facts: Facts) -> list[Finding]:
+        def judge(self, measured: Measurements) -> list[Finding]:
             return [self.finding("", "")]
 
     def made(name: str, *follows: str, severity: str = "warning") -> Check:
@@ -287,8 +287,8 @@ def test_findings_follow_those_of_their_causes_whatever_the_order() -> None:
         made("D", severity="info"),
         made("E", severity="error"),
     ]
-    found, _, ids = judge(checks, Facts())
-    assert [f.check for f in found] == ["E", "C", "B", "A", "D"] and ids == ["A", "B", "C", "D", "E"]
+    found = judge(checks, Measurements())
+    assert [f.check for f in found.findings] == ["E", "C", "B", "A", "D"] and found.checks == ["A", "B", "C", "D", "E"]
 
 
 # Fused attention does the work of a dropout that is never called.

@@ -181,7 +181,7 @@ def test_without_backward_and_on_meta(cli: Cli) -> None:
 def test_what_is_selected_with_others_may_not_judge(cli: Cli) -> None:
     [report] = reports(cli("check", "net.py:Net", *IN, "--no-backward", "--select", "HK00", "-f", "json"))
     assert "HK021" not in report["meta"]["checks"] and "HK003" in report["meta"]["checks"]
-    assert "HK006 never-ran" in [item["fqn"] for item in report["skipped"]]
+    assert "HK006 never-called" in [item["fqn"] for item in report["skipped"]]
     [report] = reports(cli("check", "net.py:Net", *IN, "--select", "HK025,HK026", "-f", "json"))
     assert report["meta"]["checks"] == ["HK025", "HK026"]
 
@@ -324,7 +324,11 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--ignore", "HK"): "no check is left to run",
     ("--select", "HK021"): "HK021 (unexpected-output) is selected and could not judge: give --expect-output",
     ("--select", "changed"): "HK027 (changed) is selected and could not judge: give --against",
-    ("--select", "HK006,HK01", "--no-backward"): "HK006 (never-ran) is selected and could not judge: leave --no-back",
+    (
+        "--select",
+        "HK006,HK01",
+        "--no-backward",
+    ): "HK006 (never-called) is selected and could not judge: leave --no-back",
     ("--select", "HK012", "--meta"): "HK012 (vanishing-gradients) is selected and could not judge: leave --meta out",
     ("--select", "HK022"): "HK022 (max-params) has no default: give --max-params",
     ("--threshold", "HK012"): "--threshold HK012: give ID=FIGURE, as in HK012=1e-6",
@@ -366,7 +370,7 @@ def test_other_mistakes(cli: Cli) -> None:
     )
     assert "unknown model 'resnt'" in cli("check", "resnt").err
     ran = cli("shapes", "net.py:Net", *IN, "-f", "sarif")
-    assert ran.code == 2 and "--format sarif: shows what `hookcli check` finds; here " in ran.err
+    assert ran.code == 2 and "--format sarif: only for `hookcli check`; choose from: " in ran.err
     assert ", junit" not in ran.err.replace("sarif: shows", "")
 
 

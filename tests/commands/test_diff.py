@@ -195,7 +195,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, NET, *INPUT, "--loss", "mean"): "--loss: without --backward nothing is differentiated",
     (NET, NET, *INPUT, "--match", "zz*"): "unknown --match 'zz*'",
     (NET, NET, *INPUT, "--sort", "rel"): "--sort: unknown column 'rel'",
-    (NET, NET, *INPUT, "-f", "dot"): "--format dot: draws what `hookcli graph` sees; here ",
+    (NET, NET, *INPUT, "-f", "dot"): "--format dot: only for `hookcli graph`; choose from: ",
     ("a.json", "a.json", "--columns", "rel_l2"): "--columns: unknown column 'rel_l2'",
     (NET, f"{NET} --edit zz:output=zero", *INPUT): "zz",
     (NET, f"{NET} --weights no.pt", *INPUT): "B: --weights: no file 'no.pt'",
@@ -248,7 +248,7 @@ def test_nothing_in_common(cli: Cli, net: Path) -> None:
 
 def test_fits_a_terminal() -> None:
     """The table of a wide report, at 80 columns."""
-    from hookcli.diff.judgement import TENSORS as COLUMNS
+    from hookcli.diff.tensors import TENSORS as COLUMNS
     from hookcli.report import Report, Row
     from hookcli.report.grouping import View
     from hookcli.reporters.table import TableReporter

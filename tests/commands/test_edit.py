@@ -315,11 +315,11 @@ def test_in_backward_too(cli: Cli, place: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        ("unused:output=zero", "what it matches never ran, or had no tensor as output"),
-        ("unused:grad_output=zero", "no gradient came by; what it matches never ran, or needs none"),
-        ("unused.weight:grad=zero", "no gradient came by; what it matches never ran, or needs none"),
+        ("unused:output=zero", "what it matches was never called, or had no tensor as output"),
+        ("unused:grad_output=zero", "no gradient came by; what it matches was never called, or needs none"),
+        ("unused.weight:grad=zero", "no gradient came by; what it matches was never called, or needs none"),
         ("embed:input=zero", "it met only int64 tensors, which edits leave alone"),
-        ("lin:grad_input=zero", "no gradient came by; what it matches never ran, or needs none"),
+        ("lin:grad_input=zero", "no gradient came by; what it matches was never called, or needs none"),
     ],
 )
 def test_an_edit_that_changed_nothing_is_an_error_after_the_report(cli: Cli, edit: str, why: str) -> None:

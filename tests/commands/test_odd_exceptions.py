@@ -183,7 +183,9 @@ def test_methods_that_a_run_can_do_without(name: str) -> None:
         raise Own
 
     model = type("Odd", (nn.Linear,), {name: fail})(2, 2)
-    trace, settings = hookcli.capture(model, torch.ones(1, 2), [TraceProbe(), SettingsProbe()], state_dict=True)
+    trace, settings = hookcli.capture(
+        model, torch.ones(1, 2), [TraceProbe(), SettingsProbe()], step=hookcli.Step(state_dict=True)
+    )
     assert trace.rows and settings.rows
     said = any("a round trip of the state dict failed: Own" in item.reason for item in trace.skipped)
     assert said == (name == "state_dict")

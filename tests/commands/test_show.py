@@ -199,7 +199,7 @@ MISTAKES = {
     ("train.run.jsonl", "--over-time", "x", "--step", "1"): "--step and --over-time: ",
     ("train.run.jsonl", "--columns", "ratoi"): "unknown column 'ratoi': did you mean ratio?",
     ("train.run.jsonl", "--format", "svg"): "--format svg: ",
-    ("train.run.jsonl", "--format", "chart"): "--format chart: draws what `hookcli show --over-time` finds; here table",
+    ("train.run.jsonl", "--format", "chart"): "--format chart: only for `hookcli show --over-time`; choose from: table",
     ("train.run.jsonl", "--follow", "--format", "json"): "--follow: shows the latest as it comes",
     ("train.run.jsonl", "--follow", "--columns", "ratoi"): "unknown column 'ratoi': did you mean ratio?",
     ("none/x.jsonl", "--follow"): "no folder none/ in which to wait",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torchvision
 
-from hookcli.cli import COMMANDS
+from hookcli.commands import COMMANDS
 
 Cli = Callable[..., Any]
 

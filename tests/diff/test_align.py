@@ -5,15 +5,15 @@ from __future__ import annotations
 import torchvision
 from torch import nn
 
-from hookcli.diff.align import Place, align
+from hookcli.diff.align import NamedPart, align
 
 
-def places(*pairs: str) -> list[Place]:
-    return [Place(*pair.split(":")) for pair in pairs]
+def places(*pairs: str) -> list[NamedPart]:
+    return [NamedPart(*pair.split(":")) for pair in pairs]
 
 
-def of(model: nn.Module) -> list[Place]:
-    return [Place(fqn, type(module).__name__) for fqn, module in model.named_modules()]
+def of(model: nn.Module) -> list[NamedPart]:
+    return [NamedPart(fqn, type(module).__name__) for fqn, module in model.named_modules()]
 
 
 def test_same_names_are_paired_whatever_their_order() -> None:

@@ -19,6 +19,7 @@ from torch import nn
 import hookcli
 from hookcli.diff.baseline import Baseline, read_baselines, text_of, write_baselines
 from hookcli.diff.tolerance import Tolerance, excess
+from hookcli.engine.run_info import describe_run
 from hookcli.errors import UsageError
 from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Report, TensorStats, strict
@@ -41,7 +42,7 @@ class Net(nn.Module):
 def run(model: nn.Module, **meta: Any) -> list[Report]:
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     probes = [probe if isinstance(probe, str) else probe() for probe in PROBES]
-    return hookcli.capture(model, x, probes, meta={"seed": 0, **meta})
+    return hookcli.capture(model, x, probes, info=replace(describe_run(model, x), **{"seed": 0, **meta}))
 
 
 def kept(reports: list[Report]) -> Baseline:
@@ -166,7 +167,9 @@ def test_settings_that_show_in_no_figure_are_named(what: str, tmp_path: Path) ->
         model = nn.Sequential(nn.Linear(4, 4), part).eval()
         for p in model.parameters():
             nn.init.constant_(p, 0.5)
-        return hookcli.capture(model, torch.ones(2, 4), [SettingsProbe(), "shapes"], meta={"seed": 0}, name="Net")
+        x = torch.ones(2, 4)
+        info = replace(describe_run(model, x), seed=0)
+        return hookcli.capture(model, x, [SettingsProbe(), "shapes"], info=info, name="Net")
 
     before, after, said = SETTINGS[what]
     assert changes(through_a_file(seen(before), tmp_path), seen(after)) == [f"1 ({type(before).__name__}): {said}"]

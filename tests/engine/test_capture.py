@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import hookcli
 from hookcli.engine.capture import capture
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, PluginError, UsageError
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
@@ -124,7 +125,7 @@ def test_a_probe_of_ones_own_takes_the_same_way() -> None:
 def test_costs_are_those_of_one_forward_whatever_else_runs() -> None:
     model, x = Hand(), torch.ones(5, 2)
     alone = capture(model, x, "shapes")[0].totals["macs"]
-    assert capture(model, x, ["shapes", "grads"], passes=2)[0].totals["macs"] == alone == 30
+    assert capture(model, x, ["shapes", "grads"], step=Step(passes=2))[0].totals["macs"] == alone == 30
 
 
 def test_the_callers_graph_and_gradients_are_left_alone() -> None:
@@ -170,7 +171,7 @@ def test_a_failing_probe_is_the_probes_fault() -> None:
 )
 def test_names_are_checked_before_the_run(settings: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        capture(Hand(), torch.ones(1, 2), "grads", **settings)
+        capture(Hand(), torch.ones(1, 2), "grads", step=Step(**settings))
     with pytest.raises(UsageError, match=r"needs an nn\.Module, not int"):
         capture(3, torch.ones(1, 2))  # type: ignore[arg-type]
 

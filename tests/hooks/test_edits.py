@@ -684,7 +684,7 @@ def test_what_never_ran_and_what_no_gradient_reached() -> None:
             return self.used(x)
 
     for edit, reason in {
-        "unused:output=zero": "what it matches never ran, or had no tensor as output",
+        "unused:output=zero": "what it matches was never called, or had no tensor as output",
         "unused:grad_output=zero": "no gradient came by",
         "unused.weight:grad=zero": "no gradient came by",
         "used:grad_input=zero": "no gradient came by",

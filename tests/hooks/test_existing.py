@@ -17,7 +17,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import prune
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hookcli.hooks.existing import EVERY_MODULE, EVERY_OPTIMIZER, LEGACY, STALE, Carried, carried
+from hookcli.hooks.existing import EVERY_MODULE, EVERY_OPTIMIZER, LEGACY, STALE, ExistingHook, existing_hooks
 
 
 def plain(*_: Any) -> None: ...
@@ -41,7 +41,7 @@ def here(function: Any) -> tuple[str, int]:
     return str(Path(__file__).relative_to(Path.cwd())), inspect.getsourcelines(function)[1]
 
 
-def brief(found: list[Carried]) -> list[tuple[str, str, int, str]]:
+def brief(found: list[ExistingHook]) -> list[tuple[str, str, int, str]]:
     return [(hook.fqn, hook.kind, hook.order, hook.function) for hook in found]
 
 
@@ -59,7 +59,7 @@ MODULE_KINDS = {
 
 
 def test_a_model_without_hooks() -> None:
-    assert carried(Hand()) == []
+    assert existing_hooks(Hand()) == []
 
 
 @pytest.mark.parametrize(("kind", "register"), MODULE_KINDS.items())
@@ -67,7 +67,7 @@ def test_each_kind_of_a_module(kind: str, register: str) -> None:
     model = Hand()
     getattr(model.relu, register)(public)
     with untouched(model):
-        (hook,) = carried(model)
+        (hook,) = existing_hooks(model)
     assert (hook.fqn, hook.type, hook.kind, hook.order, hook.function) == ("relu", "ReLU", kind, 0, "public")
     assert (hook.file, hook.line) == here(public) and hook.flags == ()
     assert hook.legacy == (kind == "backward") and hook.note == (LEGACY if kind == "backward" else None)
@@ -87,7 +87,7 @@ def test_private_registrations_are_told_apart() -> None:
     model = Hand()
     model.relu._register_state_dict_hook(plain)
     model.relu._register_load_state_dict_pre_hook(plain)
-    assert [(h.kind, h.flags) for h in carried(model)] == [
+    assert [(h.kind, h.flags) for h in existing_hooks(model)] == [
         ("state_dict_post", ("private",)), ("load_state_dict_pre", ("private",)),
     ]  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_flags_and_the_order_of_firing() -> None:
     model[0].register_forward_hook(names["b"], with_kwargs=True)
     model[0].register_forward_hook(names["c"], prepend=True)
     model[0].register_forward_pre_hook(plain, with_kwargs=True)
-    found = carried(model)
+    found = existing_hooks(model)
     assert [(h.kind, h.order, h.flags) for h in found] == [
         ("forward_pre", 0, ("with_kwargs",)),
         ("forward", 0, ("prepend",)),
@@ -139,7 +139,7 @@ def test_names_and_places_of_callables(name: str) -> None:
     hook, source = callables()[name]
     model = Hand()
     model.out.register_forward_hook(hook)
-    (found,) = carried(model)
+    (found,) = existing_hooks(model)
     assert found.function == name.strip()
     assert (found.file, found.line) == (here(source) if source else ("(built in)", None))
 
@@ -151,7 +151,7 @@ def test_hooks_of_parameters_and_buffers() -> None:
     model[1].running_mean.requires_grad_().register_hook(public)
     model.append(nn.Linear(2, 2))
     model[2].weight = model[0].weight  # tied: one tensor, one hook
-    found = carried(model)
+    found = existing_hooks(model)
     assert [(*row, hook.type) for row, hook in zip(brief(found), found, strict=True)] == [
         ("0.weight", "tensor_grad", 0, "plain", "Parameter"),
         ("0.bias", "post_accumulate_grad", 0, "Caller.__call__", "Parameter"),
@@ -184,12 +184,12 @@ def global_flag(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hooks_of_the_process(kind: str) -> None:
     model = Hand()
     with GLOBAL[kind](plain):
-        (hook,) = carried(model)
+        (hook,) = existing_hooks(model)
     place = EVERY_OPTIMIZER if kind.startswith("optimizer") else EVERY_MODULE
     assert (hook.fqn, hook.type, hook.kind, hook.function, hook.legacy) == (
         place, None, kind, "plain", kind == "backward",
     )  # fmt: skip
-    left = [(h.kind, h.function) for h in carried(model)]
+    left = [(h.kind, h.function) for h in existing_hooks(model)]
     flag = f"_global_is_full_backward_hook = {kind == 'full_backward'}"
     assert left == ([(STALE, flag)] if kind in ("backward", "full_backward") else [])
 
@@ -197,10 +197,10 @@ def test_hooks_of_the_process(kind: str) -> None:
 def test_ids_that_a_global_hook_leaves() -> None:
     before = dict(torch_module._global_forward_hooks_with_kwargs)
     with torch_module.register_module_forward_hook(plain, with_kwargs=True, always_call=True):
-        (hook,) = carried(Hand())
+        (hook,) = existing_hooks(Hand())
         assert hook.flags == ("with_kwargs", "always_call")
     try:
-        (left,) = carried(Hand())
+        (left,) = existing_hooks(Hand())
         assert left.kind == STALE and left.function == "_global_forward_hooks_with_kwargs (1)"
         assert torch_module._has_any_global_hook()  # what makes torch.compile warn
     finally:
@@ -218,7 +218,7 @@ def test_ids_that_a_global_hook_leaves() -> None:
 def test_a_flag_that_stays_after_removal(register: str, refused: str) -> None:
     model = Hand()
     getattr(model.first, register)(plain).remove()
-    (left,) = carried(model)
+    (left,) = existing_hooks(model)
     assert (left.fqn, left.kind, left.legacy, left.file) == ("first", STALE, False, None)
     assert left.note is not None and f" {refused} is refused on this module" in left.note
     with pytest.raises(RuntimeError, match="Cannot use both"):  # as the note says
@@ -229,7 +229,7 @@ def test_a_backward_hook_without_its_flag_never_fires() -> None:
     model, fired = Hand(), []
     model.first.register_full_backward_hook(lambda *_: fired.append(1))
     model.first._is_full_backward_hook = None  # as in a module that an old PyTorch pickled
-    (hook,) = carried(model)
+    (hook,) = existing_hooks(model)
     model(torch.ones(1, 2, requires_grad=True)).sum().backward()
     assert hook.note is not None and hook.note.startswith("never fires") and not fired
 
@@ -242,7 +242,7 @@ def test_weight_norm_spectral_norm_and_pruning() -> None:
     prune.l1_unstructured(model[2], "weight", 0.5)
     prune.l1_unstructured(model[2], "bias", 0.5)
     nn.utils.parametrizations.orthogonal(model[3])  # a parametrization is no hook
-    found = carried(model)
+    found = existing_hooks(model)
     assert brief(found) == [
         ("0", "forward_pre", 0, "WeightNorm.__call__"),
         ("1", "forward_pre", 0, "SpectralNorm.__call__"),
@@ -261,9 +261,9 @@ def test_a_deepcopys_hooks_that_work_on_the_original() -> None:
     outside = Teacher()
     model.out.register_forward_hook(outside.watch)
     model.out.register_forward_hook(functools.partial(plain, model.first))
-    notes = [hook.note or "" for hook in carried(model)]
+    notes = [hook.note or "" for hook in existing_hooks(model)]
     assert [note.partition(" that ")[0] for note in notes] == ["", "bound to a Teacher", ""]
-    notes = [hook.note or "" for hook in carried(copy.deepcopy(model))]
+    notes = [hook.note or "" for hook in existing_hooks(copy.deepcopy(model))]
     assert [note.partition(" that ")[0] for note in notes] == ["closes over a Hand", "bound to a Teacher", ""]
 
 
@@ -272,10 +272,10 @@ def test_select_takes_a_tensor_by_its_name_or_with_its_module() -> None:
     model.first.weight.register_hook(plain)
     model.out.register_forward_hook(plain)
     with GLOBAL["forward"](plain):
-        assert len(carried(model)) == 3
+        assert len(existing_hooks(model)) == 3
         for wanted in ("first", "first.weight"):
-            assert [h.fqn for h in carried(model, lambda fqn, _, w=wanted: fqn == w)] == ["first.weight"]
-        assert [h.fqn for h in carried(model, lambda _, module: isinstance(module, nn.Linear))] == [
+            assert [h.fqn for h in existing_hooks(model, lambda fqn, _, w=wanted: fqn == w)] == ["first.weight"]
+        assert [h.fqn for h in existing_hooks(model, lambda _, module: isinstance(module, nn.Linear))] == [
             "first.weight", "out",
         ]  # fmt: skip
 
@@ -283,11 +283,11 @@ def test_select_takes_a_tensor_by_its_name_or_with_its_module() -> None:
 def test_unusual_modules() -> None:
     lazy = nn.LazyLinear(3)
     assert {"LazyModuleMixin._infer_parameters", "LazyModuleMixin._lazy_load_hook"} <= {
-        hook.function for hook in carried(lazy)
+        hook.function for hook in existing_hooks(lazy)
     }
     traced = torch.jit.trace(Hand(), torch.ones(1, 2))
-    assert carried(traced) == []
+    assert existing_hooks(traced) == []
     compiled = torch.compile(model := Hand(), backend="eager")
     model.out.register_forward_hook(plain)
-    assert [h.fqn for h in carried(compiled)] == ["_orig_mod.out"]
+    assert [h.fqn for h in existing_hooks(compiled)] == ["_orig_mod.out"]
     assert sum(hooks_on(model).values()) == 1

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hookcli.cli import COMMANDS, main
+from hookcli.cli import main
+from hookcli.commands import COMMANDS
 from hookcli.hooks.kinds import HOOKS, HookKind
 
 PAGE = Path(__file__).parents[2].joinpath("docs/hooks.md").read_text()

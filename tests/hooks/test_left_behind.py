@@ -110,7 +110,7 @@ def test_hooks_on_saved_tensors_take_no_call_for_a_checkpoint(reentrant: bool, k
     for asked in ((), kinds):
         model.zero_grad()
         with HookSession(
-            model, edits=hookcli.engine.capture.parse_edits("part.0:output=noise(1)", model, True)
+            model, edits=hookcli.engine.probing.parse_edits("part.0:output=noise(1)", model, True)
         ) as session:
             for kind in asked:
                 session.on(kind, lambda event: None)
@@ -142,12 +142,12 @@ def test_after_a_call_that_raised_its_lists_are_the_callers_and_names_are_right(
     def note(event: HookEvent) -> None:
         made.append((event.name, event.fqn))
 
-    with HookSession(model, edits=hookcli.engine.capture.parse_edits("fails:input=zero", model, True)) as session:
+    with HookSession(model, edits=hookcli.engine.probing.parse_edits("fails:input=zero", model, True)) as session:
         session.input_grad(lambda event: None)
         session.on(HookKind.NODE_PRE, note)
         out = model(pair).sum()
         assert pair[0] is first and pair[1] is second
-        session.tell_backward([out])
+        session.backward_begins([out])
         out.backward()
     assert ("SigmoidBackward0", "") in made and not any(fqn == "fails" for _, fqn in made)
 
@@ -167,7 +167,7 @@ def test_lists_are_put_back_when_the_run_ends_by_an_error(error: type[BaseExcept
 def test_a_graph_of_the_callers_survives_a_step_and_a_round_trip() -> None:
     model = Hand()
     out = model(X).sum()
-    hookcli.capture(model, X, [TraceProbe()], optimizer="adamw", state_dict=True)
+    hookcli.capture(model, X, [TraceProbe()], step=hookcli.Step(optimizer="adamw", state_dict=True))
     out.backward()
     grads = [p.grad for p in model.parameters()]
     model.zero_grad()
@@ -222,7 +222,7 @@ def test_what_a_module_keeps_is_the_same_however_the_rows_are_narrowed() -> None
     part = hookcli.capture(model, X, [TraceProbe(SAVED_TENSOR)], select=lambda fqn, m: fqn == "2")[0]
     kept = [[(row["shape"], row["kept"]) for row in r.rows if row.fqn == "2"] for r in (whole, part)]
     assert kept[0] == kept[1] and len(kept[0]) > 1
-    twice = hookcli.capture(model, X, [TraceProbe(SAVED_TENSOR)], passes=2)[0]
+    twice = hookcli.capture(model, X, [TraceProbe(SAVED_TENSOR)], step=hookcli.Step(passes=2))[0]
     assert twice.totals["kept_bytes"] == whole.totals["kept_bytes"]  # of one pass: they are not held together
 
 

@@ -13,7 +13,7 @@ from torch.autograd import graph
 from torch.nn.functional import gelu, relu
 
 import hookcli
-from hookcli.hooks.events import Made
+from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import gradient_accumulator, walk
 from hookcli.hooks.session import HookSession
@@ -70,18 +70,18 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def made(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = torch.sum) -> list[Made]:
+def made(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = torch.sum) -> list[NodeInfo]:
     """The nodes of a forward and backward, after the session."""
     with HookSession(model) as session:
         session.on(HookKind.NODE, lambda event: None)
         value = loss(model(x))
-        session.tell_backward([value])
+        session.backward_begins([value])
         value.backward()
         model.zero_grad()
         return [made for made in session.nodes.made if not made.ours]
 
 
-def places(nodes: list[Made]) -> list[tuple[str, str, int]]:
+def places(nodes: list[NodeInfo]) -> list[tuple[str, str, int]]:
     """Without the calls of parameters: their node is made at the first use."""
     return sorted((n.name, n.fqn, 0 if n.name == "AccumulateGrad" else n.call) for n in nodes)
 
@@ -103,13 +103,13 @@ def test_the_nodes_are_those_of_the_graph_and_lead_on_as_it_does(way: str) -> No
     with HookSession(model) as session:
         session.on(HookKind.NODE, lambda event: None)
         value = model(torch.randn(3, 4)).sum()
-        session.tell_backward([value])
+        session.backward_begins([value])
         waiting, seen = [value.grad_fn], {}
         while waiting:
             node = waiting.pop()
             if node in seen:
                 continue
-            seen[node] = next(m for m in node.metadata.values() if isinstance(m, Made)).id
+            seen[node] = next(m for m in node.metadata.values() if isinstance(m, NodeInfo)).id
             waiting += [after for after, _ in node.next_functions if after is not None]
         for node, number in seen.items():
             edges[number] = [None if after is None else seen[after] for after, _ in node.next_functions]
@@ -190,7 +190,7 @@ def test_nothing_stays_on_a_graph_that_outlives_the_session(way: str, fails: boo
                 session.on(HookKind.NODE, fail)
                 session.on(HookKind.ENGINE_CALLBACK, fail)
                 value = model(torch.ones(2, 4)).sum()
-                session.tell_backward([value])
+                session.backward_begins([value])
                 if fails:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -228,7 +228,7 @@ def test_the_engines_callback_comes_once_per_pass_and_last() -> None:
             session.on(kind, lambda event: seen.append(str(event.kind)))
         for number in range(2):
             value = model(torch.ones(1, 2)).sum()
-            session.tell_backward([value])
+            session.backward_begins([value])
             value.backward()
             assert seen.count("engine_callback") == number + 1 and seen[-1] == "engine_callback"
 

@@ -18,7 +18,7 @@ from torch.package import PackageExporter, PackageImporter
 from hookcli.engine.package_rules import suggestion
 from hookcli.errors import ModelError, UsageError
 from hookcli.hooks import packaging
-from hookcli.hooks.packaging import BlockedError, Rule, export, idle, rehearse
+from hookcli.hooks.packaging import BlockedError, Rule, export, idle_rules, rehearse
 
 OWN = """
 import sys
@@ -152,7 +152,7 @@ def test_suggestions_pass_and_load(own: Any, tmp_path: Path, rules: tuple[Rule, 
         export(own.Net(), "net", rules, file, "model", {})
     found = suggestion(rules, caught.value.modules)
     modules = export(own.Net(), "net", found, file, "model", {})
-    assert list(idle(found, modules)) == [] and not any(m.problem for m in modules)
+    assert list(idle_rules(found, modules)) == [] and not any(m.problem for m in modules)
     assert {"pk_own", "pk_helper"} <= {m.name for m in modules if m.action == "intern"}
     assert PackageImporter(file).load_pickle("model", "model.pkl")(torch.zeros(1, 3)).tolist() == [[10.0, 10.0]]
 
@@ -172,7 +172,9 @@ def test_rules_without_effect(own: Any, tmp_path: Path) -> None:
         Rule("intern", "torch.**"),
         Rule("deny", "a.*"),
     ]
-    said = {str(rule): reason for rule, reason in idle(rules, export(own.Net(), "", rules, tmp_path / "m", "m", {}))}
+    said = {
+        str(rule): reason for rule, reason in idle_rules(rules, export(own.Net(), "", rules, tmp_path / "m", "m", {}))
+    }
     assert said.keys() == {"--mock pk_nothing", "--extern 'pk_*'", "--intern 'torch.**'"}
     assert said["--mock pk_nothing"] == "matches no module"
     assert said["--extern 'pk_*'"].startswith("has no effect, since pk_") and "--intern pk_" in said["--extern 'pk_*'"]

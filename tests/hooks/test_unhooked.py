@@ -73,7 +73,7 @@ def test_torchscript_among_what_is_watched_checked_and_compared(scripted: nn.Mod
     scripted.zero_grad()
     with untouched(scripted):
         assert hookcli.check(scripted, X).meta.get("error") is None
-        assert not compare(Side(scripted, X), Side(scripted, X), backward=True).totals["beyond"]
+        assert not compare(Side(scripted, X), Side(scripted, X), step=hookcli.Step(backward=True)).totals["beyond"]
 
 
 def test_a_selection_without_torchscript_lists_none(scripted: nn.Module) -> None:

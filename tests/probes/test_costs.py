@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_sequence
 
 from hookcli.engine.capture import capture
-from hookcli.probes.families import multiplies_nothing
+from hookcli.probes.shared.zero_cost import multiplies_nothing
 from hookcli.record.watch import watch
 from hookcli.report import Report
 

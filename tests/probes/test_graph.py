@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from support import Hand, Shared, assert_stats, float64_stats, untouched
+from support import Hand, Shared, assert_stats, float64_stats, gradients, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
-from hookcli.report import STATS_KEYS, Report, Row, TensorStats
-from hookcli.report.grouping import fold
+from hookcli.report import Report, Row, TensorStats
+from hookcli.report.grouping import group_rows
 
 X = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
@@ -34,7 +34,7 @@ def taken(model: nn.Module, inputs: Any, **options: Any) -> Report:
 
 
 def out_stats(row: Row) -> TensorStats:
-    return TensorStats(**{key: row[f"out_{key}"] for key in STATS_KEYS})
+    return TensorStats.of(row.values, "out_")
 
 
 def test_the_nodes_of_two_layers_by_hand(way: str) -> None:
@@ -160,7 +160,7 @@ def test_before_torch_2_15_it_is_said_what_is_not_seen(monkeypatch: pytest.Monke
 def test_two_passes_fire_a_parameters_node_twice(way: str) -> None:
     model = Hand()
     with untouched(model):
-        report = taken(model, X, passes=2)
+        report = taken(model, X, step=hookcli.Step(passes=2))
     twice = {row.fqn for row in report.rows if row["fired"] == 2}
     assert twice == {"first.weight", "first.bias", "out.weight"} and report.totals["more than once"] == 3
     assert all(row["note"] == "fired 2 times" for row in report.rows if row.fqn in twice)
@@ -196,7 +196,7 @@ def test_differentiating_by_grad_leaves_the_parameters_nodes_out() -> None:
     """`autograd.grad` takes the gradients before they would be added to `.grad`."""
     model = Hand()
     with untouched(model):
-        report = taken(model, X, call="grad")
+        report = taken(model, X, step=hookcli.Step(call="grad"))
     never = {row.fqn for row in report.rows if not row["fired"]}
     assert never == {"first.weight", "first.bias", "out.weight"}
     assert report.meta["call"] == "torch.autograd.grad"
@@ -251,7 +251,7 @@ def test_grouping_sums_times_and_merges_statistics_exactly() -> None:
     torch.manual_seed(1)
     model, x = Conv(), torch.randn(4, 2, 4, 4)
     report, expected = taken(model, x), by_hand(model, (x,), torch.sum)
-    folded = {row.fqn: row for row in fold(report, 1).rows}
+    folded = {row.fqn: row for row in group_rows(report, 1).rows}
     assert set(folded) == {"", "(loss)", "conv", "norm", "fc"}
     for fqn, row in folded.items():
         members = [(r, e) for r, e in zip(report.rows, expected, strict=True) if r.fqn.split(".")[0] == fqn]
@@ -293,10 +293,9 @@ def test_a_real_model_has_the_nodes_of_its_graph_and_the_same_gradients(name: st
     model.zero_grad()
     model.load_state_dict(before)
 
-    seen: dict[str, Tensor] = {}
     torch.manual_seed(5)
-    with untouched(model):
-        report = taken(model, x, loss=_summed, watch_session=lambda s: _keep(s, seen))
+    with untouched(model), gradients(model) as seen:
+        report = taken(model, x, loss=_summed)
     assert len([row for row in report.rows if row["fired"]]) == count
     assert seen.keys() == plain.keys() and all(torch.equal(seen[n], plain[n]) for n in plain)
     parameters = {row.fqn for row in report.rows if row["node"] == "AccumulateGrad" and row["fired"]}
@@ -306,7 +305,3 @@ def test_a_real_model_has_the_nodes_of_its_graph_and_the_same_gradients(name: st
 def _summed(output: Any) -> Tensor:
     parts = output if isinstance(output, tuple) else (output,)
     return torch.stack([part.sum() for part in parts if part is not None]).sum()
-
-
-def _keep(session: Any, seen: dict[str, Tensor]) -> None:
-    session.post_accumulate_grad(lambda event: seen.update({event.fqn: event.grad.clone()}))

@@ -10,13 +10,13 @@ from support import Shared, assert_stats, equal, float64_stats, untouched
 from torch import Tensor, nn
 
 from hookcli import capture
-from hookcli.probes.inventory import HealthProbe, _checksum
+from hookcli.probes.inventory import InventoryProbe, _checksum
 from hookcli.report import Report
 
 
 def health(model: nn.Module, inputs: object, **settings: bool) -> Report:
     with untouched(model):
-        return capture(model, inputs, [HealthProbe(backward=True, **settings)])[0]
+        return capture(model, inputs, [InventoryProbe(backward=True, **settings)])[0]
 
 
 def rows(report: Report, kind: str) -> list[dict[str, object]]:
@@ -47,7 +47,7 @@ def test_values_inputs_outputs_and_what_never_ran() -> None:
     assert [(r["path"], r["shape"], r["dtype"]) for r in rows(report, "output")] == [
         ('["out"]', [4, 6, 6, 6], "float32"), ('["mean"]', [4, 6], "float32"),
     ]  # fmt: skip
-    assert [(r["fqn"], r["params"], r["builtin"]) for r in rows(report, "silent")] == [("never", 6, True)]
+    assert [(r["fqn"], r["params"], r["builtin"]) for r in rows(report, "never_called")] == [("never", 6, True)]
     assert report.totals == {"params": 186, "trainable": 186, "modules": 5}
 
 
@@ -145,5 +145,5 @@ def test_nothing_that_it_watches_changes() -> None:
     other = Net().train()
     outputs: list[object] = []
     other.register_forward_hook(lambda module, args, output: outputs.append(output))
-    capture(other, x, [HealthProbe(backward=True, memory=True, bits=True)])
+    capture(other, x, [InventoryProbe(backward=True, memory=True, bits=True)])
     assert equal(outputs[0], plain)

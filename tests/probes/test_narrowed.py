@@ -11,6 +11,7 @@ import hookcli
 from hookcli.hooks.native import build
 from hookcli.probes.graph import GraphProbe
 from hookcli.probes.trace import TraceProbe
+from hookcli.report import Report
 
 X = torch.tensor([[1.0, 2.0], [-1.0, 0.25]])
 NATIVE = [
@@ -19,7 +20,7 @@ NATIVE = [
 ]
 
 
-def nodes(report: hookcli.engine.capture.Report) -> list[tuple[str, str, int]]:
+def nodes(report: Report) -> list[tuple[str, str, int]]:
     return [(row["node"], row.fqn, row["fired"]) for row in report.rows]
 
 
@@ -44,7 +45,9 @@ def test_a_trace_of_one_module_has_its_events_alone() -> None:
     model = Hand()
     probe = TraceProbe()
     with untouched(model, buffers=False):
-        report = hookcli.capture(model, X, [probe], select=lambda fqn, m: fqn == "first", optimizer="sgd")[0]
+        report = hookcli.capture(
+            model, X, [probe], select=lambda fqn, m: fqn == "first", step=hookcli.Step(optimizer="sgd")
+        )[0]
     places = {row.fqn for row in report.rows if row["kind"] not in ("engine_callback",) and "optim" not in row["kind"]}
     assert places == {"first", "first.weight", "first.bias"}
     kept = [row for row in report.rows if row["kind"] == "saved_tensor_pack"]

@@ -12,7 +12,8 @@ from torch import nn
 from torchvision import ops
 
 from hookcli.engine.capture import capture
-from hookcli.engine.prepare import META, Setting, prepare
+from hookcli.engine.prepare import prepare_run
+from hookcli.engine.setting import META, Setting
 from hookcli.errors import ModelError
 from hookcli.report import Report
 from hookcli.sources.base import InputSpec, Request
@@ -42,7 +43,7 @@ def test_published_numbers(name: str, weights: str) -> None:
     recipe = TorchvisionSource().recipe(Request(name, {}, weights))
     # RAFT's cost was published for 512x512.
     inputs = (InputSpec((1, 3, 512, 512)),) if name.startswith("raft") else ()
-    prepared = prepare(recipe, Setting(inputs=inputs, device=META))
+    prepared = prepare_run(recipe, Setting(inputs=inputs, device=META))
     report = capture(prepared.model, prepared.inputs, ["shapes"])[0]
     figures = published(name, weights)
     assert report.totals["macs"] / 1e9 == pytest.approx(figures["_ops"], abs=0.001)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from hookcli.engine.capture import capture
+from hookcli.engine.step import Step
 from hookcli.probes.grads import GradsProbe
 
 
@@ -88,7 +89,7 @@ def test_resnet_parameter_gradients_agree_and_fc_bias_comes_first() -> None:
 
 
 def test_two_passes_accumulate() -> None:
-    report = capture(Hand(), torch.tensor([[1.0, 0.0]]), ["grads"], passes=2, loss="sum")[0]
+    report = capture(Hand(), torch.tensor([[1.0, 0.0]]), ["grads"], step=Step(passes=2, loss="sum"))[0]
     rows = {(row.fqn, row["pass"]): row["mean"] for row in report.rows}
     assert rows["out.weight", 0] == 0.5 and rows["out.weight", 1] == 1.0
 
@@ -104,7 +105,7 @@ def test_gradients_that_were_there_are_put_back_and_not_added_to() -> None:
 @pytest.mark.parametrize("vector", ["ones", "randn"])
 def test_a_vector_jacobian_product(vector: str) -> None:
     model, x = Hand(), torch.tensor([[1.0, 0.0], [2.0, 2.0]])
-    report = capture(model, x, ["grads"], backward_vector=vector)[0]
+    report = capture(model, x, ["grads"], step=Step(backward_vector=vector))[0]
     given = torch.ones(2, 1) if vector == "ones" else torch.randn(2, 1, generator=torch.Generator().manual_seed(0))
     (expected,) = torch.autograd.grad(model(x), model.out.weight, given)
     assert_stats(report.rows[0].stats, float64_stats(expected))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import Hand, Nested, Shared, hooks_on, untouched
+from support import Hand, Nested, Shared, gradients, hooks_on, untouched
 from torch import Tensor, nn
 from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
@@ -21,7 +21,7 @@ from hookcli.probes.trace import TraceProbe
 from hookcli.report import Report
 
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")
-WHOLE: dict[str, Any] = {"optimizer": "adamw", "state_dict": True}
+WHOLE: dict[str, Any] = {"step": hookcli.Step(optimizer="adamw", state_dict=True)}
 Event = tuple[str, str]
 
 
@@ -226,16 +226,15 @@ def test_nothing_is_left_and_nothing_changes(make: Callable[[], nn.Module], glob
 def test_gradients_are_those_without_hooks() -> None:
     from torchvision.models import get_model
 
-    model, x, seen = get_model("squeezenet1_1", weights=None, num_classes=7), torch.randn(2, 3, 64, 64), {}
+    model, x = get_model("squeezenet1_1", weights=None, num_classes=7), torch.randn(2, 3, 64, 64)
     torch.manual_seed(4)
     model(x).sum().backward()
     plain = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
     kinds = [str(kind) for kind in HookKind if kind not in FULL_BACKWARD]  # which it refuses: relu(inplace=True)
     torch.manual_seed(4)
-    with untouched(model):
-        traced(model, x, *kinds, watch_session=lambda s: s.post_accumulate_grad(
-            lambda event: seen.update({event.fqn: event.grad.clone()})), **WHOLE)  # fmt: skip
+    with untouched(model), gradients(model) as seen:
+        traced(model, x, *kinds, **WHOLE)
     assert plain.keys() == seen.keys() and all(torch.equal(plain[name], seen[name]) for name in plain)
 
 
@@ -275,7 +274,7 @@ class Ends(Hand):
 
 def test_kinds_that_need_no_backward_run_none() -> None:
     kinds = ("forward_pre", "forward", "state_dict_pre", "load_state_dict_post")
-    report = traced(Ends(), torch.ones(1, 2), *kinds, state_dict=True)
+    report = traced(Ends(), torch.ones(1, 2), *kinds, step=hookcli.Step(state_dict=True))
     assert {row["kind"] for row in report.rows} == set(kinds) and "loss" not in report.meta
     with pytest.raises(ModelError, match="backward ran"):
         traced(Ends(), torch.ones(1, 2), "node")

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import pytest
 import torch
 import torchvision
-from support import Hand, Nested, Shared, assert_stats, float64_stats, untouched
+from support import Hand, Nested, Shared, assert_stats, float64_stats, gradients, untouched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hookcli import capture
+from hookcli import Step, capture
 from hookcli.errors import ModelError, UsageError
 from hookcli.probes.grads import GradsProbe
 from hookcli.report import Report, Row
@@ -112,7 +112,7 @@ def test_the_figures_are_those_of_hooks_by_hand() -> None:
 @pytest.mark.parametrize("passes", [1, 2, 3])
 def test_calls_and_passes_are_told_apart(passes: int) -> None:
     model, ids = Shared().double(), torch.tensor([[1, 2]])
-    tensor, module = both(model, ids, "outputs", passes=passes)
+    tensor, module = both(model, ids, "outputs", step=Step(passes=passes))
     assert assert_same(tensor, module) == passes * 6
     calls = [row["call"] for row in module.rows if row.fqn == "mix"]
     assert calls == [call for n in range(passes) for call in (3 * n + 2, 3 * n + 1, 3 * n)]
@@ -152,7 +152,9 @@ class Checkpointed(nn.Module):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_under_activation_checkpointing(reentrant: bool, of: Of) -> None:
     torch.manual_seed(0)
-    tensor, module = both(Checkpointed(reentrant).double(), torch.randn(2, 3, dtype=torch.float64), of, passes=2)
+    tensor, module = both(
+        Checkpointed(reentrant).double(), torch.randn(2, 3, dtype=torch.float64), of, step=Step(passes=2)
+    )
     assert assert_same(tensor, module) == 8  # the model and its three layers, twice
 
 
@@ -296,15 +298,8 @@ def test_the_observed_run_is_the_same_bit_for_bit() -> None:
     x, found = torch.randn(2, 3, 64, 64), []
     for via in (None, "module"):
         probe = GradsProbe("inputs", "module") if via else GradsProbe("parameters")
-        grads: dict[str, Tensor] = {}
-        capture(
-            model,
-            x,
-            [probe],
-            watch_session=lambda s, grads=grads: s.post_accumulate_grad(
-                lambda event: grads.update({event.fqn: event.grad.clone()})
-            ),
-        )
+        with gradients(model) as grads:
+            capture(model, x, [probe])
         found.append(grads)
     assert len(found[0]) == 62 and found[0].keys() == found[1].keys()
     for key, grad in found[0].items():

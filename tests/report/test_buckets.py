@@ -8,7 +8,7 @@ import pytest
 
 from hookcli.report import Report, Row, TensorStats, document
 from hookcli.report.buckets import COLUMNS, bucket_row, merge_ranks, totals
-from hookcli.report.grouping import fold
+from hookcli.report.grouping import group_rows
 from hookcli.reporters.table import TableReporter, View
 from hookcli.tensors.stats import stats
 
@@ -79,9 +79,9 @@ def steps(*names: list[list[str]]) -> Report:
 def test_the_table_shows_the_last_step_and_a_first_one_with_other_buckets() -> None:
     same = steps([["a", "b"]], [["b", "a"]], [["b", "a"]])
     other = steps([["a", "b"]], [["b"], ["a"]], [["b"], ["a"]])
-    assert [r["step"] for r in fold(same, 1).rows] == [2]
-    assert [r["step"] for r in fold(other, 1).rows] == [0, 2, 2]
-    assert fold(other, math.inf).rows == other.rows
+    assert [r["step"] for r in group_rows(same, 1).rows] == [2]
+    assert [r["step"] for r in group_rows(other, 1).rows] == [0, 2, 2]
+    assert group_rows(other, math.inf).rows == other.rows
     text = TableReporter().render([other], View())
     assert "2 of 5 rows are of other steps, left out: --depth all shows each" in text
     assert "h, all buckets of step 2: 32 B to 16 B, error 0, cosine 1.000" in text

@@ -8,7 +8,7 @@ import pytest
 
 from hookcli.errors import UsageError
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
-from hookcli.report.grouping import View, arranged, fitting_depth, fold
+from hookcli.report.grouping import View, apply_view, fitting_depth, group_rows
 
 
 def stats(n: int, mean: float, **more: int) -> TensorStats:
@@ -25,15 +25,15 @@ def report(*rows: Row) -> Report:
 
 
 def test_a_module_at_the_limit_keeps_its_own_figures_and_what_is_below_goes() -> None:
-    folded = fold(report(module(""), module("a", found=stats(5, 3.0)), module("a.b"), module("a.b.c")), 1)
+    folded = group_rows(report(module(""), module("a", found=stats(5, 3.0)), module("a.b"), module("a.b.c")), 1)
     assert [row.fqn for row in folded.rows] == ["", "a"]
     assert folded.rows[1].stats == stats(5, 3.0) and folded.rows[1].get("merged") is None
 
 
 def test_what_is_not_finite_below_the_limit_is_noted_above_it() -> None:
     hidden = module("a.b.c", found=stats(10, 0.0, nan=2))
-    assert fold(report(module("a"), module("a.b"), hidden), 1).rows[0]["note"] == "NaN in b.c"
-    assert fold(report(module("a"), module("a.b", found=stats(1, 0.0, inf=1))), 1).rows[0]["note"] == "Inf in b"
+    assert group_rows(report(module("a"), module("a.b"), hidden), 1).rows[0]["note"] == "NaN in b.c"
+    assert group_rows(report(module("a"), module("a.b", found=stats(1, 0.0, inf=1))), 1).rows[0]["note"] == "Inf in b"
 
 
 def test_the_note_says_what_the_module_that_it_names_holds() -> None:
@@ -46,7 +46,7 @@ def test_the_note_says_what_the_module_that_it_names_holds() -> None:
 
 def test_calls_are_merged_exactly() -> None:
     calls = [module("relu", call=n, found=stats(10 * (n + 1), float(n))) for n in range(3)]
-    (row,) = fold(report(*calls), 1).rows
+    (row,) = group_rows(report(*calls), 1).rows
     assert row["merged"] == 3
     assert row.stats == TensorStats.merge(stats(10 * (n + 1), float(n)) for n in range(3))
     assert row["mean"] == pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)
@@ -54,14 +54,14 @@ def test_calls_are_merged_exactly() -> None:
 
 def test_all_shows_every_call() -> None:
     rows = [module("relu", call=n) for n in range(3)]
-    assert len(fold(report(*rows), math.inf).rows) == 3
+    assert len(group_rows(report(*rows), math.inf).rows) == 3
 
 
 def test_below_a_container_that_never_ran_only_the_leaves_are_merged() -> None:
     """A ModuleList has no row: its parts count once, not their containers and themselves."""
     rows = [module("list.0", found=stats(8, 1.0)), module("list.0.x", found=stats(10, 1.0)),
             module("list.1", found=stats(20, 2.0))]  # fmt: skip
-    (row,) = fold(report(*rows), 1).rows
+    (row,) = group_rows(report(*rows), 1).rows
     assert (row.fqn, row["merged"], row["numel"]) == ("list", 2, 30)
 
 
@@ -70,7 +70,7 @@ def test_parameters_merge_by_name_and_a_lone_one_keeps_its_own() -> None:
         return Row({"fqn": fqn, "kind": "parameter", "call": 0, "pass": 0, "path": "", "shape": [4]}, stats(4, 1.0))
 
     rows = [parameter(name) for name in ("fc.bias", "fc.weight", "layer.0.a.weight", "layer.0.b.weight", "stem.weight")]
-    folded = fold(report(*rows), 1)
+    folded = group_rows(report(*rows), 1)
     assert [(row.fqn, row.get("merged")) for row in folded.rows] == [("fc", 2), ("layer", 2), ("stem.weight", None)]
     assert sum(row["numel"] for row in folded.rows) == 20
 
@@ -84,29 +84,29 @@ def test_costs_below_a_container_that_never_ran_are_those_of_the_outermost() -> 
     """`list` has no row. list.0 costs 30 of which 20 in its part; list.1 runs twice."""
     rows = [shape_row("list.0", 9, 30), shape_row("list.0.a", 5, 20), shape_row("list.1", 4, 7),
             shape_row("list.1", 4, 8, call=1)]  # fmt: skip
-    (row,) = fold(report(*rows), 1).rows
+    (row,) = group_rows(report(*rows), 1).rows
     assert (row.fqn, row["params"], row["trainable"], row["macs"], row["depth"]) == ("list", 13, 13, 45, 1)
-    (row,) = fold(report(shape_row("list.0", 1, None), shape_row("list.1", 2, None)), 1).rows
+    (row,) = group_rows(report(shape_row("list.0", 1, None), shape_row("list.1", 2, None)), 1).rows
     assert row["macs"] is None
 
 
 def test_a_column_that_is_not_known_to_merge_is_not_shown_for_a_group() -> None:
     rows = [Row({"fqn": "relu", "call": n, "path": "", "dead": 10 * n, "units": 5}) for n in range(3)]
-    (row,) = fold(report(*rows), 1).rows
+    (row,) = group_rows(report(*rows), 1).rows
     assert (row["dead"], row["units"], row["call"], row["merged"]) == (None, 5, None, 3)
 
 
 def test_a_list_without_places_is_never_folded() -> None:
     models = Report("models", "torchvision", (Column("name", "Model"),), [Row({"name": str(n)}) for n in range(99)])
-    assert fitting_depth(models, 10) == math.inf and fold(models, 1) is models
+    assert fitting_depth(models, 10) == math.inf and group_rows(models, 1) is models
 
 
 def test_zeros_sort_by_share_and_shapes_by_size() -> None:
     rows = [module("big", found=stats(1000, 1.0, zeros=20)), module("small", found=stats(10, 1.0, zeros=9))]
-    assert [r.fqn for r in arranged(report(*rows), View(sort="-zeros")).rows] == ["small", "big"]
+    assert [r.fqn for r in apply_view(report(*rows), View(sort="-zeros")).rows] == ["small", "big"]
     rows = [Row({"fqn": "a", "s": [[2, 3], [4]]}), Row({"fqn": "b", "s": [3]}), Row({"fqn": "c", "s": None})]
     sized = Report("shapes", "net", (Column("fqn", "Layer"), Column("s", "S")), rows)
-    assert [r.fqn for r in arranged(sized, View(sort="s")).rows] == ["b", "a", "c"]
+    assert [r.fqn for r in apply_view(sized, View(sort="s")).rows] == ["b", "a", "c"]
 
 
 def test_the_depth_that_fits() -> None:
@@ -118,11 +118,11 @@ def test_the_depth_that_fits() -> None:
 
 def test_sorting_puts_what_is_missing_last_both_ways() -> None:
     rows = [module("a", found=stats(1, 2.0)), module("b", found=TensorStats(0)), module("c", found=stats(1, 1.0))]
-    assert [r.fqn for r in arranged(report(*rows), View(sort="mean")).rows] == ["c", "a", "b"]
-    assert [r.fqn for r in arranged(report(*rows), View(sort="-mean")).rows] == ["a", "c", "b"]
+    assert [r.fqn for r in apply_view(report(*rows), View(sort="mean")).rows] == ["c", "a", "b"]
+    assert [r.fqn for r in apply_view(report(*rows), View(sort="-mean")).rows] == ["a", "c", "b"]
 
 
 def test_columns_come_in_the_order_asked_for() -> None:
-    assert [c.name for c in arranged(report(), View(columns=["mean", "fqn"])).columns] == ["mean", "fqn"]
+    assert [c.name for c in apply_view(report(), View(columns=["mean", "fqn"])).columns] == ["mean", "fqn"]
     with pytest.raises(UsageError, match=r"--columns: unknown column 'men': did you mean mean"):
-        arranged(report(), View(columns=["men"]))
+        apply_view(report(), View(columns=["men"]))

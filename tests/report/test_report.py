@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import assert_stats, float64_stats
 
-from hookcli.report import STATS_COLUMNS, Column, Finding, Report, Row, Skipped, TensorStats, document
+from hookcli.report import STATS_COLUMNS, Column, Finding, Reason, Report, Row, Skipped, TensorStats, document
 from hookcli.tensors.stats import stats
 
 
@@ -60,7 +60,7 @@ REPORT = Report(
     ),
     meta={"torch": "2.15", "complete": True, "seconds": 0.25},
     totals={"rows": 2},
-    skipped=(Skipped("c", "never called"),),
+    skipped=(Skipped("c", "never called", kind=Reason.NEVER_CALLED), Skipped("d", "got no gradient", "[0]")),
     findings=(Finding("HK001", "error", "a", "1 NaN", 1.0, 0.0),),
 )
 

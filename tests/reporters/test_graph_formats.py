@@ -119,7 +119,7 @@ def test_boxes_are_modules_and_what_never_fired_is_dashed() -> None:
     assert {"first", "relu", "out", "node", "node.0", "(loss)"} <= clusters
     dashed = {item["name"] for item in data if "dashed" in item.get("style", "")}
     assert dashed == {str(row["id"]) for row in report.rows if not row["fired"]}
-    twice = graphed(Hand(), passes=2)
+    twice = graphed(Hand(), step=hookcli.Step(passes=2))
     ran = subprocess.run(["dot", "-Tjson0"], input=dot(twice), capture_output=True, text=True, check=True)
     thick = {o["name"] for o in json.loads(ran.stdout)["objects"] if o.get("penwidth") == "2"}
     assert thick == {str(row["id"]) for row in twice.rows if row["fired"] > 1} and len(thick) == 3
@@ -167,7 +167,7 @@ def test_svg_without_graphviz_is_one_sentence(monkeypatch: pytest.MonkeyPatch, c
 def traced(model: nn.Module, inputs: Any = X) -> Report:
     probe = TraceProbe()
     try:
-        (report,) = hookcli.capture(model, inputs, [probe], optimizer="sgd", state_dict=True)
+        (report,) = hookcli.capture(model, inputs, [probe], step=hookcli.Step(optimizer="sgd", state_dict=True))
     except ModelError as error:
         (report,) = error.reports
     return report
@@ -236,7 +236,7 @@ def test_spans_bear_the_names_of_modules_and_nodes() -> None:
 
 def test_layers_that_are_called_again_and_two_passes() -> None:
     probe = TraceProbe()
-    (report,) = hookcli.capture(Shared(), torch.tensor([[1, 2]]), [probe], passes=2)
+    (report,) = hookcli.capture(Shared(), torch.tensor([[1, 2]]), [probe], step=hookcli.Step(passes=2))
     check_trace_events(ChromeReporter().render([report], View()))
 
 

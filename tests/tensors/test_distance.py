@@ -71,7 +71,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_layouts_are_compared_element_by_element(left: str, right: str) -> None:
     """Larger than a block, so that both are split the same way."""
     x = torch.randn(3, 7, 130, 120, generator=torch.Generator().manual_seed(0))
-    assert x.numel() > distance.BLOCK
+    assert x.numel() > distance.CHUNK
     check(LAYOUTS[left](x), LAYOUTS[right](x + 0.01 * x.flip(0)))
 
 
@@ -89,7 +89,7 @@ def test_no_temporary_is_larger_than_a_block() -> None:
     known = {a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()}
     with Sizes():
         distance.compare(a, b)
-    assert made and max(made) <= 4 * distance.BLOCK
+    assert made and max(made) <= 4 * distance.CHUNK
 
 
 def test_a_tiny_angle_keeps_its_digits() -> None:
@@ -165,7 +165,7 @@ def test_nested_tensors_are_compared_item_by_item() -> None:
 def test_large_integers_that_float64_cannot_tell_apart() -> None:
     a = torch.tensor([2**60, -(2**63), 3, 2**63 - 1])
     b = torch.tensor([2**60 + 5, -(2**63) + 1, 3, -(2**63)])
-    figures = [distance.compare(a[:3], b[:3]), [distance._device_block(a[:3], b[:3]).tolist()]]
+    figures = [distance.compare(a[:3], b[:3]), distance.Pending([], distance._device_chunk(a[:3], b[:3])[None])]
     for near in distance.resolve(figures):
         assert (near.max_abs, near.mean_abs, near.error_l2) == (5, 2, pytest.approx(math.sqrt(26)))
     assert found(a, b).max_abs == 2.0**64  # and no overflow where they are far apart

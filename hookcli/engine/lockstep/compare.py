@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,24 +13,26 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, Place, align
-from hookcli.diff.judgement import TENSORS
+from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
-from hookcli.engine.capture import arguments, parse_edits
+from hookcli.engine.capture import arguments
 from hookcli.engine.lockstep.compiled import compiled, outermost, within
 from hookcli.engine.lockstep.lockstep import A, B, Rendezvous
 from hookcli.engine.lockstep.process_state import ModelWorld, SourceTree
 from hookcli.engine.lockstep.state_diff import Held, beside
 from hookcli.engine.lockstep.tensor_pairs import GRAD_OUTPUT, OUTPUT, Meeting, Seen
 from hookcli.engine.preserve import copied, preserved
-from hookcli.engine.run_info import describe_run
-from hookcli.engine.step import Loss, Step
+from hookcli.engine.probing import parse_edits
+from hookcli.engine.run_info import UNSET, RunInfo, describe_run
+from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit, check_applied
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.modules import compiled_parts
-from hookcli.hooks.session import HookSession, Select
+from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
 from hookcli.sources.copies import twin
@@ -53,7 +55,12 @@ class Side:
     compile: str | None = None
     backend: str = "inductor"
     tree: SourceTree | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    info: RunInfo | None = None
+
+    @property
+    def described(self) -> RunInfo:
+        """The description of its run."""
+        return self.info or describe_run(self.model, self.inputs)
 
     def compiled(self) -> dict[str, nn.Module]:
         """The modules that are compiled."""
@@ -65,17 +72,15 @@ def compare(
     b: Side,
     *,
     tolerance: Tolerance | None = None,
-    backward: bool = False,
-    loss: str | Loss | None = None,
-    backward_vector: str | None = None,
+    step: Step = Step(),
     select: Select | None = None,
     seed: int = 0,
-    meta: Mapping[str, Any] | None = None,
+    info: RunInfo | None = None,
 ) -> Report:
     """Run both models once, module by module in step, and return how far apart their tensors are.
 
-    A row is what a module of A returned, held against what its counterpart in B returned (`hookcli.diff.align`), with
-    `backward` also the gradients of both and of the parameters. Only the tensors under comparison are held at a time.
+    A row is what a module of A returned, held against what its counterpart in B returned (`hookcli.diff.align`), if the
+    step runs backward also the gradients of both and of the parameters. Only tensors under comparison are kept.
     Parameters and buffers are compared as they are before the run: those that differ have rows below their module's,
     which are `aside` where they are within tolerance, or many. `select` narrows by A's modules. Each side draws the
     same random numbers, from `seed`. Models, buffers and random states are afterwards as they were before. Where the
@@ -88,12 +93,12 @@ def compare(
     if _shared(a.model, b.model):
         b = replace(b, model=twin(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
-    run = _Run(a, b, Step(backward, loss, backward_vector), select)
+    run = _Run(a, b, step, select)
     error = _told(run.execute(seed), run.sides)
-    shown = {**(meta or {}), "seconds": time.perf_counter() - started, "complete": error is None}
+    info = replace(info or RunInfo(), seconds=time.perf_counter() - started, complete=error is None)
     if isinstance(error, HookcliError):
-        shown["error"] = str(error).partition("\n")[0]
-    report = run.report(tolerance or Tolerance(), shown)
+        info.error = str(error).partition("\n")[0]
+    report = run.report(tolerance or Tolerance(), info)
     if error is not None:
         error.reports = (report,)  # type: ignore[attr-defined]
         raise error
@@ -110,7 +115,7 @@ class _Run:
         self.step = step
         self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
-        self.metas = [_described(side, changes) for side, changes in zip(self.sides, self.edits, strict=True)]
+        self.infos = [_described(side, changes) for side, changes in zip(self.sides, self.edits, strict=True)]
         self.meeting = Meeting(self.alignment)
         self.hidden = self._hidden()
         self.select = select
@@ -132,23 +137,21 @@ class _Run:
                     self.meeting.parameters(*(side.model for side in self.sides))
         return errors
 
-    def report(self, tolerance: Tolerance, meta: Mapping[str, Any]) -> Report:
+    def report(self, tolerance: Tolerance, info: RunInfo) -> Report:
         """What was compared."""
         weights = self.held.rows(tolerance)
-        rows = beside(self.meeting.rows(tolerance, meta["complete"]), weights)
-        first = verdict.first_beyond(rows)
-        counted = verdict.totals(rows, self.alignment, first["differs"] if first else "", meta["complete"])
-        line = verdict.weights_line(weights, self.held.compared)
+        rows = beside(self.meeting.rows(tolerance, info.complete), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
-        return Report(
-            probe="diff",
+        return verdict.report(
+            rows,
+            self.alignment,
+            tolerance,
             model=" → ".join(names),
             columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
-            rows=rows,
-            meta=verdict.both(*self.metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
-            totals=counted | ({"weights": line} if line else {}) | {"verdict": counted["verdict"]},
+            metas=[_meta(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
+            meta=info.to_meta(),
             skipped=[*self.meeting.skipped(), *self.held.skipped, *self.skipped],
-            findings=verdict.findings(rows, self.alignment),
+            weights=verdict.weights_line(weights, self.held.compared),
         )
 
     @contextmanager
@@ -188,8 +191,7 @@ class _Run:
                 session.output_grad(grad)
                 if number == A:
                     session.post_accumulate_grad(self.meeting.arrived)
-            args, kwargs = arguments(self.sides[number].inputs)
-            self.step.run(session, args, kwargs, 1, self.metas[number])
+            self.step.run(session, *arguments(self.sides[number].inputs), self.infos[number])
 
     def _watched(self, number: int, fqn: str, module: nn.Module) -> bool:
         """What was asked for by A's names, and is not inside of a compiled module on either side."""
@@ -216,10 +218,12 @@ def _compiled_in(side: Side) -> set[str]:
     return {fqn for fqn in names if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
 
 
-def _described(side: Side, changes: Sequence[Edit]) -> dict[str, Any]:
-    edits = {"edits": [edit.text for edit in changes]} if changes else {}
-    compiles = {"compile": side.compile, "backend": side.backend} if side.compile else {}
-    return {**describe_run(side.model, side.inputs), "fastpath": side.fastpath, **edits, **compiles, **side.meta}
+def _described(side: Side, changes: Sequence[Edit]) -> RunInfo:
+    return replace(side.described, fastpath=side.fastpath, edits=[edit.text for edit in changes] or UNSET)
+
+
+def _meta(side: Side, info: RunInfo) -> dict[str, Any]:
+    return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
 
 
 def _told(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
@@ -247,8 +251,8 @@ def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
     return align(_places(a), _places(b))
 
 
-def _places(model: nn.Module) -> list[Place]:
-    return [Place(fqn, type(module).__name__) for fqn, module in model.named_modules()]
+def _places(model: nn.Module) -> list[NamedPart]:
+    return [NamedPart(fqn, type(module).__name__) for fqn, module in model.named_modules()]
 
 
 def _devices(sides: Iterable[Side]) -> set[torch.device]:

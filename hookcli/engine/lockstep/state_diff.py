@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.diff.align import Alignment
-from hookcli.diff.judgement import Measured, judged
+from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import WEIGHT
 from hookcli.engine.lockstep.tensor_pairs import OUTPUT
-from hookcli.hooks.session import Select
+from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
@@ -54,11 +54,11 @@ class Held:
         """
         distances = resolve([pending for *_, pending in self._pending])
         apart = [
-            Measured(values, distance, dtypes)
+            MeasuredPair(values, distance, dtypes)
             for (values, dtypes, _), distance in zip(self._pending, distances, strict=True)
             if distance.error_l2 or distance.nonfinite
         ]
-        rows = [*self._unlike, *judged(apart, tolerance)]
+        rows = [*self._unlike, *tensor_rows(apart, tolerance)]
         many = sum(bool(row.get("beyond")) for row in rows) > _MANY
         return [row if not many and _matters(row) else Row({**row.values, "aside": True}) for row in rows]
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, Place
-from hookcli.diff.judgement import Measured, judged
+from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.tensors import MeasuredPair, tensor_rows
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep.lockstep import A, B
 from hookcli.hooks.events import HookEvent
@@ -148,10 +148,10 @@ class Meeting:
         resolved = resolve([pair.pending for pair in reduced if pair.pending is not None])
         figures = dict(zip(map(id, reduced), resolved, strict=True))
         measured = [
-            Measured(pair.values, figures[id(pair)], pair.dtypes, list(_figures(pair.received, figures)))
+            MeasuredPair(pair.values, figures[id(pair)], pair.dtypes, list(_figures(pair.received, figures)))
             for pair in reduced
         ]
-        rows = dict(zip(map(id, reduced), judged(measured, tolerance), strict=True))
+        rows = dict(zip(map(id, reduced), tensor_rows(measured, tolerance), strict=True))
         ordered = sorted(self._pairs, key=lambda pair: pair.order)
         return [rows[id(pair)] if id(pair) in rows else Row(pair.values) for pair in ordered]
 
@@ -162,7 +162,7 @@ class Meeting:
     def _compare(self, a: Seen, b: Seen, path: str, x: Tensor, y: Tensor) -> None:
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
         values = {**_place(a, path), "shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
-        changed = verdict.change(Place(a.fqn, a.type), Place(b.fqn, b.type))
+        changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
         pair = _Pair(values | ({"change": changed} if changed else {}), self._order(a), dtypes)
         if a.kind == OUTPUT:
             pair.received = self._received.get((a.fqn, a.call), [])

@@ -8,7 +8,6 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from hookcli.engine.ranks.group import Group
 from hookcli.report import STATS_KEYS, Report, Row, TensorStats
 
 _SIZES = struct.Struct("=qqq")  # the bytes of what describes the run, of the places and of the figures
-_FIGURES = attrgetter(*STATS_KEYS)
 Places = Sequence[tuple[Mapping[str, Any], bool]]
 """Of each row what is not statistics, and whether it has any."""
 
@@ -43,7 +41,7 @@ def pack(report: Report) -> bytes:
     run = json.dumps(replace(report, rows=()).to_dict()).encode()
     places = [(dict(row.values), row.stats is not None) for row in report.rows]
     text = zlib.compress(json.dumps(places, separators=(",", ":")).encode(), level=1)
-    figures = array.array("d", (figure for row in report.rows if row.stats for figure in _FIGURES(row.stats)))
+    figures = array.array("d", (figure for row in report.rows if row.stats for figure in row.stats.floats()))
     return _SIZES.pack(len(run), len(text), len(figures) * figures.itemsize) + run + text + figures.tobytes()
 
 
@@ -54,13 +52,8 @@ def unpack(packed: bytes, known: dict[bytes, Places]) -> Report:
     run, text, figures = (packed[start + sum(sizes[:i]) : start + sum(sizes[: i + 1])] for i in range(3))
     if text not in known:
         known[text] = json.loads(zlib.decompress(text))
-    stats = _stats(array.array("d", figures))
+    numbers = array.array("d", figures)
+    width = len(STATS_KEYS)
+    stats = (TensorStats.from_floats(numbers[at : at + width]) for at in range(0, len(numbers), width))
     rows = [Row(values, next(stats) if measured else None) for values, measured in known[text]]
     return replace(Report.from_dict(json.loads(run)), rows=rows)
-
-
-def _stats(figures: Sequence[float]) -> Any:
-    width = len(STATS_KEYS)
-    for start in range(0, len(figures), width):
-        numel, mean, std, low, high, l2, zeros, nan, inf = figures[start : start + width]
-        yield TensorStats(int(numel), mean, std, low, high, l2, int(zeros), int(nan), int(inf))

@@ -1,1 +1,1 @@
-"""Edits: hooks that change what flows through a model."""
+"""Edits: hooks that change tensors on their way through a model."""

@@ -1,9 +1,9 @@
-"""Hooks that change what flows: `PATTERN:WHAT=OP`, as in `layer4.*:grad_output=scale(2)`.
+"""Edits, written as `PATTERN:WHAT=OP`: for example `layer4.*:grad_output=scale(2)`.
 
-An edit is a function `(tensor, *arguments) -> tensor` of the same shape and dtype, on gradients as on activations,
-through which gradients flow as through any operation. Those of `operations` are built in; other distributions declare
-theirs as entry points in the group `hookcli.edits`; any function may be given as `pkg.mod:fn`. One with a parameter
-`generator` gets a `torch.Generator`, so that the model's own random numbers stay what they are.
+The operation of an edit is a function `(tensor, *arguments) -> tensor` that keeps shape and dtype. It gets activations
+or gradients, and gradients flow through it as through any operation. The built-in ones are in operations.py; other
+distributions declare theirs as entry points in the group `hookcli.edits`; any function can be given as `pkg.mod:fn`. A
+function with a parameter `generator` gets a `torch.Generator`, so that the model still draws the same random numbers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ WHATS = ("input", "output", "grad_output", "grad_input", "grad")
 
 @dataclass
 class Edit:
-    """One edit: where it applies, what it does, and how often it did.
+    """One edit: where it applies, what it does, and how often it was `applied`.
 
-    `pattern` is a glob on the fqn of modules, for the `grad` of parameters on theirs. Integer tensors are left alone;
-    `left_alone` is the dtype of one that it met.
+    `pattern` is a glob on the fqns of modules; for `what="grad"`, of parameters. Edits leave integer tensors alone:
+    `left_alone` is the dtype of the last such tensor.
     """
 
     text: str
@@ -52,13 +52,13 @@ class Edit:
     left_alone: str = field(default="", init=False)
 
     def matches(self, fqn: str) -> bool:
-        """Whether it applies to the module or parameter of this name; the model itself is "" or (model)."""
+        """Return whether it applies to this module or parameter. The model itself is "" or (model)."""
         return fnmatchcase(fqn, self.pattern) or (fqn == "" and self.pattern == "(model)")
 
     def at(self, fqn: str, call: int) -> Callable[[str, Tensor], Tensor]:
-        """The edit as a function of a tensor's path and the tensor, at a call of a module.
+        """Return the edit at a call of a module, as a function of a tensor's path and the tensor.
 
-        Raises UsageError where the function fails, or returns what can't take the tensor's place.
+        It raises UsageError if the operation fails, or returns something that can't replace the tensor.
         """
         return partial(self._apply, fqn, call)
 
@@ -70,7 +70,7 @@ class Edit:
         version = None if x.is_inference() else x._version
         settings = dict(self.settings)
         if _takes_generator(self.function) and x.device.type != "meta":
-            # The same for the same place, so that a recomputed forward gets the same noise.
+            # One seed per place and call, so that a recomputed forward gets the same noise.
             seed = zlib.crc32(
                 f"{self.seed} {self.number} {self.text} {fqn} {call} {path}".encode(errors="backslashreplace")
             )
@@ -84,10 +84,11 @@ class Edit:
 
 
 class Applied(list[str]):
-    """The edits that did something, of those that were tried; as text."""
+    """The names of the edits that changed something."""
 
     @contextmanager
     def noting(self, edit: Edit) -> Iterator[None]:
+        """Add the edit to the list if it changes something in this block."""
         before = edit.applied
         yield
         if edit.applied > before:
@@ -118,7 +119,7 @@ def _checked(where: str, x: Tensor, y: Any, version: int | None) -> Tensor:
 
 
 def parse_edit(text: str, seed: int = 0) -> Edit:
-    """The edit that `PATTERN:WHAT=OP` describes. Raises UsageError, with the text and what would be right."""
+    """Parse `PATTERN:WHAT=OP`. Raises UsageError that repeats the text and says what would be right."""
     place, separator, op = text.partition("=")
     pattern, colon, what, op = (part.strip() for part in (*place.rpartition(":"), op))
     if not (separator and colon and op):
@@ -162,7 +163,7 @@ def _function(text: str, name: str) -> Callable[..., Any]:
 
 
 def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
-    """What stands between the parentheses: Python literals, by position or by name."""
+    """Parse what stands between the parentheses: Python literals, by position or by name."""
     try:
         call = ast.parse(f"_({source})", mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
@@ -175,8 +176,8 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
         raise UsageError(f"--edit {text!r}: ({source}) must hold plain values, as in clamp(-1,1)") from error
 
 
-def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
-    """The edits that apply to a module or parameter, by what they change, in their order."""
+def matching_edits(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
+    """Return the edits that apply to a module or parameter, by what they change, in their order."""
     found: dict[str, list[Edit]] = {}
     for edit in edits:
         if edit.matches(fqn):
@@ -185,7 +186,7 @@ def by_what(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
 
 
 def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None:
-    """Raises UsageError for an edit that matches nothing in the model, or gradients that will not be there."""
+    """Raise UsageError for an edit that matches nothing in the model, or edits gradients in a run without backward."""
     modules = [name for name, _ in model.named_modules()]
     parameters = [name for name, p in model.named_parameters() if p.requires_grad and not is_lazy(p)]
     for edit in edits:
@@ -196,7 +197,7 @@ def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None
 
 
 def _why_nothing(edit: Edit, model: nn.Module) -> str:
-    """What the pattern does match, if anything, and why that is not what the edit can change; else the nearest name."""
+    """Say why the edit can't change what its pattern matches, or name the nearest match."""
     modules: dict[str, Any] = dict(model.named_modules(remove_duplicate=False))
     parameters: dict[str, Any] = dict(model.named_parameters(remove_duplicate=False))
     kind, right, other = ("parameter", parameters, modules) if edit.what == "grad" else ("module", modules, parameters)
@@ -219,7 +220,7 @@ def _why_not_this(name: str, found: nn.Module | nn.Parameter, model: nn.Module) 
 
 
 def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
-    """Raises UsageError, with the run's reports, for an edit that was never applied in it."""
+    """Raise UsageError, with the run's reports, for an edit that was never applied."""
     for edit in edits:
         if not edit.applied:
             raise UsageError(f"--edit {edit.text!r} changed nothing: {_why_never(edit)}", reports)
@@ -228,5 +229,5 @@ def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
 def _why_never(edit: Edit) -> str:
     if edit.left_alone:
         return f"it met only {edit.left_alone} tensors, which edits leave alone"
-    never = "what it matches never ran, or "
+    never = "what it matches was never called, or "
     return f"no gradient came by; {never}needs none" if "grad" in edit.what else f"{never}had no tensor as {edit.what}"

@@ -9,22 +9,45 @@
 
 #include <ATen/Tensor.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/real.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
-#include <array>
 #include <cmath>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace hookcli {
 
-// finite count, mean, std, min, max, l2, zeros, nan, inf: hookcli.stats.Moments.
-using Moments = std::array<double, 9>;
+// The statistics by name, in the order of hookcli.report.STATS_KEYS: as numbers, or as tensors on a device.
+#define HOOKCLI_STATISTICS(_) _(numel) _(mean) _(std) _(min) _(max) _(l2) _(zeros) _(nan) _(inf)
+
+template <typename T>
+struct Statistics {
+#define HOOKCLI_DECLARE(name) T name{};
+  HOOKCLI_STATISTICS(HOOKCLI_DECLARE)
+#undef HOOKCLI_DECLARE
+};
+
+template <typename T>
+std::vector<T> in_order(const Statistics<T>& found) {
+#define HOOKCLI_LIST(name) found.name,
+  return {HOOKCLI_STATISTICS(HOOKCLI_LIST)};
+#undef HOOKCLI_LIST
+}
+
+inline std::vector<std::string> statistics_names() {
+#define HOOKCLI_NAME(name) #name,
+  return {HOOKCLI_STATISTICS(HOOKCLI_NAME)};
+#undef HOOKCLI_NAME
+}
+
+using Moments = Statistics<double>;
 
 constexpr int64_t kGrain = 1 << 16;  // elements for a thread, below which waking it costs more than it saves
 // Above these ratios of squared mean to variance, sum(x^2) - n*mean^2 is not within 1e-5 in float, in double.
@@ -71,8 +94,15 @@ inline Moments finished(const Sums& sums, double origin) {
   const double mean = sums.total / sums.n;
   const double m2 = std::max(0.0, sums.squares - sums.total * mean);
   const double squares = sums.squares + 2 * origin * sums.total + sums.n * origin * origin;
-  const double std = std::sqrt(m2 / std::max(sums.n - 1, 1.0));
-  return {sums.n, origin + mean, std, sums.low, sums.high, std::sqrt(squares), sums.zeros, 0, 0};
+  Moments found;
+  found.numel = sums.n;
+  found.mean = origin + mean;
+  found.std = std::sqrt(m2 / std::max(sums.n - 1, 1.0));
+  found.min = sums.low;
+  found.max = sums.high;
+  found.l2 = std::sqrt(squares);
+  found.zeros = sums.zeros;
+  return found;
 }
 
 inline bool within(const Sums& sums, double tiny, double huge) {
@@ -110,10 +140,11 @@ inline Moments careful(const at::Tensor& tensor) {
       part.high = std::max(part.high, x[i]);
     }
   });
-  if (seen.n == 0) {
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    return {0, none, none, none, none, none, 0, seen.nan, seen.inf};
-  }
+  Moments counts;
+  counts.numel = seen.n + seen.nan + seen.inf;
+  counts.nan = seen.nan;
+  counts.inf = seen.inf;
+  if (seen.n == 0) return counts;
   int exponent = 0;
   if (!within(seen, kTiniest, kHugest)) std::frexp(std::max(-seen.low, seen.high), &exponent);
   const double a = std::ldexp(1.0, -(exponent / 2)), b = std::ldexp(1.0, -(exponent - exponent / 2));
@@ -130,15 +161,17 @@ inline Moments careful(const at::Tensor& tensor) {
   };
   const auto plain = about(0);
   const double mean = plain.total / plain.n;
-  Moments moments = finished(about(mean), mean);
-  moments[5] = std::sqrt(plain.squares);
-  for (int place : {1, 2, 5}) moments[place] = moments[place] / a / b;
-  moments[3] = seen.low;
-  moments[4] = seen.high;
-  moments[6] = seen.zeros;
-  moments[7] = seen.nan;
-  moments[8] = seen.inf;
-  return moments;
+  Moments found = finished(about(mean), mean);
+  found.numel = counts.numel;
+  found.mean = found.mean / a / b;
+  found.std = found.std / a / b;
+  found.min = seen.low;
+  found.max = seen.high;
+  found.l2 = std::sqrt(plain.squares) / a / b;
+  found.zeros = seen.zeros;
+  found.nan = counts.nan;
+  found.inf = counts.inf;
+  return found;
 }
 
 // Of a strided CPU tensor of float, double, half or bfloat16 with at least one element.
@@ -153,9 +186,9 @@ inline Moments moments_on_cpu(const at::Tensor& tensor) {
   if (std::isfinite(origin)) {
     const Sums sums = over<double, Sums>(
         tensor, [origin](const double* x, int64_t n, Sums& part) { sum_doubles(x, n, origin, part); });
-    Moments moments = finished(sums, origin);
-    const bool near = moments[5] * moments[5] >= 1e-6 * sums.squares;
-    if (trusted(sums, kFarInDouble) && within(sums, kTiniest, kHugest) && near) return moments;
+    const Moments found = finished(sums, origin);
+    const bool near = found.l2 * found.l2 >= 1e-6 * sums.squares;
+    if (trusted(sums, kFarInDouble) && within(sums, kTiniest, kHugest) && near) return found;
   }
   return careful(tensor);
 }
@@ -176,10 +209,17 @@ inline at::Tensor moments_on_device(const at::Tensor& tensor) {
   const auto units = some.div(unit);
   const auto mean = units.sum().div(n);
   const auto centred = units.sub(mean).masked_fill(unusable, 0.0);
-  const auto low = wide.masked_fill(unusable, kInfinity).amin(), high = wide.masked_fill(unusable, -kInfinity).amax();
-  const auto std = centred.square().sum().div(n.sub(1).clamp_min(1)).sqrt().mul(unit);
-  std::vector<at::Tensor> parts = {n, mean.mul(unit), std, low, high, units.square().sum().sqrt().mul(unit),
-                                   wide.eq(0).sum(), wide.isnan().sum(), wide.isinf().sum()};
+  Statistics<at::Tensor> found;
+  found.numel = at::full({}, wide.numel(), wide.options());
+  found.mean = mean.mul(unit);
+  found.std = centred.square().sum().div(n.sub(1).clamp_min(1)).sqrt().mul(unit);
+  found.min = wide.masked_fill(unusable, kInfinity).amin();
+  found.max = wide.masked_fill(unusable, -kInfinity).amax();
+  found.l2 = units.square().sum().sqrt().mul(unit);
+  found.zeros = wide.eq(0).sum();
+  found.nan = wide.isnan().sum();
+  found.inf = wide.isinf().sum();
+  auto parts = in_order(found);
   for (auto& part : parts) part = part.to(wide.scalar_type());
   return at::stack(parts);
 }

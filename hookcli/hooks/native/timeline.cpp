@@ -168,7 +168,7 @@ struct Timeline : torch::CustomClassHolder {
     for (const auto& g : state->gradients) {
       std::vector<Tensor> on_device;
       if (g.on_device.defined()) on_device.push_back(g.on_device);
-      const auto moments = g.moments ? listed(*g.moments) : std::vector<double>();
+      const auto moments = g.moments ? in_order(*g.moments) : std::vector<double>();
       const std::string dtype = c10::toString(g.dtype), why = g.unmeasured ? g.unmeasured : "";
       rows.emplace_back(listed(g.shape), dtype, g.device.str(), why, moments, on_device, g.implied_zeros);
     }
@@ -188,6 +188,7 @@ struct Timeline : torch::CustomClassHolder {
 TORCH_LIBRARY(hookcli_native, m) {
   using hookcli::Timeline;
   m.def("hooks_below", &hookcli::hooks_below);
+  m.def("statistics", &hookcli::statistics_names);
   m.class_<Timeline>("Timeline")
       .def(torch::init<std::vector<at::Tensor>, std::vector<at::Tensor>, bool, bool>())
       .def("detach", [](const c10::intrusive_ptr<Timeline>& self) { self->detach(); })

@@ -208,11 +208,11 @@ class Timeline:
 def _pending(row: Any) -> Pending:
     shape, _, device, _, moments, on_device, implied = row
     if device.startswith("meta"):
-        return Pending([], TensorStats(numel=math.prod(shape), l2=float("nan")))
-    extra = TensorStats(implied, 0.0, 0.0 if implied > 1 else float("nan"), 0.0, 0.0, 0.0, implied) if implied else None
+        return Pending([TensorStats(numel=math.prod(shape), l2=math.nan)])
+    parts = [TensorStats.of_zeros(implied)] if implied else []
     if on_device:
-        return Pending(on_device[0].unsqueeze(0), extra)
-    return Pending([tuple(moments)] if moments else [], extra)
+        return Pending(parts, on_device[0].unsqueeze(0))
+    return Pending([TensorStats.measured(moments), *parts] if moments else parts)
 
 
 def _or_none(value: int) -> int | None:

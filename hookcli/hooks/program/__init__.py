@@ -1,1 +1,1 @@
-"""Global hooks, for a program that hookcli doesn't run itself."""
+"""Global hooks, to observe a program that hookcli does not run itself."""

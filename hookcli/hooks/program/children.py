@@ -1,7 +1,7 @@
-"""Child processes of a program that is looked at: nothing in them is, but it is known that there were some.
+"""Child processes of an observed program: they are counted, and nothing in them is observed.
 
-A forked child inherits memory in which it leaves a mark when an optimizer steps there. One that begins anew ("spawn",
-"forkserver") runs nothing of ours, so that no more than its start is known.
+A forked child inherits shared memory, where it leaves a mark when an optimizer steps in it. A child that starts a new
+interpreter ("spawn", "forkserver") runs none of hookcli's code, so only its start is noticed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MARKS = 1 << 16
 _SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_sharer")
 
 
-class Children:
-    """How many forked ones have trained until now, and how many were `started` anew."""
+class ChildProcesses:
+    """Counts forked children that have trained, and children that were `started` as new interpreters."""
 
     def __init__(self) -> None:
         self.started = 0
@@ -33,14 +33,14 @@ class Children:
         return self._marks[:].count(1)
 
     def forked(self) -> None:
-        """This is a forked child now."""
+        """Note that this process is a forked child: its optimizers leave marks."""
         register_optimizer_step_pre_hook(self._mark)
 
     def _mark(self, *step: Any) -> None:
         self._marks[os.getpid() % _MARKS] = 1
 
     def counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`BaseProcess.start` that counts those that begin anew."""
+        """Wrap `BaseProcess.start`, to count children that start a new interpreter."""
 
         def start(process: BaseProcess) -> None:
             original(process)

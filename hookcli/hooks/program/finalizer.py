@@ -1,4 +1,4 @@
-"""Being told that something is over which an exception has ended: no hook of PyTorch's is."""
+"""Finalizers for calls and steps that an exception ends: PyTorch calls no hook after them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from weakref import ref
 
 
 class Token:
-    """What a hook returns, for PyTorch to keep in the frame of the call or the step; where that failed, the frame lives
-    as long as the exception does."""
+    """Lives as long as the frame of a call or step: a hook returns it, and PyTorch keeps it in a local variable.
+
+    The frame of a call that failed lives as long as the exception.
+    """
 
     __slots__ = ("__weakref__",)
 
 
-class Holding(dict[str, Any]):
-    """Keyword arguments, and a token that lives as long as they do."""
+class KwargsWithToken(dict[str, Any]):
+    """Keyword arguments with a token that lives as long as they do."""
 
     def __init__(self, kwargs: dict[str, Any], token: Token) -> None:
         super().__init__(kwargs)
@@ -24,9 +26,10 @@ class Holding(dict[str, Any]):
 
 
 def when_gone(token: Token, do: Callable[[], object]) -> ref[Token]:
-    """Do something as the token dies, unless what is returned here dies first.
+    """Call `do` when the token dies, unless the returned reference dies first.
 
-    Where nothing has failed it is to die first: Python drops what is raised in such a callback, and so a Ctrl-C.
+    Let the reference die first wherever nothing has failed: Python drops exceptions from such a callback, also the
+    KeyboardInterrupt of a Ctrl-C.
     """
 
     def gone(_: ref[Token]) -> None:
@@ -42,6 +45,6 @@ _dropped: list[BaseException] = []
 
 
 def raise_dropped() -> None:
-    """Raise, in the main thread, the interrupt that came in such a callback."""
+    """Raise, in the main thread, an interrupt that came during a finalizer."""
     if _dropped and threading.current_thread() is threading.main_thread():
         raise _dropped.pop()

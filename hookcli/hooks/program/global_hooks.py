@@ -26,19 +26,19 @@ from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hookcli.hooks.calls import in_backward
-from hookcli.hooks.program.children import Children
-from hookcli.hooks.program.finalizer import Holding, Token, raise_dropped, when_gone
-from hookcli.hooks.program.listener import Watcher
+from hookcli.hooks.program.children import ChildProcesses
+from hookcli.hooks.program.finalizer import KwargsWithToken, Token, raise_dropped, when_gone
+from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.program.outermost import OutermostCalls
 
 
 class GlobalHooks:
     """On for the time of a `with` block, in all threads of this process but not in its children."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self.watcher = watcher
-        self.children = Children()
-        self._calls = OutermostCalls(watcher)
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.children = ChildProcesses()
+        self._calls = OutermostCalls(listener)
         self._ends: dict[int, ref[Token]] = {}  # by optimizer, while it steps
         self._stack = ExitStack()
 
@@ -72,16 +72,16 @@ class GlobalHooks:
         self._calls.clean_up()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         raise_dropped()
-        ended = self.watcher.step_begins(optimizer, closure is not None)
+        ended = self.listener.step_begins(optimizer, closure is not None)
         if ended is None:
             return None
         token = Token()
         self._ends[id(optimizer)] = when_gone(token, ended)
-        return args, Holding(kwargs, token)
+        return args, KwargsWithToken(kwargs, token)
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (torch.compiler.is_compiling() or _extended(optimizer, sys._getframe(1))):
-            self.watcher.step_over(optimizer)
+            self.listener.step_over(optimizer)
             self._ends.pop(id(optimizer), None)
 
     # What there is no hook for.
@@ -92,25 +92,25 @@ class GlobalHooks:
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._calls.drop_interrupted()
             raise_dropped()
-            self.watcher.backward_begins(tensors, grad_tensors, kwargs.get("inputs", args[3] if args[3:] else None))
+            self.listener.backward_begins(tensors, grad_tensors, kwargs.get("inputs", args[3] if args[3:] else None))
             try:
                 return original(tensors, grad_tensors, *args, **kwargs)
             finally:
-                self.watcher.backward_over()
+                self.listener.backward_over()
 
         return backward
 
     def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def add_param_group(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self.watcher.made(optimizer)
+            self.listener.made(optimizer)
 
         return add_param_group
 
     def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            self.watcher.compiled(module)
+            self.listener.compiled(module)
 
         return compile_in_place
 
@@ -118,7 +118,7 @@ class GlobalHooks:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if scaler.is_enabled():
-                self.watcher.scaled(scaler, outputs, scaled)
+                self.listener.scaled(scaler, outputs, scaled)
             return scaled
 
         return scale
@@ -127,7 +127,7 @@ class GlobalHooks:
         def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
             result = original(scaler, optimizer, *args, **kwargs)
             if scaler.is_enabled():
-                self.watcher.scaler_stepped(optimizer)
+                self.listener.scaler_stepped(optimizer)
             return result
 
         return step
@@ -176,7 +176,7 @@ _on_now: set[GlobalHooks] = set()
 def _off_in_child() -> None:
     for hooks in list(_on_now):
         hooks.__exit__()
-        hooks.watcher.forked()
+        hooks.listener.forked()
         hooks.children.forked()
 
 

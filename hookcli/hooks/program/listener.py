@@ -1,4 +1,4 @@
-"""What is told of a program that runs as it is."""
+"""The interface through which global hooks report what an observed program does."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 
-class Watcher(Protocol):
-    """What is told. None of it may raise."""
+class Listener(Protocol):
+    """Gets a call for each thing that the program does. No method may raise."""
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """A module is called that no other module calls."""
+        """An outermost module is called: no other module's forward calls it."""
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Its call is over."""
+        """The outermost module's call has returned."""
 
     def failed(self, thread: int) -> None:
-        """The last call in this thread has ended by an exception, which the program has caught and let go of.
+        """The thread's last outermost call raised an exception, which the program has caught and released.
 
-        Not where the next call comes first, nor of an interrupt.
+        Not called if the next outermost call begins first, nor for an interrupt.
         """
 
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
-        """`backward()` of these tensors; with `gradients` of theirs, and for some `inputs` alone, where not None."""
+        """`backward()` of these tensors is called; `gradients` and `inputs` are its other arguments, or None."""
 
     def backward_over(self) -> None:
-        """That pass is over, or failed."""
+        """The backward pass is over, or has raised."""
 
     def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
-        """Of these losses a GradScaler `made` others."""
+        """A GradScaler has scaled these losses; `made` holds the results."""
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
-        """A GradScaler has let an optimizer step, or has left the step out."""
+        """A GradScaler has called an optimizer's step, or has skipped it."""
 
     def made(self, optimizer: Optimizer) -> None:
-        """An optimizer gets parameters: its first ones, or others."""
+        """An optimizer has got parameters: on its construction, or later."""
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], object] | None:
-        """An optimizer's step; with a closure, the forward and backward passes are inside it.
+        """An optimizer's step begins; with a closure, it contains forward and backward passes.
 
-        What is returned is called after `step_over`, or instead of it when the exception that ended the step is gone.
+        A function that this returns is called if the step raises, once the exception is gone; then without `step_over`.
         """
 
     def step_over(self, optimizer: Optimizer) -> None:
-        """That step is over."""
+        """The optimizer's step is over."""
 
     def compiled(self, module: nn.Module) -> None:
-        """`module.compile()`: no hook sees its calls any more."""
+        """`module.compile()` was called: hooks see no calls of the module any more."""
 
     def forked(self) -> None:
-        """This is a child process now, in which nothing is told any more."""
+        """This process is a forked child, in which the hooks are off from now on."""

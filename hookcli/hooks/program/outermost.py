@@ -17,13 +17,13 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.calls import in_backward
-from hookcli.hooks.picklable import Passing
+from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.program.finalizer import Token, raise_dropped, when_gone
-from hookcli.hooks.program.listener import Watcher
+from hookcli.hooks.program.listener import Listener
 
 
 @dataclass(slots=True)
-class _Running:
+class _OutermostCall:
     """The outermost call that is under way in a thread; `depth` counts calls of the module inside it."""
 
     module: nn.Module | None
@@ -45,14 +45,14 @@ class _Running:
 
 
 class _Local(threading.local):
-    call: _Running | None = None
+    call: _OutermostCall | None = None
 
 
 class OutermostCalls:
-    """Tells a watcher of them. `entering` makes the pre-hook."""
+    """Tells a listener of them. `entering` makes the pre-hook."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         self._local = _Local()
         self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
 
@@ -68,7 +68,7 @@ class OutermostCalls:
             later[0].remove()
 
     def entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        local, watcher = self._local, self._watcher
+        local, listener = self._local, self._listener
         is_compiling = torch.compiler.is_compiling
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -81,11 +81,11 @@ class OutermostCalls:
                 return
             self.clean_up()
             raise_dropped()
-            watcher.enter(module, args)
+            listener.enter(module, args)
             if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
                 return
-            local.call = call = _Running(module, sys._getframe(1), sys.exc_info()[1])
-            call.handle = self._at_the_end(module, Passing(partial(self._leave, call)))
+            local.call = call = _OutermostCall(module, sys._getframe(1), sys.exc_info()[1])
+            call.handle = self._at_the_end(module, PicklableHook(partial(self._leave, call)))
 
         return enter
 
@@ -94,7 +94,7 @@ class OutermostCalls:
             return torch_module.register_module_forward_hook(leave, always_call=True)
         return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
-    def _inside(self, call: _Running, module: nn.Module) -> bool:
+    def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
         """Whether a module is called by what runs, maybe by itself; not where that was interrupted."""
         if call.still():
             call.depth += call.module is module
@@ -102,7 +102,7 @@ class OutermostCalls:
         self._drop(call)
         return False
 
-    def _leave(self, call: _Running, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Token | None:
+    def _leave(self, call: _OutermostCall, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Token | None:
         """The hook at the end. `rest`: keyword arguments and the output.
 
         Without the former where another thread, which runs the same module, has just taken this hook off.
@@ -120,7 +120,7 @@ class OutermostCalls:
         if output is None and sys.exc_info()[1] is not error:
             return self._failed(module, handle)
         handle.remove()
-        self._watcher.leave(module, args, kwargs, output)
+        self._listener.leave(module, args, kwargs, output)
         return None
 
     def _failed(self, module: nn.Module, handle: RemovableHandle) -> Token | None:
@@ -138,9 +138,9 @@ class OutermostCalls:
         if later is not None and later[0] is handle:
             del self._later[thread]
             handle.remove()
-            self._watcher.failed(thread)
+            self._listener.failed(thread)
 
-    def _drop(self, call: _Running) -> None:
+    def _drop(self, call: _OutermostCall) -> None:
         self._local.call = None
         call.over()
         if call.handle:

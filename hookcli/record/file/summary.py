@@ -13,7 +13,7 @@ from hookcli.record.file.overview import findings, overview
 from hookcli.record.file.record import Bad, End, Header, Window
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, fitting_depth, fold
+from hookcli.report.grouping import View, fitting_depth, group_rows
 from hookcli.system.escaping import shell_path, shell_word, visible
 
 _MODELS = 10  # in the table of models
@@ -114,7 +114,7 @@ def condensed(report: Report) -> Report:
     """As deep as fits in a few lines; of what doesn't even so, the first and the last rows. Norms that `ratio` is of
     are left out."""
     report = replace(report, columns=[column for column in report.columns if column.name not in ("weight", "update")])
-    report = fold(report, fitting_depth(report, _ROWS))
+    report = group_rows(report, fitting_depth(report, _ROWS))
     left_out = len(report.rows) - _ROWS
     if left_out <= 0:
         return report

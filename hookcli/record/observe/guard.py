@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
-from hookcli.hooks.signals import of_a_signal
+from hookcli.hooks.signals import raised_by_signal_handler
 
 
 class Guard:
@@ -23,7 +23,7 @@ class Guard:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        if not isinstance(error, Exception) or of_a_signal(error):
+        if not isinstance(error, Exception) or raised_by_signal_handler(error):
             return False
         self._failed(error)
         return True

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from hookcli.checks.base import Check, Facts
+from hookcli.checks.base import Check, Measurements
+from hookcli.checks.judgement import judge
 from hookcli.checks.leftover_hooks import HooksLeft
 from hookcli.checks.selection import choose
-from hookcli.checks.verdict import judge, verdict
 from hookcli.report import Report, Row
 
-_MEASURED = {"health", "activations", "grads"}
+_MEASURED = {"inventory", "activations", "grads"}
 
 
 @cache
@@ -24,17 +24,16 @@ def checks() -> Sequence[Check]:
 
 
 def judged(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> Report:
-    """The verdict on what probes saw in a step; `reports` by the probe's name, "health" among them."""
+    """The verdict on what probes saw in a step; `reports` by the probe's name, "inventory" among them."""
     grads = reports.get("grads")
-    facts = Facts(
-        health=reports["health"],
+    measured = Measurements(
+        inventory=reports["inventory"],
         activations=reports.get("activations"),
         grads=replace(grads, rows=_in_order_of_arrival(grads)) if grads else None,
         dtype=str(meta.get("dtype", "float32")),
         missing=dict.fromkeys(("activations", "grads"), "--probe leaves them out"),
     )
-    findings, skipped, ids = judge(checks(), facts)
-    return verdict(name, findings, skipped, ids, {**meta, "modules": reports["health"].totals["modules"]})
+    return judge(checks(), measured).report(name, {**meta, "modules": reports["inventory"].totals["modules"]})
 
 
 def _in_order_of_arrival(grads: Report) -> list[Row]:

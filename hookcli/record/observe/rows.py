@@ -36,7 +36,7 @@ def _skipped(report: Report, name: Callable[[str], str]) -> list[Skipped]:
     seen = {row.fqn for row in report.rows}
     names = {name(fqn) for fqn in seen}
     kept = [s for s in report.skipped if s.fqn in seen or name(s.fqn) not in names]
-    return list(dict.fromkeys(Skipped(name(s.fqn), s.reason, s.path) for s in kept))
+    return list(dict.fromkeys(replace(s, fqn=name(s.fqn)) for s in kept))
 
 
 def _columns(columns: Sequence[Column]) -> list[Column]:

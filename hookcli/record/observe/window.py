@@ -13,13 +13,14 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
 from hookcli.engine.run_info import describe_run
+from hookcli.hooks.core import CallbackGuard
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.grad_arrivals import Reach
-from hookcli.hooks.modules import compiled_parts
-from hookcli.hooks.session import HookSession, Safe
+from hookcli.hooks.grad_arrivals import GradArrivals
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import HealthProbe
+from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.file.record import Window
 from hookcli.record.observe import updates
 from hookcli.record.observe.judging import judged
@@ -51,7 +52,7 @@ class Place(NamedTuple):
 class OpenWindow:
     """From the first forward of a step on. Keeps the model alive until `close`."""
 
-    def __init__(self, watched: Watched, model: nn.Module, plan: Plan, safe: Safe, place: Place) -> None:
+    def __init__(self, watched: Watched, model: nn.Module, plan: Plan, safe: CallbackGuard, place: Place) -> None:
         self.watched = watched
         self.model = model
         self.phase, self.step, self.forward, self.kept = place.phase, place.step, place.forward, place.kept
@@ -68,25 +69,25 @@ class OpenWindow:
         self._plan = plan
         self._hidden = compiled_parts(model) if not watched.blind else {}
         self.losses = Losses(model)
-        self._reach = Reach()
+        self._reach = GradArrivals()
         self._parameters = ParameterRows(model, self.name, self._matches)
         self._meta: dict[str, Any] = {}
         self.session = HookSession(
-            nn.Identity() if watched.blind else model, select=self._selects, safe=safe, callers_run=True
+            nn.Identity() if watched.blind else model, select=self._selects, guard=safe, callers_run=True
         )
         if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(model)):
             watched.note(f"--match {plan.match}: no module or parameter of it has such a name")
         here = [name for name in plan.probes if name != "updates" and (self.phase == "train" or name != "grads")]
         self.probes = [self._probe(name) for name in here]
         if plan.check and self.phase == "train" and not watched.blind:  # before the others, whose hooks it would find
-            self.probes.insert(0, HealthProbe(backward=True))
+            self.probes.insert(0, InventoryProbe(backward=True))
 
     # While it is open.
 
     def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A forward begins: hooks go on."""
         self.busy = True
-        self.session.thread = threading.get_ident()
+        self.session.modules.thread = threading.get_ident()
         if not self.looked_at:
             self.session.__enter__()
             if self._plan.first_bad:
@@ -103,7 +104,7 @@ class OpenWindow:
         """It is over: they come off, but for those on tensors."""
         self.abandon()
         self._reach.watch(output)
-        self._meta = self._meta or describe_run(self.model, (args, kwargs))
+        self._meta = self._meta or describe_run(self.model, (args, kwargs)).to_meta()
 
     def abandon(self) -> None:
         """It is over, whatever way it ended."""
@@ -113,7 +114,7 @@ class OpenWindow:
     @property
     def sees_gradients(self) -> bool:
         """Whether it would notice a backward pass through the model."""
-        return bool(self._reach or self.session.modules.gradients.handles)
+        return bool(self._reach or self.session.tensor_grads.hooks.handles)
 
     @property
     def arrived(self) -> int:
@@ -123,7 +124,7 @@ class OpenWindow:
     @property
     def forlorn(self) -> bool:
         """Whether what it waits for can't come any more: the graph of its forwards is gone."""
-        return not self.watched.optimizers() and self.session.modules.gradients.gone() and self._reach.gone()
+        return not self.watched.optimizers() and self.session.tensor_grads.hooks.gone() and self._reach.gone()
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
         """Whether a pass through the model leaves gradients in it, for these inputs alone if not None, by identity.
@@ -219,8 +220,8 @@ class OpenWindow:
         """What was seen until now. On an accelerator this waits for it."""
         meta = self._meta | {"phase": self.phase, "step": self.step, "complete": self.complete}
         by_probe = {probe.name: self._report(probe, meta) for probe in self.probes}
-        verdict = [judged(self.watched.tally.model, by_probe, meta)] if "health" in by_probe else []
-        reports = [report for name, report in by_probe.items() if name != "health"] + verdict
+        verdict = [judged(self.watched.tally.model, by_probe, meta)] if "inventory" in by_probe else []
+        reports = [report for name, report in by_probe.items() if name != "inventory"] + verdict
         if "updates" in self._plan.probes and (rows := self._parameters.update_rows()):
             skipped = self._parameters.unmoved(self.watched.optimizers())
             reports.append(Report("updates", self.watched.tally.model, updates.COLUMNS, rows, meta, {}, skipped))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.session import Safe
+from hookcli.hooks.core import CallbackGuard
 from hookcli.record.file.record import Bad, Window
 from hookcli.record.observe.models import Watched
 from hookcli.record.observe.plan import Plan
@@ -39,7 +39,7 @@ class Sink(Protocol):
 class Windows:
     """Opens them, and hands them on to the sink as they close. `safe` is laid around their hooks."""
 
-    def __init__(self, plan: Plan, sink: Sink, safe: Safe) -> None:
+    def __init__(self, plan: Plan, sink: Sink, safe: CallbackGuard) -> None:
         self._plan = plan
         self._sink = sink
         self._safe = safe
@@ -59,7 +59,7 @@ class Windows:
     def idle(self) -> list[OpenWindow]:
         """Those whose forwards were in this thread, and are over."""
         thread = threading.get_ident()
-        return [window for window in self._open if window.session.thread == thread and not window.busy]
+        return [window for window in self._open if window.session.modules.thread == thread and not window.busy]
 
     # A forward begins.
 

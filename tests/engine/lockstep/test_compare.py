@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine.lockstep import Side, compare
+from hookcli.engine.step import Step
 from hookcli.errors import ModelError, UsageError
 from hookcli.report import Report, Row, strict
-from hookcli.report.grouping import View, fold
+from hookcli.report.grouping import View, group_rows
 from hookcli.reporters.table import TableReporter
 
 
@@ -94,7 +95,7 @@ def test_figures_are_those_of_two_runs_that_kept_everything(dtype: torch.dtype, 
 def test_a_model_equals_itself_and_nothing_is_left(backward: bool, train: bool) -> None:
     a, b = net().train(train), net().train(train)
     with untouched(a), untouched(b):
-        report = compare(Side(a, x()), Side(b, x()), tolerance=Tolerance(0, 0), backward=backward)
+        report = compare(Side(a, x()), Side(b, x()), tolerance=Tolerance(0, 0), step=Step(backward=backward))
     assert report.totals["beyond"] == 0 and report.totals["verdict"] == "all within tolerance"
     assert all(row["max_abs"] == 0 for row in report.rows)
     assert not any(thread.name == "hookcli-b" for thread in threading.enumerate())
@@ -141,7 +142,7 @@ def test_growth_is_over_the_error_of_what_a_module_received() -> None:
 
 def test_gradients() -> None:
     a, b = net().train(), net(seed=3).train()
-    report = compare(Side(a, x()), Side(b, x()), backward=True, loss="sum")
+    report = compare(Side(a, x()), Side(b, x()), step=Step(backward=True, loss="sum"))
     ours, theirs = copy.deepcopy(a), copy.deepcopy(b)
     kept(ours, x(), backward=True), kept(theirs, x(), backward=True)
     grads = {row.fqn: row for row in report.rows if row["kind"] == "grad"}
@@ -166,7 +167,7 @@ def test_nested_outputs_tied_weights_and_several_calls() -> None:
         assert len(outputs) == {"dict": 2, "tuple": 3, "named": 2, "dataclass": 2}[what] + 1
     shared = Shared()
     ids = torch.tensor([[1, 2]])
-    assert compare(Side(shared, ids), Side(copy.deepcopy(shared), ids), backward=True).totals["beyond"] == 0
+    assert compare(Side(shared, ids), Side(copy.deepcopy(shared), ids), step=Step(backward=True)).totals["beyond"] == 0
 
 
 def test_only_what_is_compared_is_held() -> None:
@@ -298,7 +299,7 @@ def test_an_interrupt_passes_with_what_was_compared(side: str) -> None:
 def test_a_model_against_itself_is_compared_with_a_copy() -> None:
     model = net().train()
     with untouched(model):
-        report = compare(Side(model, x()), Side(model, x()), backward=True, tolerance=Tolerance(0, 0))
+        report = compare(Side(model, x()), Side(model, x()), step=Step(backward=True), tolerance=Tolerance(0, 0))
     assert report.totals["compared"] > 10 and report.totals["beyond"] == 0
 
 
@@ -310,7 +311,7 @@ def test_nan_on_one_side_is_beyond_any_tolerance() -> None:
     row = next(row for row in report.rows if row.fqn == "0")
     assert row["differs"] == "1 of 2 elements are NaN or Inf on one side only" and row["nonfinite"] == 1
     figures = ("max_abs", "mean_abs", "error_l2", "rel_l2", "cosine")
-    for shown in (row, next(r for r in fold(report, 1).rows if r.fqn == "0")):
+    for shown in (row, next(r for r in group_rows(report, 1).rows if r.fqn == "0")):
         assert all(math.isnan(shown[key]) for key in figures) and shown["growth"] is None
     saved = strict(report.to_dict())["rows"]
     assert next(r for r in saved if r["fqn"] == "0")["cosine"] == "NaN"

@@ -7,8 +7,9 @@ import torch
 import torchvision
 from torch import nn
 
-from hookcli.engine.prepare import Setting, prepare
+from hookcli.engine.prepare import prepare_run
 from hookcli.engine.ranks.parallel import blocks
+from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
 from hookcli.sources.base import Recipe
 from hookcli.sources.inputs import parse_input
@@ -37,9 +38,9 @@ def test_the_parts_of_the_batch_are_those_of_the_whole(batched) -> None:
     arrange = (lambda tensors: tuple(tensors)) if batched else (lambda tensors: (list(tensors),))
     recipe = Recipe("net", lambda: nn.Linear(2, 2), arrange=arrange, batched=batched)
     given = Setting(inputs=(parse_input("6x2"),), batch=6)
-    whole = prepare(recipe, given).inputs
-    parts = [prepare(recipe, Setting(inputs=given.inputs, batch=6, part=part, parts=3)) for part in range(3)]
-    assert {part.described for part in parts} == {prepare(recipe, given).described}
+    whole = prepare_run(recipe, given).inputs
+    parts = [prepare_run(recipe, Setting(inputs=given.inputs, batch=6, part=part, parts=3)) for part in range(3)]
+    assert {part.info.input for part in parts} == {prepare_run(recipe, given).info.input}
     if batched:
         assert torch.equal(torch.cat([part.inputs[0] for part in parts]), whole[0])
     else:
@@ -53,13 +54,13 @@ def test_a_batch_that_does_not_divide(batch, fits) -> None:
     with pytest.raises(
         UsageError, match=f"a batch of {batch} does not divide by 4 processes; --batch-size {fits} does"
     ):
-        prepare(recipe, setting)
+        prepare_run(recipe, setting)
 
 
 def test_natural_batches_are_a_part_for_each() -> None:
     recipe = Recipe("net", lambda: nn.Linear(2, 2), inputs=(parse_input("1x2"),))
-    prepared = prepare(recipe, Setting(natural_batch=2, part=1, parts=4))
-    assert prepared.described == "8x2" and prepared.inputs[0].shape == (2, 2)
+    prepared = prepare_run(recipe, Setting(natural_batch=2, part=1, parts=4))
+    assert prepared.info.input == "8x2" and prepared.inputs[0].shape == (2, 2)
 
 
 def test_a_rank_is_one_where_torchrun_says_so(monkeypatch) -> None:

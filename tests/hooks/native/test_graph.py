@@ -13,7 +13,7 @@ from support import Hand, Shared, assert_stats, untouched
 import hookcli
 from hookcli.cli import main
 from hookcli.probes.graph import GraphProbe
-from hookcli.report import STATS_KEYS, Row, TensorStats
+from hookcli.report import Row, TensorStats
 
 EXACT = ("order", "node", "fqn", "call", "pass", "fired", "in_shape", "out_shape", "dtype", "next")
 MODELS = {
@@ -26,7 +26,7 @@ MODELS = {
 
 
 def outgoing(row: Row) -> TensorStats | None:
-    return None if row["out_numel"] is None else TensorStats(**{key: row[f"out_{key}"] for key in STATS_KEYS})
+    return None if row["out_numel"] is None else TensorStats.of(row.values, "out_")
 
 
 def assert_same_rows(one: list[Row], other: list[Row]) -> None:
@@ -47,7 +47,8 @@ def test_both_paths_report_the_same_on_models_for_the_hand(
     model = make()
     with untouched(model):
         python, native = (
-            hookcli.capture(model, x, [GraphProbe(way)], call=call, passes=passes)[0] for way in (False, True)
+            hookcli.capture(model, x, [GraphProbe(way)], step=hookcli.Step(call=call, passes=passes))[0]
+            for way in (False, True)
         )
     hooks = ("capture hook (deprecated)", "tensor hook")
     assert_same_rows(list(python.rows), [row for row in native.rows if row["node"] not in hooks])
@@ -56,7 +57,7 @@ def test_both_paths_report_the_same_on_models_for_the_hand(
 
 def test_what_torch_autograd_grad_takes_is_shown_by_both_hooks() -> None:
     model, x = Hand(), torch.tensor([[1.0, 2.0]])
-    report = hookcli.capture(model, x, [GraphProbe(True)], call="grad")[0]
+    report = hookcli.capture(model, x, [GraphProbe(True)], step=hookcli.Step(call="grad"))[0]
     grads = dict(
         zip(dict(model.named_parameters()), torch.autograd.grad(model(x).sum(), model.parameters()), strict=True)
     )

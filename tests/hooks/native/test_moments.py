@@ -11,8 +11,8 @@ import torch
 from support import assert_stats, float64_stats
 from torch import Tensor
 
-from hookcli.hooks.native import Timeline
-from hookcli.report import TensorStats
+from hookcli.hooks.native import Timeline, build
+from hookcli.report import STATS_KEYS, TensorStats
 
 
 class Hands(torch.autograd.Function):
@@ -144,3 +144,8 @@ def test_rounding_does_not_pile_up_where_all_elements_are_equal(value: float) ->
     gradient = torch.full((3_000_000,), value)
     gradient[::2] *= -1
     assert_stats(measured(gradient), float64_stats(gradient), 2e-6)
+
+
+def test_cpp_names_the_statistics_in_the_order_of_reports() -> None:
+    build.load()
+    assert tuple(torch.ops.hookcli_native.statistics()) == STATS_KEYS

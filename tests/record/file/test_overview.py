@@ -12,7 +12,7 @@ from hookcli.record.file.overview import COLUMNS, overview
 from hookcli.record.file.record import Window
 from hookcli.record.file.series import names, needed, series
 from hookcli.report import Report, Row, TensorStats
-from hookcli.report.grouping import fold
+from hookcli.report.grouping import group_rows
 from hookcli.report.norms import norm, ratio
 
 
@@ -57,7 +57,7 @@ def test_the_whole_model_and_the_run() -> None:
 @pytest.mark.parametrize("depth", [1, 2, math.inf])
 def test_at_any_depth_the_rows_add_up_to_the_model(depth: float) -> None:
     report = overview(window())
-    folded = fold(report, depth)
+    folded = group_rows(report, depth)
     for name, whole in (("param_grad", 13.0), ("weight", 130.0), ("update", 0.13)):
         assert math.hypot(*(row[name] for row in folded.rows if row[name] is not None)) == pytest.approx(whole)
     if depth == 1:
@@ -76,7 +76,7 @@ def test_folding_loses_no_parameter_below_a_container_that_never_ran() -> None:
         gradient("blocks.0.fc.weight", "parameter", "Linear", 3.0),
         gradient("blocks.1.fc.weight", "parameter", "Linear", 6.0, nan=1),
     ]
-    folded = fold(overview(made(seen, grads)), 1)
+    folded = group_rows(overview(made(seen, grads)), 1)
     assert [row.fqn for row in folded.rows] == ["blocks"]
     assert folded.rows[0]["param_grad"] == 7 and folded.rows[0]["grad_nan"] == 1
 
@@ -91,8 +91,8 @@ def test_what_is_not_finite_in_gradients_is_marked_also_when_it_is_folded() -> N
     )
     report = overview(replace(base, reports=[base.reports[0], grads]))
     assert mark(rows(report)["body.0"]) == "2 NaN in gradients, 3 Inf in gradients"
-    assert mark(rows(fold(report, 1))["body"]) == "2 NaN in gradients, 3 Inf in gradients"
-    assert mark(rows(fold(report, 1))["head"]) == ""
+    assert mark(rows(group_rows(report, 1))["body"]) == "2 NaN in gradients, 3 Inf in gradients"
+    assert mark(rows(group_rows(report, 1))["head"]) == ""
 
 
 def test_modules_that_did_not_run_stand_beside_their_siblings() -> None:
@@ -114,7 +114,7 @@ def test_several_tensors_of_a_module_have_a_row_each_and_parameters_count_once()
         ("[0]", 2, 3),
         ("[1][0]", None, None),
     ]
-    assert [row["param_grad"] for row in fold(report, 1).rows] == [3, None] and report.totals["param_grad"] == 3
+    assert [row["param_grad"] for row in group_rows(report, 1).rows] == [3, None] and report.totals["param_grad"] == 3
 
 
 @pytest.mark.parametrize("missing", ["activations", "grads", "updates"])

@@ -21,7 +21,7 @@ from hookcli.record.file.record import Window
 from hookcli.record.file.summary import summary
 from hookcli.registry import load
 from hookcli.report import Report, TensorStats
-from hookcli.report.grouping import View, fold
+from hookcli.report.grouping import View, group_rows
 
 
 def test_weights_of_which_none_is_finite_have_no_norm() -> None:
@@ -79,7 +79,7 @@ def diverged(step: int) -> Window:
 
 def test_a_table_has_dashes_and_json_nan() -> None:
     report = overview(diverged(3))
-    (row,) = [row for row in fold(report, 1).rows if row.fqn == "body"]
+    (row,) = [row for row in group_rows(report, 1).rows if row.fqn == "body"]
     assert all(math.isnan(row[name]) for name in ("param_grad", "weight", "update", "ratio"))
     assert math.isnan(report.totals["param_grad"]) and math.isnan(report.totals["ratio"])
     found = json.loads(load("reporters", "json")().render([report], View()))["reports"][0]

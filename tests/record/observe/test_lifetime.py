@@ -162,7 +162,7 @@ def test_a_hook_that_removes_itself_and_one_that_adds_another() -> None:
 
 def test_what_others_wrap_meanwhile_stays() -> None:
     original = torch.autograd.backward
-    hooks = GlobalHooks(watcher=_Deaf())
+    hooks = GlobalHooks(listener=_Deaf())
     with hooks:
         ours = torch.autograd.backward
         torch.autograd.backward = theirs = lambda *args, **kwargs: ours(*args, **kwargs)  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.tolerance import Tolerance, gradient_scales, times_allowed
 from hookcli.diff.verdict import WEIGHT
 from hookcli.report import Column, Row
 from hookcli.report.discrepancy import Discrepancy
@@ -34,7 +34,7 @@ _VALUES = ("output", WEIGHT)  # all others are gradients, which have a scale in 
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPair:
     """A pair of tensors: what its row says of the place, the figures, both dtypes, and what the module had received."""
 
     values: Mapping[str, Any]
@@ -43,20 +43,18 @@ class Measured:
     received: Sequence[Discrepancy] = ()
 
 
-def judged(measured: Sequence[Measured], tolerance: Tolerance) -> list[Row]:
+def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[Row]:
     """A row for each: its figures, `times` the tolerance, and where that is above 1 `beyond`, with why in `differs`.
 
     `growth` is the relative error over the largest of what the module received, None where that is not known or zero,
     or not finite.
     """
-    scales: dict[str, float] = {}
-    for item in measured:
-        if (kind := item.values["kind"]) not in _VALUES:
-            scales[kind] = max(scales.get(kind, 0.0), _rms(item.found.a_l2, item.found.numel))
+    gradients = [item for item in measured if item.values["kind"] not in _VALUES]
+    scales = gradient_scales((item.values["kind"], _rms(item.found.a_l2, item.found.numel)) for item in gradients)
     return [_row(item, tolerance, scales.get(item.values["kind"])) for item in measured]
 
 
-def _row(item: Measured, tolerance: Tolerance, scale: float | None) -> Row:
+def _row(item: MeasuredPair, tolerance: Tolerance, scale: float | None) -> Row:
     rtol, atol = tolerance.limits(*item.dtypes, scale=scale)
     before = max((found.rel_l2 for found in item.received), default=0.0)
     known = 0 < before < math.inf and not any(found.nonfinite for found in (item.found, *item.received))
@@ -67,7 +65,7 @@ def _row(item: Measured, tolerance: Tolerance, scale: float | None) -> Row:
 def _judgement(found: Discrepancy, rtol: float, atol: float) -> dict[str, Any]:
     relative = rtol * _rms(found.a_l2, found.numel)
     allowed, error = relative + atol, _rms(found.error_l2, found.numel)
-    times = error / allowed if allowed else math.inf if error else 0.0
+    times = times_allowed(error, 0.0, allowed)
     if found.nonfinite:
         said = f"{found.nonfinite:,} of {found.numel:,} elements are NaN or Inf on one side only"
         return {"times": math.inf, "beyond": True, "differs": said}

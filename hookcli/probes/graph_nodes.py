@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hookcli.hooks.events import HookEvent, Made
+from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
@@ -23,7 +23,7 @@ from hookcli.tensors.tree import dtype_text, shape_of
 class Seen:
     """A node, and what its hooks saw, the last time that they did. `came` are autograd's grad_outputs."""
 
-    made: Made
+    made: NodeInfo
     number: int | None = None
     order: int | None = None
     fired: int = 0
@@ -63,10 +63,10 @@ class PythonHooks:
         assert event.node is not None
         firing = self._firings.setdefault(event.node.id, _Firing(Seen(event.node)))
         firing.seen.fired += 1
-        if firing.seen.number != self._session.passes:
-            firing.seen.number = self._session.passes
-            firing.seen.order = self._counts[self._session.passes]
-            self._counts[self._session.passes] += 1
+        if firing.seen.number != self._session.pass_number:
+            firing.seen.number = self._session.pass_number
+            firing.seen.order = self._counts[self._session.pass_number]
+            self._counts[self._session.pass_number] += 1
         self._began = self._began or time.perf_counter_ns()
         self._take(firing, 0, event.grad_outputs)
         firing.began = time.perf_counter_ns()
@@ -104,7 +104,7 @@ class PythonHooks:
             firing.seen.came, firing.seen.went = ([next(measured) for _ in side] for side in firing.taken)
         return {key: firing.seen for key, firing in self._firings.items()}
 
-    def covers(self, made: Made) -> bool:
+    def covers(self, made: NodeInfo) -> bool:
         """Whether it would be known if this node fired."""
         return True
 
@@ -122,7 +122,7 @@ class NativeHooks:
 
     def __init__(self, session: HookSession) -> None:
         self._session = session
-        self._passes: list[tuple[Timeline, list[Made]]] = []
+        self._passes: list[tuple[Timeline, list[NodeInfo]]] = []
         self._covered: set[int] = set()
         self.unmeasured: dict[str, str] = {}
         self._began: int | None = None
@@ -153,7 +153,7 @@ class NativeHooks:
                 seen[node.id] = _seen(node, record, number, order, before)
         return seen
 
-    def covers(self, made: Made) -> bool:
+    def covers(self, made: NodeInfo) -> bool:
         """Only below what is differentiated: not in a backward pass that the model runs itself."""
         return made.id < 0 or made.id in self._covered
 
@@ -161,11 +161,11 @@ class NativeHooks:
         """What torch.autograd.grad took, by the engine's own hook and by the tensor's beside it."""
         return [seen for timeline, made in self._passes for c in timeline.captures() for seen in self._capture(c, made)]
 
-    def _capture(self, record: CaptureRecord, made: Sequence[Made]) -> list[Seen]:
+    def _capture(self, record: CaptureRecord, made: Sequence[NodeInfo]) -> list[Seen]:
         fqn = made[record.node].fqn if record.node is not None else ""
         pair = {"capture hook (deprecated)": record.gradient}
         pair |= {"tensor hook": record.tensor_hook.gradient} if record.tensor_hook else {}
-        return [_of_gradient(Made(-1, name, fqn), gradient) for name, gradient in pair.items()]
+        return [_of_gradient(NodeInfo(-1, name, fqn), gradient) for name, gradient in pair.items()]
 
     def totals(self) -> dict[str, Any]:
         """How long the last pass took, and what else fired."""
@@ -180,7 +180,7 @@ class NativeHooks:
         return totals
 
 
-def _seen(made: Made, record: NodeRecord, number: int, order: int, before: int) -> Seen:
+def _seen(made: NodeInfo, record: NodeRecord, number: int, order: int, before: int) -> Seen:
     sides = [[g for g in side if g is not None] for side in (record.grad_outputs, record.grad_inputs)]
     took = record.ended_ns - record.began_ns if record.ended_ns is not None and record.began_ns is not None else None
     return Seen(
@@ -195,7 +195,7 @@ def _seen(made: Made, record: NodeRecord, number: int, order: int, before: int) 
     )
 
 
-def _of_gradient(made: Made, gradient: GradRecord | None) -> Seen:
+def _of_gradient(made: NodeInfo, gradient: GradRecord | None) -> Seen:
     if gradient is None:
         return Seen(made, fired=1)
     stats = [gradient.stats] if gradient.stats else []

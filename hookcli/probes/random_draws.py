@@ -11,7 +11,7 @@ from hookcli.report import Column, Row
 from hookcli.tensors.random_state import RandomStates
 
 
-class DrawsProbe(Probe):
+class RandomDrawsProbe(Probe):
     """A row per module whose own code, not that of its parts, moved the state of a generator.
 
     `states` reads the states of the generators in question: of every call of a module twice.

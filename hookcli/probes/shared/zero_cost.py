@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from hookcli.probes.formulas import COUNTED
+from hookcli.probes.shared.formulas import COUNTED
 
-_FAMILIES = re.compile(
+_NAMES = re.compile(
     r"""
     # activations, norms, pooling, losses, dropout
     \w*soft(max|min)\w* | logcumsumexp | gumbel_softmax | glu\w* | prelu\w* | rrelu\w* | threshold | log_?sigmoid\w*
@@ -66,7 +66,7 @@ def multiplies_nothing(name: str) -> bool:
     plain = re.sub(r"_backward\w*$", "", plain) or plain
     if plain in COUNTED:
         return False
-    return bool(_FAMILIES.fullmatch(plain)) or _tagged(plain)
+    return bool(_NAMES.fullmatch(plain)) or _tagged(plain)
 
 
 def _tagged(name: str) -> bool:

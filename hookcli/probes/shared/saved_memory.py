@@ -46,7 +46,7 @@ def recomputed(running: Sequence[Call]) -> bool:
     """
     if not in_backward():
         return False
-    return (bool(running) and bool(running[0].site.fqn)) or _in_checkpoint(sys._getframe())
+    return (bool(running) and bool(running[0].hooked.fqn)) or _in_checkpoint(sys._getframe())
 
 
 def _in_checkpoint(frame: FrameType | None) -> bool:

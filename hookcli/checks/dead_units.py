@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check, Facts, Threshold
+from hookcli.checks.base import Check, Measurements, Threshold
 from hookcli.report import Finding, Row, Skipped
 
 # A unit that is negative half of the time is so 8 times in a row by chance in one of 256 cases.
@@ -31,11 +31,11 @@ class DeadUnits(Check):
         "a learning rate that was too high, a bias far below zero, or an initialisation that leaves the input negative"
     )
     advice = "lower the learning rate, use LeakyReLU or GELU, or normalise before the activation"
-    needs = ("health",)
+    needs = ("inventory",)
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding | Skipped]:
-        yield from _judged(self, facts, "dead", "zero for every input")
+    def judge(self, measured: Measurements) -> Iterator[Finding | Skipped]:
+        yield from _judged(self, measured, "dead", "zero for every input")
 
 
 class SaturatedUnits(Check):
@@ -51,16 +51,16 @@ class SaturatedUnits(Check):
     name = "saturated-units"
     means = "inputs or weights that are too large for this activation"
     advice = "normalise its input, scale the initialisation down, or use an activation without an upper bound"
-    needs = ("health",)
+    needs = ("inventory",)
     threshold = Threshold("fraction of channels that stay at a bound", 0.75, 0.0, 1.0)
 
-    def judge(self, facts: Facts) -> Iterator[Finding | Skipped]:
-        yield from _judged(self, facts, "saturated", "at a bound for every input")
+    def judge(self, measured: Measurements) -> Iterator[Finding | Skipped]:
+        yield from _judged(self, measured, "saturated", "at a bound for every input")
 
 
-def _judged(check: Check, facts: Facts, what: str, said: str) -> Iterator[Finding | Skipped]:
-    assert facts.health is not None and check.limit is not None
-    for row in facts.health.rows:
+def _judged(check: Check, measured: Measurements, what: str, said: str) -> Iterator[Finding | Skipped]:
+    assert measured.inventory is not None and check.limit is not None
+    for row in measured.inventory.rows:
         if row["kind"] != "units" or row[what] is None or not row["channels"]:
             continue
         all_dead = what == "dead" and row["dead"] == row["channels"] and row["channels"] * row["positions"] >= _LEAST

@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.flop_counter import flop_registry
 
 from hookcli.hooks.functions import Items, Opaque, Shape, Signature
-from hookcli.probes.families import multiplies_nothing
-from hookcli.probes.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
+from hookcli.probes.shared.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
+from hookcli.probes.shared.zero_cost import multiplies_nothing
 
 _DERIVATIVES = frozenset({"grad", "backward", "_make_dual", "make_dual"})
 _OF_ROWS = frozenset({"linear", "matmul", "__matmul__", "mm"})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hookcli.checks.base import ERROR, INFO, WARNING, Check, Facts
+from hookcli.checks.base import ERROR, INFO, WARNING, Check, Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.report import SEVERITIES, Column, Finding, Report, Row, Skipped
+from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped
 
 PROBE = "check"
 _CRASHED = "the run crashed"
@@ -24,24 +25,41 @@ COLUMNS = (
 )
 
 
-def judge(
-    checks: Iterable[Check], facts: Facts, *, values: bool = True
-) -> tuple[list[Finding], list[Skipped], list[str]]:
-    """What the checks find, what could not be judged and why, and the ids of those that judged.
+@dataclass(frozen=True)
+class Judgement:
+    """The findings of checks, what they could not judge and why, and the ids of those that judged."""
 
-    Of a run that crashed nobody knows that it is well: a check that found nothing until then did not judge it.
+    findings: Sequence[Finding]
+    skipped: Sequence[Skipped]
+    checks: Sequence[str]
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """The report: a row per finding, and in `totals` how many checks were made on how many modules."""
+        count = Counter(finding.severity for finding in self.findings)
+        modules = meta.get("modules", 0)
+        totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
+        totals |= {"infos": count[INFO]} if count[INFO] else {}
+        meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(self.checks)}
+        rows = [_row(finding) for finding in self.findings]
+        return Report(PROBE, model, COLUMNS, rows, meta, totals, self.skipped, self.findings, grouping="list")
+
+
+def judge(checks: Iterable[Check], measured: Measurements, *, values: bool = True) -> Judgement:
+    """Run the checks on what was measured; `values` is False on the meta device.
+
+    After a crash nothing is known of the rest of the run, so a check that found nothing until then did not judge it.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
     judged: list[str] = []
     for check in checks:
-        reason = _why_not(check, facts, values)
-        said = [] if reason else _judged(check, facts)
+        reason = _why_not(check, measured, values)
+        said = [] if reason else _judged(check, measured)
         found = [item for item in said if isinstance(item, Finding)]
-        if facts.crash and check.needs and not found:
+        if measured.crash and check.needs and not found:
             reason = _CRASHED
         if reason:
-            skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}"))
+            skipped.append(Skipped(f"{check.id} {check.name}", f"not judged: {reason}", kind=Reason.NOT_JUDGED))
             continue
         judged.append(check.id)
         findings += found
@@ -49,7 +67,7 @@ def judge(
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
     order = {name: number for number, name in enumerate(_causes_first(checks))}
     findings.sort(key=lambda finding: (rank.get(finding.severity, len(rank)), order.get(finding.check, len(order))))
-    return findings, list(dict.fromkeys(skipped)), judged
+    return Judgement(findings, list(dict.fromkeys(skipped)), judged)
 
 
 def _causes_first(checks: Iterable[Check]) -> list[str]:
@@ -68,39 +86,21 @@ def _causes_first(checks: Iterable[Check]) -> list[str]:
     return list(found)
 
 
-def _judged(check: Check, facts: Facts) -> list[Finding | Skipped]:
+def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
     with UserCode(lambda error: PluginError(f"check {check.id} failed: {in_brief(error)}")):  # it may be another's
-        found = list(check.judge(facts))
+        found = list(check.judge(measured))
         if odd := [item for item in found if not isinstance(item, (Finding, Skipped))]:
             raise TypeError(f"judge() gave {class_name(odd[0])}, not a Finding or Skipped")
         return found
 
 
-def _why_not(check: Check, facts: Facts, values: bool) -> str | None:
+def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
     if check.values and not values:
         return "needs values, and the meta device has none"
-    if check.whole and facts.crash:
+    if check.whole and measured.crash:
         return _CRASHED
-    lacking = [name for name in check.needs if getattr(facts, name) is None]
-    return facts.missing.get(lacking[0], f"no {lacking[0]} were measured") if lacking else None
-
-
-def verdict(
-    model: str, findings: Sequence[Finding], skipped: Sequence[Skipped], judged: Sequence[str], meta: Mapping[str, Any]
-) -> Report:
-    """The report: a row per finding, and in `totals` how many checks were made on how many modules."""
-    modules = meta.get("modules", 0)
-    totals = {
-        "errors": sum(finding.severity == ERROR for finding in findings),
-        "warnings": sum(finding.severity == WARNING for finding in findings),
-        "checks": len(judged),
-        "modules": modules,
-    }
-    infos = sum(finding.severity == INFO for finding in findings)
-    totals |= {"infos": infos} if infos else {}
-    meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(judged)}
-    rows = [_row(finding) for finding in findings]
-    return Report(PROBE, model, COLUMNS, rows, meta, totals, skipped, findings, grouping="list")
+    lacking = [name for name in check.needs if getattr(measured, name) is None]
+    return measured.missing.get(lacking[0], f"no {lacking[0]} were measured") if lacking else None
 
 
 def _row(finding: Finding) -> Row:

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.modes import acts_in_training
+from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
 
@@ -33,9 +33,9 @@ class Passing:
             self._called[event.fqn] = _described(event, tensors)
         bounds = [bound for x in tensors for bound in _bounds(x)]
         if bounds:
-            caller = session.caller()
+            caller = session.calls.caller()
             found = {"kind": "received", "fqn": event.fqn, "call": event.call, "after": self._last}
-            found |= {"caller": caller.site.fqn, "caller_call": caller.number} if caller else {"caller": None}
+            found |= {"caller": caller.hooked.fqn, "caller_call": caller.number} if caller else {"caller": None}
             self._bounds.append((found, bounds))
 
     def leave(self, event: HookEvent) -> None:

@@ -20,7 +20,7 @@ _NEVER = (type, ModuleType, FunctionType, MethodType, nn.Module)  # they hold te
 _LISTS = (list, tuple, set, frozenset, deque)
 
 
-class UnseenTensors:
+class UnreachableTensors:
     """Walks values as `tree` does, and notes once for each place which objects hold tensors that it can't reach."""
 
     def __init__(self) -> None:

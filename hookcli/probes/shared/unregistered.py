@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from itertools import islice
 from types import NoneType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from hookcli.hooks.session import HookSession
-from hookcli.probes.sizes import count_elements
+from hookcli.probes.shared.parameter_counts import count_elements
 from hookcli.report import Skipped
 
 _LISTS = (list, tuple, set, frozenset, deque)
@@ -43,9 +44,12 @@ class Unregistered:
 
 def unregistered(session: HookSession) -> list[Unregistered]:
     """What the session's hooks can't see of this model for that reason."""
-    if session.unregistered is None:  # each probe asks
-        session.unregistered = [*_held(session.model), *_made(session)]
-    return session.unregistered
+    if session not in _found_before:  # each probe asks
+        _found_before[session] = [*_held(session.model), *_made(session)]
+    return _found_before[session]
+
+
+_found_before: WeakKeyDictionary[HookSession, list[Unregistered]] = WeakKeyDictionary()
 
 
 class Strangers(nn.ModuleList):
@@ -127,8 +131,8 @@ def _described(fqn: str, name: str, value: Any, found: list[Any]) -> Unregistere
 
 
 def _made(session: HookSession) -> Iterator[Unregistered]:
-    parts = {id(module) for module in session.model.modules()} if session.made else set()
-    for fqn, made in session.made.items():
+    parts = {id(module) for module in session.model.modules()} if session.created_modules else set()
+    for fqn, made in session.created_modules.items():
         for stays in (True, False):
             found = [item for item in made if (id(item.module()) in parts) == stays]
             types = ", ".join(dict.fromkeys(item.type for item in found))

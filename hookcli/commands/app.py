@@ -1,0 +1,128 @@
+"""The Typer app. It knows the names of the commands; the module of one is imported when that command is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from hookcli import registry
+from hookcli.commands import COMMANDS
+from hookcli.commands.group import GroupedCommand, GroupedGroup
+from hookcli.system.stdout import stdout_kept, write_report
+
+HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
+EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
+_NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def build_app() -> typer.Typer:
+    """The app with all commands: the built-in ones, and probes of other distributions by their names."""
+    app = typer.Typer(
+        cls=_AllCommands,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings=_CONTEXT,
+    )
+    app.callback(help=HELP, epilog=_epilog(EXAMPLES, _NOTE))(_version_option)
+    return app
+
+
+class _AllCommands(GroupedGroup):
+    """The group of all commands, which makes one when it is looked up."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _LazyCommands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+class _LazyCommands(MutableMapping[str, Any]):
+    """Commands by name. Probes of other distributions are looked up, which takes time, for names that are not ours."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            if name not in COMMANDS and name not in registry.names("probes"):
+                raise KeyError(name)
+            self._made[name] = _built_in(name) if name in COMMANDS else _of_probe(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*COMMANDS, *registry.names("probes"))))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+
+def _built_in(name: str) -> Any:
+    from hookcli.commands.options import takes_options
+
+    module = import_module(f"hookcli.commands.{name}")
+    function = takes_options(getattr(module, name), getattr(module, "OPTIONS", None))
+    if name != "run":  # whose stdout is the script's
+        function = stdout_kept()(function)
+    return _command(name, function, inspect.getdoc(function) or "", module.EXAMPLES, getattr(module, "SETTINGS", None))
+
+
+def _of_probe(name: str) -> Any:
+    """The command of a probe that another distribution brings."""
+    from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
+
+    def command(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+        from hookcli.commands.common import inspect_model
+
+        probe: Callable[[], Any] = registry.load("probes", name)
+        return inspect_model(model, probe, options)
+
+    about = f"The probe {name}, from {registry.find('probes', name).distribution}."
+    return _command(name, stdout_kept()(takes_options(command)), about, (f"hookcli {name} resnet50",))
+
+
+def _command(
+    name: str,
+    function: Callable[..., int],
+    text: str,
+    examples: Sequence[str],
+    settings: dict[str, Any] | None = None,
+) -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name, help=text, epilog=_epilog(examples), cls=GroupedCommand, context_settings=settings)(function)
+    return typer.main.get_command(app)
+
+
+def _epilog(examples: Sequence[str], note: str = "") -> str:
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)]) + (f"\n\n{note}" if note else "")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        write_report(f"hookcli {version('hookcli')}\n")
+        raise typer.Exit
+
+
+def _version_option(
+    version: bool = typer.Option(False, "--version", help="Show the version.", callback=_print_version, is_eager=True),
+) -> None:
+    """Nothing happens before a command."""

@@ -1,0 +1,85 @@
+"""Makes probes, attaches them to a session and collects their reports. A probe's errors name the probe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from hookcli import registry
+from hookcli.engine.run_info import RunInfo
+from hookcli.errors import PluginError, UsageError, UserCode, in_brief
+from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
+from hookcli.hooks.session import HookSession
+from hookcli.probes.base import Probe
+from hookcli.report import Report
+
+Edits = str | Edit | Sequence[str | Edit]
+MakeProbe = Callable[[], Any]
+
+
+def make_probe(make: MakeProbe) -> Probe:
+    """The probe that a plugin's class or factory makes. Raises PluginError for one that fails or is no probe."""
+    with registry.guarded(make):
+        probe = make()
+        if wrong := registry.misfitting_attribute("probes", probe):
+            raise TypeError(wrong)
+    return cast(Probe, probe)
+
+
+def make_probes(probes: str | Probe | MakeProbe | Sequence[str | Probe | MakeProbe]) -> list[Probe]:
+    """The probes themselves, those named or made by a factory, in their order."""
+    given = probes if isinstance(probes, Sequence) and not isinstance(probes, str) else [probes]
+    factories = [registry.load("probes", p) if isinstance(p, str) else p for p in given]
+    return [p if isinstance(p, Probe) else make_probe(p) for p in factories]
+
+
+def parse_edits(edits: Edits, model: nn.Module, backward: bool) -> list[Edit]:
+    """Fresh edits for one run. Raises UsageError for one that can't change anything in this model."""
+    given = [edits] if isinstance(edits, (str, Edit)) else edits
+    changes = []
+    for number, edit in enumerate(given):
+        if not isinstance(edit, (str, Edit)):
+            raise UsageError(f"edits: give 'PATTERN:WHAT=OP' as text, not {type(edit).__name__}")
+        made = parse_edit(edit, torch.initial_seed()) if isinstance(edit, str) else edit
+        changes.append(replace(made, number=number, applied=0))
+    check_edits(changes, model, backward)
+    return changes
+
+
+class Probing:
+    """Probes at work in a session; `reports` gives what they have seen so far."""
+
+    def __init__(self, probes: Sequence[Probe], name: str, info: RunInfo) -> None:
+        self._probes = probes
+        self._name = name
+        self.info = info
+        self._started = time.perf_counter()
+
+    def attach(self, session: HookSession) -> None:
+        """Let each probe ask the session for hooks."""
+        for probe in self._probes:
+            with _blaming(probe):
+                probe.attach(session)
+
+    def reports(self, *, complete: bool) -> list[Report]:
+        """A report per probe. On an accelerator this waits for the statistics."""
+        info = replace(self.info, seconds=time.perf_counter() - self._started, complete=complete)
+        reports = []
+        for probe in self._probes:
+            with _blaming(probe):
+                reports.append(probe.report(self._name, info.to_meta()))
+        return reports
+
+
+@contextmanager
+def _blaming(probe: Probe) -> Iterator[None]:
+    """Turn errors in the block into PluginErrors that name the probe."""
+    told = UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}"))
+    with told, registry.guarded(probe):
+        yield

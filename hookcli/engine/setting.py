@@ -1,0 +1,61 @@
+"""Settings of a model that is built from a recipe, and the devices to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from hookcli.errors import UsageError
+from hookcli.sources.base import InputSpec
+
+META = torch.device("meta")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How to build a model and its input, as the options of a command say, parsed."""
+
+    inputs: Sequence[InputSpec] = ()
+    batch: int | None = None
+    natural_batch: int = 1
+    """Batch size where neither `inputs` nor `batch` gives one."""
+    fill: str = "randn"
+    seed: int = 0
+    weights: str | None = None
+    strict: bool = True
+    train: bool = False
+    targets: bool = False
+    """Whether a detector in training gets targets, too."""
+    device: torch.device = torch.device("cpu")
+    dtype: torch.dtype | None = None
+    """The dtype that the model and its input are cast to; None: they keep theirs."""
+    needs_input: bool = True
+    """Whether an unknown input is an error."""
+    part: int = 0
+    parts: int = 1
+    """Which of how many equal parts of the batch this process gets, as its rank among so many processes."""
+    backend: str | None = None
+    parallel: str | None = None
+    """How these processes communicate, and how they share the model (None: gradients stay with each)."""
+    shard: Callable[[nn.Module], object] | None = None
+    """Shards the model's parameters over the processes, in place, and moves them to the device."""
+
+
+def parse_device(name: str) -> torch.device:
+    """The device of that name. Raises UsageError for one that is not available, naming those that are."""
+    try:
+        device = torch.device(name)
+        if device.type != "meta":
+            torch.empty(1, device=device)
+    except Exception as error:  # each backend fails in its own way
+        raise UsageError(f"--device {name}: not there; there is {', '.join(_devices())}") from error
+    return device
+
+
+def _devices() -> list[str]:
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    count = torch.accelerator.device_count() if accelerator else 0
+    return ["cpu", "meta", *(f"{accelerator}:{i}" for i in range(count))]

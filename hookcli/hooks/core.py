@@ -1,0 +1,136 @@
+"""The core of a session: the model, what to watch of it, the calls under way, and the callbacks.
+
+Every hook group gets the core; the session (session.py) is the core with all groups on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from hookcli.errors import HookcliError, PluginError, in_brief
+from hookcli.hooks.calls import CallStack, HookedModule
+from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.events import Callback, HookEvent
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.select import Select
+from hookcli.hooks.signals import raised_by_signal_handler
+from hookcli.hooks.unhooked import compiled_parts, scripted_parts
+
+T = TypeVar("T")
+Roots = Sequence[Tensor]
+CallbackGuard = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class SessionCore:
+    """What the hook groups of a session share. `HookSession` documents the arguments.
+
+    `stack`: closed when the session ends; every hook and switch is on it.
+    `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
+    which would be compiled again with the hooks in it.
+    `arrived`: how many gradients have arrived.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        select: Select | None,
+        fastpath: bool,
+        globally: bool,
+        edits: Sequence[Edit],
+        follow: bool,
+        guard: CallbackGuard,
+        callers_run: bool,
+    ) -> None:
+        self.unhooked = scripted_parts(model) | (compiled_parts(model) if follow else {})
+        self.model = model
+        self.select = select
+        self.fastpath = fastpath
+        self.globally = globally
+        self.edits = edits
+        self.follow = follow
+        self.guard = guard
+        self.callers_run = callers_run or follow
+        self.stack = ExitStack()
+        self.calls = CallStack()
+        self._inner = False
+        self.arrived = 0
+        self._callbacks: dict[HookKind, list[Callback]] = {kind: [] for kind in HookKind}
+        self._before_backward: list[Callable[[Roots], object]] = []
+
+    # What is watched.
+
+    def wants(self, *kinds: HookKind) -> bool:
+        """Return whether a probe asked for one of these kinds."""
+        return any(self._callbacks[kind] for kind in kinds)
+
+    def watches(self, hooked: HookedModule, kind: HookKind) -> bool:
+        """Return whether a probe asked for this kind and watches the module."""
+        return hooked.watched and bool(self._callbacks[kind])
+
+    def selected(self) -> Iterable[tuple[str, nn.Module]]:
+        """Return the watched modules, by fqn."""
+        return ((n, m) for n, m in self._asked() if n not in self.unhooked)
+
+    def not_hooked(self) -> dict[str, str]:
+        """Return the selected modules that take no hooks, with the reason."""
+        return {fqn: self.unhooked[fqn] for fqn, _ in self._asked() if fqn in self.unhooked} if self.unhooked else {}
+
+    def _asked(self) -> Iterable[tuple[str, nn.Module]]:
+        return ((n, m) for n, m in self.model.named_modules() if self.select is None or self.select(n, m))
+
+    # Events.
+
+    def enter_context(self, context: AbstractContextManager[T]) -> T:
+        """Enter a context, such as a dispatch mode, that ends with the session."""
+        return self.stack.enter_context(context)
+
+    def subscribe(self, kind: HookKind, callback: Callback) -> None:
+        """Call back with every event of this kind."""
+        self._callbacks[kind].append(callback)
+
+    def before_backward(self, callback: Callable[[Roots], object]) -> None:
+        """Call `callback(roots)` before each backward pass, once the graph of its roots is complete."""
+        self._before_backward.append(callback)
+
+    def backward_begins(self, roots: Roots) -> None:
+        """Call those who asked for `before_backward`: a backward pass from these tensors is about to begin."""
+        for callback in self._before_backward:
+            callback(roots)
+
+    def next_arrival(self) -> int:
+        """Count an arriving gradient, and return its number."""
+        self.arrived += 1
+        return self.arrived - 1
+
+    @contextmanager
+    def inner_gradients(self) -> Iterator[None]:
+        """Mark gradients that arrive in this block as `inner`: the loss function differentiates something."""
+        self._inner = True
+        try:
+            yield
+        finally:
+            self._inner = False
+
+    def emit_gradient(self, event: HookEvent, grad: Tensor) -> None:
+        """Emit a gradient that arrived; one that arrives while a forward runs is `inner`."""
+        inner = self._inner or bool(self.calls.running)
+        self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.next_arrival()))
+
+    def emit(self, event: HookEvent) -> None:
+        """Call those who asked for the kind. Their errors become PluginErrors: the model did not raise them."""
+        for callback in self._callbacks[event.kind]:
+            try:
+                callback(event)
+            except HookcliError:
+                raise
+            except Exception as error:
+                if raised_by_signal_handler(error):
+                    raise
+                owner = type(getattr(callback, "__self__", callback)).__name__
+                raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error

@@ -1,0 +1,91 @@
+"""Edits of the gradients of what modules receive and return.
+
+These alone put other tensors into the graph, since what they change must be this module's use only: `view_as` for an
+input, and `Alias` for an output that another module returned, too, or that is a view. Where a session has such edits,
+watched gradients come from the same tensors.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.errors import UsageError
+from hookcli.hooks.calls import Call
+from hookcli.hooks.core import SessionCore
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.tensor_hooks import TensorHooks
+from hookcli.tensors import tree
+
+_IN, _OUT = HookKind.TENSOR_GRAD_INPUT, HookKind.TENSOR_GRAD_OUTPUT
+
+
+class EditedGrads:
+    """Gives modules and their callers aliases of tensors, with hooks that edit gradients and show them."""
+
+    def __init__(self, core: SessionCore, nodes: NodeHooks, hooks: TensorHooks) -> None:
+        self._core = core
+        self._nodes = nodes
+        self._hooks = hooks
+
+    def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Return the arguments to call the module with; None for those that it has."""
+        if self._core.watches(call.hooked, _IN) or "grad_input" in call.hooked.edits:
+            return tree.replace_arguments(args, kwargs, tree.once(partial(self._alias_input, call)), call.undo)
+        return None
+
+    def _alias_input(self, call: Call, path: str, x: Tensor) -> Tensor:
+        """The tensor to hand to the module in place of `x`."""
+        if not x.requires_grad:
+            return x
+        edits = call.hooked.edits.get("grad_input", [])
+        if not getattr(call.hooked.module, "inplace", False):
+            with self._nodes.ours():
+                x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
+        elif x._is_view():
+            if not edits:  # a hook would be lost, and a copy would not be what the model computes with
+                return x
+            raise UsageError(
+                f"--edit {edits[0].text!r}: {call.hooked.fqn or 'the model'} changes a view in place, whose gradient "
+                "can't be edited; the module that makes the tensor has a grad_output that can"
+            )
+        return self._hooks.hook(_IN, call, path, x)
+
+    def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Return what the module's caller gets."""
+        hooked = self._core.watches(call.hooked, _OUT) or "grad_output" in call.hooked.edits
+        if not (hooked or self._core.watches(call.hooked, _IN) or "grad_input" in call.hooked.edits):
+            return output
+        inplace = getattr(call.hooked.module, "inplace", False)
+        received = set() if inplace else {id(x) for _, x in tree.arguments(args, kwargs)}
+        return tree.replace(output, partial(self._alias_output, call, received, hooked))
+
+    def _alias_output(self, call: Call, received: set[int], hooked: bool, path: str, y: Tensor) -> Tensor:
+        """What the caller gets in place of `y`; hooks on inputs alone need outputs that are no views of them."""
+        if not y.requires_grad:
+            return y
+        shared = hooked and (id(y) in received or y.is_leaf or y._backward_hooks)
+        if shared or y._is_view():
+            with self._nodes.ours():
+                y = Alias.apply(y)
+        return self._hooks.hook(_OUT, call, path, y) if hooked else y
+
+
+class Alias(torch.autograd.Function):
+    """The same memory and version counter as another tensor for autograd, without being a view of it or a copy."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.detach()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Nothing to keep: the gradient passes through."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0]

@@ -1,0 +1,31 @@
+"""PyTorch's hook on the creation of autograd nodes (torch 2.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch._guards import TracingContext
+from torch.autograd import graph
+from torch.autograd.graph import Node
+
+from hookcli.hooks.core import SessionCore
+
+
+class NodeCreation:
+    """One hook for all who listen for new autograd nodes. `available`: this PyTorch has such hooks."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self.available = hasattr(graph, "node_creation_hook")
+        self._core = core
+        self._listeners: list[Callable[[Node], None]] = []
+
+    def listen(self, listener: Callable[[Node], None]) -> None:
+        """Call `listener` with every node that is created from now on."""
+        if not self._listeners:
+            self._core.enter_context(graph.node_creation_hook(self._core.guard(self._created)))
+        self._listeners.append(listener)
+
+    def _created(self, node: Node) -> None:
+        if TracingContext.try_get() is None:  # else torch.compile is tracing: this graph never runs
+            for listener in self._listeners:
+                listener(node)

@@ -1,0 +1,83 @@
+"""Gradients of what modules receive and return, from plain tensor hooks that change nothing (design, rule 3).
+
+The hook on an output is on the very tensor that the module returned. It fires once, with the sum over all uses, and
+stays with that value through later in-place changes. A module that returns a tensor which it received (Identity)
+returned that very tensor: its row is the tensor's whole gradient. A view that is changed in place later loses its hook;
+the gradient is then not told. input_grads.py has the hooks on inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from hookcli.hooks.calls import Call
+from hookcli.hooks.core import SessionCore
+from hookcli.hooks.edited_grads import EditedGrads
+from hookcli.hooks.hook_group import HookGroup, Needs
+from hookcli.hooks.input_grads import InputGrads
+from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.node_creation import NodeCreation
+from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.tensor_hooks import GRADIENT_EDITS, TensorHooks
+from hookcli.tensors import tree
+
+_IN, _OUT = GRADIENT_EDITS
+
+
+class TensorGradHooks(HookGroup):
+    """`tensor_grad_input` and `tensor_grad_output`; `ModuleHooks` says when a module is called and returns."""
+
+    kinds = (_IN, _OUT)
+    needs = Needs.WATCHED_CALLS
+
+    def __init__(self, core: SessionCore, nodes: NodeHooks, creation: NodeCreation) -> None:
+        super().__init__(core)
+        self.hooks = TensorHooks(core)
+        self._inputs = InputGrads(core, self.hooks, creation)
+        edited = any(edit.what in GRADIENT_EDITS.values() for edit in core.edits)
+        self._edited = EditedGrads(core, nodes, self.hooks) if edited else None
+
+    def start(self, kind: HookKind) -> None:
+        if kind is _IN:
+            self._inputs.start()
+
+    def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Watch the tensors that a module receives. Returns what to call it with instead, where edits need that."""
+        if self._edited:
+            return self._edited.receive(call, args, kwargs)
+        inputs, outputs = self.core.watches(call.hooked, _IN), self.core.watches(call.hooked, _OUT)
+        if inputs or outputs:
+            received = [(path, x) for path, x in tree.arguments(args, kwargs) if x.requires_grad]
+            if inputs:
+                self._inputs.receive(call, received)
+            if outputs:
+                bases = [tree.base(x) for _, x in received if not x.is_inference()]
+                call.versions = {id(base): base._version for base in bases}
+        return None
+
+    def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Watch the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
+        if self._edited:
+            return self._edited.returned(call, args, kwargs, output)
+        outputs = self.core.watches(call.hooked, _OUT)
+        if call.received or outputs:
+            received = {id(x): x for _, x in tree.arguments(args, kwargs)}
+            returned = list(tree.leaves(output))
+            if call.received:
+                self._inputs.returned(call, received, [y for _, y in returned])
+            if outputs:
+                self._hook_outputs(call, received, returned)
+        return output
+
+    def leave(self, call: Call) -> None:
+        """The call is over, whatever way it ended."""
+        self._inputs.leave(call)
+
+    def _hook_outputs(self, call: Call, received: dict[int, Tensor], returned: list[tuple[str, Tensor]]) -> None:
+        for path, y in returned:
+            before = call.versions.get(id(tree.base(y)))
+            handed_on = id(y) in received and (y.is_inference() or y._version == before)
+            if y.requires_grad and self.hooks.hookable(y, None if id(y) in received else before):
+                self.hooks.hook(_OUT, call, path, y, handed_on=handed_on)

@@ -1,0 +1,1 @@
+"""Parts that several probes are made of; no file here is a probe."""

@@ -1,0 +1,77 @@
+"""The drawing of tables by Rich: fitted to a terminal, and in colours."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+
+from rich import box, table
+from rich.console import Console
+from rich.text import Text
+
+from hookcli.report import Row, formatting
+from hookcli.report.grouping import View
+from hookcli.report.stats import FIGURES
+from hookcli.reporters.table_cells import Table
+
+# A file or pipe has no width to keep to.
+_UNBOUNDED = 10_000
+
+
+def draw(tables: Sequence[Table], view: View) -> str:
+    """Draw tables one below the other, as wide as the view at most."""
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        width=view.width or _UNBOUNDED,
+        force_terminal=view.color,
+        color_system="auto" if view.color else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    for number, one in enumerate(tables):
+        if one.above:
+            console.print(Text(("\n" if number else "") + one.above, style="bold"), soft_wrap=True)
+        if one.columns:
+            console.print(_drawn(one))
+        for line in one.below:
+            console.print(Text(line), style="dim", soft_wrap=view.width is None)
+    return text.getvalue()
+
+
+def _drawn(one: Table) -> table.Table:
+    """A heading of several words may take several lines, a figure never does."""
+    drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+    for column, width, left in zip(one.columns, one.widths, one.left, strict=True):
+        width_kept = None if left else width
+        drawn.add_column(column.title, justify="left" if left else "right", overflow="fold", width=width_kept)
+    for row, line in zip(one.rows, one.cells, strict=True):
+        drawn.add_row(
+            *(
+                Text(text, style=_style(row, column.name, text) if text else "")
+                for text, column in zip(line, one.columns, strict=True)
+            )
+        )
+    return drawn
+
+
+def _style(row: Row, name: str, text: str) -> str:
+    """Dim what is small or absent, and colour how bad a finding is."""
+    value = row.get(name)
+    if name == "fqn":
+        return ""
+    if name == "mark":
+        return _warning(row)
+    if name == "severity":
+        return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
+    if text in ("-", "0") or value in (0, None):
+        return "dim"
+    small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
+    return "dim" if small or name in ("dtype", "type") else ""
+
+
+def _warning(row: Row) -> str:
+    """A mark is a warning, unless it tells of what was asked for."""
+    asked = row.get("edited") and formatting.mark(row) == f"edited: {row['edited']}"
+    return "cyan" if asked or str(row.get("note", "")).startswith("edited") else "bold red"

@@ -1,0 +1,127 @@
+"""A report as text in the cells of a table, and the lines above and below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from hookcli.report import Column, Report, Row, formatting
+from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
+from hookcli.reporters import footer, table_columns
+from hookcli.reporters.base import SCREEN
+
+_NAMED = 10  # hidden columns that are named
+_AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A report as text in cells, with the lines above and below it."""
+
+    rows: Sequence[Row]
+    columns: Sequence[Column]
+    """Those that say something and, where the width is limited, fit."""
+    cells: Sequence[Sequence[str]]
+    """A line per row, a cell per column."""
+    widths: Sequence[int]
+    left: Sequence[bool]
+    """Whether a column aligns left."""
+    above: str
+    below: Sequence[str]
+
+
+def tabulated(report: Report, view: View, *, headed: bool) -> Table:
+    """Lay the report out as the view wants it; `headed`: the line about the run stands above the table."""
+    shown = report = for_people(report)
+    if view.depth is None and not view.sort:
+        shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
+    columns = table_columns.visible(shown, view)
+    cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
+    wraps = view.width is not None or view.color  # a heading of several words may take several lines
+    headings = [max(map(len, c.title.split() or [""])) if wraps else len(c.title) for c in columns]
+    widths = {
+        c.name: max([heading, *(cell_len(line[i]) for line in cells)])
+        for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
+    }
+    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width)
+    places = [columns.index(column) for column in kept]
+    if not cells and report.totals.get("checks"):
+        kept, places = columns, []  # nothing was found, which the totals say
+    run = footer.run_line(report)
+    below = _footer(report, shown, columns, [c for c in columns if c not in kept])
+    return Table(
+        shown.rows,
+        [columns[i] for i in places],
+        [[line[i] for i in places] for line in cells],
+        [widths[columns[i].name] for i in places],
+        [table_columns.reads_left(shown, columns[i].name) for i in places],
+        run if headed else "",
+        [line for line in below if line != run] if headed else below,
+    )
+
+
+def _in_call_order(report: Report) -> bool:
+    """Whether rows come as modules were entered, containers first, so that they read as a tree."""
+    names = {column.name for column in report.columns}
+    return bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
+
+
+def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[list[str]]:
+    before: Row | None = None
+    levels: dict[str, int] = {}
+    lines = []
+    for row in report.rows:
+        continued = table_columns.continues(row, before)
+        name = _branch(row, levels) if tree else formatting.cell(row, "fqn")
+        lines.append([_cell(row, column.name, name, continued) for column in columns])
+        before = row
+    return lines
+
+
+def _branch(row: Row, levels: dict[str, int]) -> str:
+    """The name of a row as a branch below the nearest of its containers that is shown; notes its own level."""
+    owner = row.fqn
+    while owner and (owner := owner.rpartition(".")[0]) not in levels:
+        pass
+    levels[row.fqn] = levels[owner] + 1 if owner else 0
+    name = formatting.cell(row, "fqn")
+    return "  " * levels[row.fqn] + (name[len(owner) + 1 :] if owner else name)
+
+
+def _cell(row: Row, column: str, name: str, continued: bool) -> str:
+    if continued and column in ("fqn", "type", "input_shape", "params", "macs"):
+        return ""
+    return name if column == "fqn" else formatting.cell(row, column)
+
+
+def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
+    lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
+    lines.append(footer.run_line(report))
+    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
+    if report.skipped:
+        lines.append(f"not measured: {footer.skipped_line(report)}")
+    lines.append("; ".join(filter(None, (_grouped(report, shown), _hidden(hidden)))))
+    return [line for line in lines if line]
+
+
+def _grouped(report: Report, shown: Report) -> str:
+    """How many rows are grouped or left out, and the option that shows all."""
+    rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
+    if not left_out:
+        return ""
+    level = max((depth_of(row) for row in shown.rows), default=0)
+    said = {
+        "events": f"{left_out} of {rows} rows are deeper than {level}, left out",
+        "steps": f"{left_out} of {rows} rows are of other steps, left out",
+    }.get(report.grouping, f"{rows} rows grouped to depth {level} of {deepest(report)}")
+    return f"{said}: --depth all shows each"
+
+
+def _hidden(columns: Sequence[Column]) -> str:
+    """The columns for which there is no room."""
+    if not columns:
+        return ""
+    names = [c.name for c in columns[:_NAMED]] + ([f"{len(columns) - _NAMED} more"] if columns[_NAMED:] else [])
+    return f"no room for {', '.join(names)}: --columns chooses"

@@ -1,0 +1,121 @@
+"""The tables of `scripts/bench`: on the screen, and in docs/performance.md between two markers.
+
+`TABLES` names every table and its rows, so that a test can compare the page with what the bench writes without running
+it; a section that measures anything else fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- written by scripts/bench --markdown -->\n", "<!-- end -->\n"
+BATCH = 10
+GRADS_OF = ("parameters", "outputs", "inputs")
+_NODES = ("plain", "Python hooks and statistics", "C++ hooks", "C++ hooks and statistics")
+_ACTIVATIONS = (
+    *("plain forward", "hookcli activations", "the same, installed without a compiler"),
+    "naive hooks, six .item() a tensor",
+)
+TABLES: Mapping[str, Sequence[str]] = {
+    "Start": ("python -c 'import typer, rich.table'", "hookcli --help", "hookcli models"),
+    **{
+        f"Shapes of {name}, as a process": ("bare script on meta", "hookcli shapes", "torchinfo.summary on CPU")
+        for name in ("resnet50", "vit_h_14")
+    },
+    **{
+        f"{what}, {name}, batch {BATCH}, eval": rows
+        for name in ("resnet50", "vit_b_16")
+        for what, rows in {
+            "Activations": _ACTIVATIONS,
+            "TorchLens": ("plain forward", "torchlens.trace (keeps every tensor)"),
+        }.items()
+    },
+    f"Forward and backward of resnet50, batch {BATCH}, train": (
+        "plain",
+        *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
+    ),
+    **{
+        f"{what} of resnet50, batch {BATCH}, train, under hooks on every autograd node": _NODES
+        for what in ("Backward", "Forward and backward")
+    },
+    f"A training step of resnet50, batch {BATCH}, under hookcli run": (
+        *("plain", "not sampled", "sampled"),
+        *(f"{probe} alone" for probe in ("activations", "grads", "updates")),
+    ),
+    **{
+        f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo": ("plain DDP", "hookcli comm")
+        for hook in ("allreduce", "fp16")
+    },
+    "Check of resnet50, as a process": (
+        *("bare script, forward and backward", "hookcli check", "hookcli check --meta"),
+    ),
+    "Check of resnet18, squeezenet1_1, mobilenet_v3_small": ("one process each", "one for all"),
+    f"Two resnet50 side by side, batch {BATCH}, eval": (
+        *("two plain forwards", "hookcli diff", "keep all outputs, compare in float64"),
+    ),
+    "Peak memory on resnet50, two runs in a process, eval": ("plain", "hookcli activations"),
+    "Peak memory on resnet50, two runs in a process, train": (
+        "plain",
+        *(f"hookcli grads --of {kind}" for kind in GRADS_OF),
+    ),
+}
+
+
+class Tables:
+    """What the sections measured: printed at once, and noted in `file`, since sections measure in forked children."""
+
+    def __init__(self, console: Console, file: Path) -> None:
+        self.console = console
+        self._file = file
+
+    def show(self, title: str, rounds: int, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table, and note it for the page. Raises RuntimeError for rows that `TABLES` does not name."""
+        rows = list(rows)
+        if unknown := {row[0] for row in rows} - set(TABLES.get(title, ())):
+            raise RuntimeError(f"_bench_table.TABLES does not name {unknown} of {title!r}")
+        table = Table("", title=f"{title} ({rounds} rounds)", title_justify="left")
+        for heading in headings:
+            table.add_column(heading, justify="right")
+        colour = {"met": "[green]met[/]", "over": "[bold red]over[/]"}
+        for row in rows:
+            table.add_row(*(colour.get(cell, cell) for cell in row))
+        self.console.print(table, "")
+        if not self.console.quiet:  # of several ranks one notes
+            with self._file.open("a") as file:
+                print(json.dumps([title, rounds, list(headings), rows]), file=file)
+
+    def write_page(self, threads: int, load: float) -> None:
+        """Replace what the page holds between its markers."""
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        noted = [json.loads(line) for line in self._file.read_text().splitlines()]
+        parts = [_conditions(threads, load), *(_markdown(*table) for table in noted)]
+        PAGE.write_text(before + BEGIN + "\n" + "\n".join(parts) + "\n" + END + after)
+
+
+def _conditions(threads: int, load: float) -> str:
+    git = ("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10")
+    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    releases = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchvision", "torchinfo", "torchlens"))
+    machine = f"{os.cpu_count()} CPUs ({platform.machine()}), {threads} threads, Python {platform.python_version()}"
+    when = f"Measured on {time.strftime('%Y-%m-%d')} at commit {commit}"
+    return f"{when}: {machine}, {releases}; load {load:.1f} at the start.\n"
+
+
+def _markdown(title: str, rounds: int, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines: list[Any] = [["", *headings], [":---", *("---:" for _ in headings)], *rows]
+    body = "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return f"**{title}** ({rounds} rounds)\n\n{body}"
