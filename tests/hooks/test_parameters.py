@@ -48,6 +48,6 @@ def test_each_kind_passes_over_parameters_without_a_size(kind: HookKind) -> None
         session.on(kind, lambda event: seen.append(event.fqn))
         assert session.hooked_parameters == {"first.weight"}
         output = model(torch.ones(1, 2)).sum()
-        session.tell_backward([output])
+        session.backward_begins([output])
         output.backward()
     assert sorted(seen) == (["", "first"] if kind is HookKind.MULTI_GRAD else ["first.weight"])

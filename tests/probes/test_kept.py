@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+import hookcli
 from hookcli.engine.capture import capture
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
@@ -92,11 +93,11 @@ class Grows(nn.Module):
 
 def test_of_two_passes_the_one_that_keeps_the_most_counts_and_not_their_sum() -> None:
     x = torch.randn(ROWS, WIDTH, requires_grad=True)
-    [summary] = capture(Grows(), x, [TraceProbe(SAVED, summary=True)], passes=2)
+    [summary] = capture(Grows(), x, [TraceProbe(SAVED, summary=True)], step=hookcli.Step(passes=2))
     assert {row.fqn: row["kept"] for row in summary.rows} == {"first": INPUT, "second": INPUT}
     assert summary.totals["kept_bytes"] == 2 * INPUT
     assert {row.fqn: row["saved_tensor_pack"] for row in summary.rows} == {"first": 2, "second": 1}
-    [trace] = capture(Grows(), x, [TraceProbe(SAVED)], passes=2)
+    [trace] = capture(Grows(), x, [TraceProbe(SAVED)], step=hookcli.Step(passes=2))
     packed = [(row["pass"], row["kept"]) for row in trace.rows if row["kept"] is not None]
     assert packed == [(0, INPUT), (1, INPUT), (1, INPUT)] and trace.totals["kept_bytes"] == 2 * INPUT
 
