@@ -154,13 +154,13 @@ _SECOND = 200  # characters of the line below a heading
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
     names = sorted(known)
-    if near := _nearest(given, names):
-        return f"unknown {what} {given!r}: did you mean {' or '.join(near)}?"
-    listing = see or (f"there are {', '.join(names)}" if names else "there are none")
-    return f"unknown {what} {given!r}: {listing}"
+    if near := nearest(given, names):
+        return f"unknown {what} {given!r}; did you mean {' or '.join(near)}?"
+    listing = see or (f"choose from: {', '.join(names)}" if names else "there are none")
+    return f"unknown {what} {given!r}; {listing}"
 
 
-def _nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
+def nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
     """What `difflib.get_close_matches` finds, whatever the case; of equally close ones those that begin alike."""
     from difflib import SequenceMatcher  # only mistakes need it
 

@@ -22,7 +22,7 @@ from hookcli.record.file.record import Header
 from hookcli.record.file.recorder import Recorder
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
+from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.tensors import sums
 
 Actions = dict[str, Callable[[], object]]
@@ -134,7 +134,7 @@ class ObservedStep:
         """An observer is on in the next step; without probes it leaves that step alone."""
         self.plain()
         recorder = Recorder(RecordWriter("/dev/null"), Header("bench", [], "", 1, {}), print)
-        plan = Plan(every=1, start=0 if probes else 1, probes=probes)
+        plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes)
         self._observer = Observer(plan, recorder).start()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +16,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.engine.ddp import DDPSteps, communicate
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
 from hookcli.hooks.comm_hooks import CommHook, find_hook
@@ -69,7 +69,7 @@ def run(hooks: list[str], net: nn.Module | None = None, **plan: Any) -> Report:
     torch.manual_seed(5)
     with untouched(net):
         found = [find_hook(hook) for hook in hooks]
-        feedback = SimpleNamespace(stage=lambda text: None, remark=said.append)
+        feedback = Feedback(remark=said.append)
         report = communicate(prepared(net, inputs(), squares), found, DDPSteps(**plan), feedback)
     return Report(**{**vars(report), "meta": {**report.meta, "said": said}})
 

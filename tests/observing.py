@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
-from hookcli.record.file.record import Bad, Ran, Window
+from hookcli.record.file.record import ModelRun, NonFinite, RecordedStep
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
+from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.report import Report, Row
 
 WRAPPED = (
@@ -35,47 +35,47 @@ WRAPPED = (
 class Seen:
     """A Sink, and what is known at the end."""
 
-    windows: list[Window] = field(default_factory=list)
-    bads: list[Bad] = field(default_factory=list)
+    recorded: list[RecordedStep] = field(default_factory=list)
+    non_finites: list[NonFinite] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
-    ran: dict[str, Ran] = field(default_factory=dict)
+    ran: dict[str, ModelRun] = field(default_factory=dict)
     others: dict[str, int] = field(default_factory=dict)
 
-    def window(self, window: Window) -> None:
-        self.windows.append(Window.from_dict(window.to_dict()))
+    def step(self, step: RecordedStep) -> None:
+        self.recorded.append(RecordedStep.from_dict(step.to_dict()))
 
-    def bad(self, bad: Bad) -> None:
-        self.bads.append(Bad.from_dict(bad.to_dict()))
+    def non_finite(self, found: NonFinite) -> None:
+        self.non_finites.append(NonFinite.from_dict(found.to_dict()))
 
     def gave_up(self, error: Exception) -> None:
         self.errors.append(error)
 
-    def of(self, model: str | None = None, phase: str = "train") -> list[Window]:
-        return [w for w in self.windows if w.phase == phase and model in (None, w.model)]
+    def of(self, model: str | None = None, phase: str = "train") -> list[RecordedStep]:
+        return [w for w in self.recorded if w.phase == phase and model in (None, w.model)]
 
     def steps(self, model: str | None = None, phase: str = "train") -> list[int]:
         return [w.step for w in self.of(model, phase)]
 
     @property
-    def only(self) -> Window:
-        (window,) = self.windows
-        return window
+    def only(self) -> RecordedStep:
+        (recorded,) = self.recorded
+        return recorded
 
 
-def report(window: Window, probe: str) -> Report:
-    return next(r for r in window.reports if r.probe == probe)
+def report(recorded: RecordedStep, probe: str) -> Report:
+    return next(r for r in recorded.reports if r.probe == probe)
 
 
-def rows(window: Window, probe: str, kind: str | None = None) -> dict[str, Row]:
+def rows(recorded: RecordedStep, probe: str, kind: str | None = None) -> dict[str, Row]:
     """By fqn; where there are more of one, fqn and path."""
-    found = [row for row in report(window, probe).rows if kind in (None, row.get("kind"))]
+    found = [row for row in report(recorded, probe).rows if kind in (None, row.get("kind"))]
     keys = [row.fqn + (row.get("path") or "") for row in found]
     assert len(set(keys)) == len(keys), "a place has two rows"
     return dict(zip(keys, found, strict=True))
 
 
-def skipped(window: Window, probe: str) -> dict[str, str]:
-    return {s.fqn: s.reason for s in report(window, probe).skipped}
+def skipped(recorded: RecordedStep, probe: str) -> dict[str, str]:
+    return {s.fqn: s.reason for s in report(recorded, probe).skipped}
 
 
 def global_state() -> dict[str, Any]:
@@ -91,14 +91,14 @@ def global_state() -> dict[str, Any]:
 
 @contextmanager
 def observing(only: Callable[[nn.Module], bool] | None = None, **plan: Any) -> Iterator[Seen]:
-    """Each step is looked at, unless the plan says otherwise."""
+    """Every step is recorded, unless the plan says otherwise."""
     seen, before = Seen(), global_state()
-    observer = Observer(Plan(**({"every": 1} | plan)), seen, only).start()
+    observer = Observer(RecordingPlan(**({"every": 1} | plan)), seen, only).start()
     try:
         yield seen
     finally:
         observer.stop()
-        seen.ran = {name: tally.ran() for name, tally in observer.models.tallies.items()}
+        seen.ran = {name: counts.as_recorded() for name, counts in observer.models.counts.items()}
         seen.others = dict(observer.models.others)
         assert global_state() == before
 

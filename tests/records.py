@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hookcli.record.file.record import Bad, End, Header, Line, Window
+from hookcli.record.file.record import End, Header, Line, NonFinite, RecordedStep
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats
 
 HEADER = Header("train.py", ["train.py", "--epochs", "3"], "2026-11-21T20:00:00+00:00", 100, {"hookcli": "0.1.0"})
@@ -32,7 +32,9 @@ def update(fqn: str, owner: str, weight: float, change: float) -> Row:
     return Row(values | {"ratio": change / weight if weight else float("nan")})
 
 
-def window(step: int = 0, *, model: str = "Net", phase: str = "train", std: float = 1.0, **values: Any) -> Window:
+def recorded_step(
+    step: int = 0, *, model: str = "Net", phase: str = "train", std: float = 1.0, **values: Any
+) -> RecordedStep:
     """A net of `body` (`body.0`, a linear layer, and `body.1`, a ReLU) and `head`.
 
     Parameters of body.0: gradients of norms 3 and 4, so 5 together; weights of 30 and 40 that change by 0.03 and 0.04,
@@ -49,7 +51,7 @@ def window(step: int = 0, *, model: str = "Net", phase: str = "train", std: floa
     if phase == "train":
         reports += [_grads(model), _updates(model)]
         values = {"losses": [2.0 / (1 + step)], "seconds": 0.25, "plain_seconds": 0.2} | values
-    return Window(model, phase, step, tuple(reports), **values)
+    return RecordedStep(model, phase, step, tuple(reports), **values)
 
 
 def _grads(model: str) -> Report:
@@ -74,13 +76,13 @@ def _updates(model: str) -> Report:
     return Report("updates", model, _UPDATE, rows)
 
 
-def bad(step: int = 100) -> Bad:
+def bad(step: int = 100) -> NonFinite:
     rows = [
         activation("body.0", "Linear", TensorStats(128, -0.1, 50.0, -1e30, 2e30, 3e30)),
         activation("body.1", "ReLU", TensorStats(128, 0.4, 1.0, 0.0, 2.0, 8.0, zeros=64, nan=12, inf=1)),
     ]
     report = Report("activations", "Net", (*_MODULE, *STATS_COLUMNS), rows)
-    return Bad("Net", "train", step, "body.1", "output", 12, 1, (report,))
+    return NonFinite("Net", "train", step, "body.1", "output", 12, 1, (report,))
 
 
 def ran(model: str = "Net", **values: Any) -> Mapping[str, Any]:
@@ -89,14 +91,16 @@ def ran(model: str = "Net", **values: Any) -> Mapping[str, Any]:
         "forwards": 300,
         "no_grad_forwards": 40,
         "steps": 300,
-        "windows": 4,
+        "recorded_steps": 4,
         "parameters": 11_689_512,
     }
     return base | {"notes": []} | values
 
 
 def end(models: Sequence[Mapping[str, Any]] | None = None, **values: Any) -> End:
-    found = {"exit_code": 0, "error": None, "seconds": 41.2, "models": [ran()] if models is None else models}
+    models = [ran()] if models is None else models
+    steps = max((model["steps"] for model in models), default=0)
+    found = {"exit_code": 0, "error": None, "seconds": 41.2, "models": models, "program_steps": steps}
     return End(**found | values)
 
 
@@ -114,4 +118,11 @@ def save(path: Path, lines: Iterable[Line]) -> Path:
     return path
 
 
-RUN = (HEADER, window(0), window(100, std=1.5), window(100, phase="no_grad", forward=2), window(200, std=2.0), end())
+RUN = (
+    HEADER,
+    recorded_step(0),
+    recorded_step(100, std=1.5),
+    recorded_step(100, phase="no_grad", forward=2),
+    recorded_step(200, std=2.0),
+    end(),
+)

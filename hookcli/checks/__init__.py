@@ -1,1 +1,1 @@
-"""What judges a report: a check per fault, known by its id (HK001 ...), of hookcli or of other distributions."""
+"""Checks judge reports: one check per fault, known by its id (HK001 ...), from hookcli or another distribution."""

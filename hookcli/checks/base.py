@@ -1,4 +1,4 @@
-"""What a check is: it reads what was measured of a run, plain numbers all, and says what it found."""
+"""The interface of a check: it reads the measurements of a run, all plain numbers, and returns findings."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ERROR, WARNING = SEVERITIES
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far the outputs of two runs are apart: the largest difference, relative to the largest output.
+    """How far apart the outputs of two runs are: the largest difference, relative to the largest output.
 
-    `fqn` is the first module whose outputs differ, and `excuse` why that may be as it should be; `failed` says why the
+    `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right. `failed` says why the
     second run gave no output to compare.
     """
 
@@ -35,10 +35,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was seen of forward passes in eval mode: the modules that drew random numbers, in order.
+    """Forward passes in eval mode: the modules that drew random numbers, in order, and a repeated pass.
 
-    `again` holds a second pass on the same batch, with the same random numbers, against the first; None where nothing
-    called for one: other batches give the first item the same output, and no buffer changed.
+    `again` compares a second pass on the same batch, with the same random numbers, with the first. It is None if none
+    was needed: other batches gave the first item the same output, and no buffer changed.
     """
 
     drawing: Sequence[str] = ()
@@ -74,10 +74,10 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The figure that a check compares with: what it is, its default and its range.
+    """The limit of a check: its meaning, its default and its range.
 
-    Without a default the check judges only where a threshold was given. `unit` tells how people write it: "" a plain
-    number, "count" with an SI prefix (25M), "bytes" with a binary one (512MiB).
+    A check without a default judges only if a threshold was given. `unit` says how people write it: "" for a plain
+    number, "count" for one with an SI prefix (25M), "bytes" for one with a binary prefix (512MiB).
     """
 
     means: str
@@ -114,14 +114,14 @@ class Check(ABC):
 
     @abstractmethod
     def judge(self, measured: Measurements) -> Iterable[Finding | Skipped]:
-        """What is wrong, and what could not be told. Each field named in `needs` is there."""
+        """The faults found, and what could not be judged. Every field named in `needs` is there."""
 
     def finding(self, fqn: str, message: str, value: float | None = None) -> Finding:
-        """A finding of this check at a place."""
+        """A finding of this check at a module or parameter."""
         return Finding(self.id, self.severity, fqn, message, value, self.limit, hint=f"{self.means}; {self.advice}")
 
     @classmethod
     def explanation(cls) -> str:
-        """The class's docstring, a paragraph a line."""
+        """The docstring of the class, one line per paragraph."""
         paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
         return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -1,4 +1,4 @@
-"""What is no longer as a baseline has it."""
+"""HK027: the model differs from its saved baseline."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from hookcli.report import Finding
 
 
 class Changed(Check):
-    """The model is no longer what it was when its baseline was saved (--save), as --against compares it.
+    """The model differs from its baseline: the file that was saved with --save and is given with --against.
 
     Settings (such as the momentum of a normalization), shapes, types, dtypes, parameters and MACs of every layer are
-    compared exactly; statistics of activations and of gradients within --rtol and --atol, which say how far the
-    elements may have moved, by norm [3.5e-4 for float32, ten times that for gradients]. Each layer that was changed is
-    named. Other shapes and statistics follow from that, and are counted; where nothing else changed, the first that
-    moved is named, and the figure is how many times its tolerance it moved. A baseline of another input, seed, mode or
-    dtype is refused; one of another version of torch is compared, and that is said.
+    compared exactly. Statistics of activations and gradients are compared within --rtol and --atol, which limit by norm
+    how far the elements may have moved [3.5e-4 for float32, ten times that for gradients]. Every layer that was changed
+    is reported. Differences in shapes and statistics that follow from such a change are only counted; without one, the
+    first that moved is reported, and the figure is how many times its tolerance it moved. A baseline of another input,
+    seed, mode or dtype is refused; one of another version of torch is compared, with a note.
     """
 
     id = "HK027"
     name = "changed"
     severity = ERROR
-    means = "a layer, an initialisation or a setting that was changed, or a gradient that was lost"
-    advice = "undo it, or save the baseline anew (--save) if it is meant"
+    means = "a changed layer, initialisation or setting, or a lost gradient"
+    advice = "undo it or, if it is intended, save a new baseline (--save)"
     needs = ("shapes", "activations", "baseline")
     asked_by = "--against"
     whole = True

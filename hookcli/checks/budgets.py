@@ -1,4 +1,4 @@
-"""What a model may cost."""
+"""HK022 to HK024: limits on parameters, multiply-accumulates and memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hookcli.report import Finding, formatting
 
 
 class TooManyParameters(Check):
-    """The model has more parameters than --max-params allows; each tensor counts once, frozen ones too."""
+    """The model has more parameters than --max-params allows; each tensor counts once, and frozen ones count, too."""
 
     id = "HK022"
     name = "max-params"
     severity = ERROR
     asked_by = "--max-params"
-    means = "a layer that became wider, or one that is not shared any more"
+    means = "a layer that became wider, or is no longer shared"
     advice = "`hookcli shapes --sort -params` shows the largest"
     needs = ("inventory",)
     values = False
@@ -29,15 +29,15 @@ class TooManyParameters(Check):
 class TooManyMacs(Check):
     """One forward pass takes more multiply-accumulates than --max-macs allows.
 
-    They are counted as `hookcli shapes` counts them: in eval mode, for one item of the natural input, or for the input
-    that was given.
+    They are counted as in `hookcli shapes`: in eval mode, for one item of the model's natural input, or for the given
+    input.
     """
 
     id = "HK023"
     name = "max-macs"
     severity = ERROR
     asked_by = "--max-macs"
-    means = "a larger resolution, or a stride or a group that was lost"
+    means = "a higher resolution, or a lost stride or group"
     advice = "`hookcli shapes --sort -macs` shows the largest"
     needs = ("shapes",)
     values = False
@@ -49,30 +49,31 @@ class TooManyMacs(Check):
 
 
 class TooMuchMemory(Check):
-    """Autograd keeps more memory for backward than --max-activation-memory allows.
+    """Autograd saves more memory for backward than --max-activation-memory allows.
 
-    Counted are the bytes of all storages that the forward pass saves for backward, each once, without parameters and
-    buffers, as `hookcli trace --summary` has it in Kept. It grows with the batch: give the --batch-size that you mean.
+    The figure is the size of all storages that the forward pass saves for backward, each counted once, without
+    parameters and buffers; it is the column Kept of `hookcli trace --summary`. It grows with the batch: set
+    --batch-size to the one that you use.
     """
 
     id = "HK024"
     name = "max-activation-memory"
     severity = ERROR
     asked_by = "--max-activation-memory"
-    means = "a larger batch or resolution, or an operation that is not in place any more"
-    advice = "`hookcli trace --summary --sort -kept` shows who keeps it; torch.utils.checkpoint trades it for time"
+    means = "a larger batch or resolution, or an operation that is no longer in place"
+    advice = "`hookcli trace --summary --sort -kept` shows which modules; torch.utils.checkpoint trades it for time"
     needs = ("grads", "inventory")
     values = False
-    threshold = Threshold("bytes kept for backward", None, unit="bytes")
+    threshold = Threshold("bytes saved for backward", None, unit="bytes")
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         assert measured.inventory is not None
-        yield from _above(self, measured.inventory.totals["kept_bytes"], "kept for backward")
+        yield from _above(self, measured.inventory.totals["kept_bytes"], "saved for backward")
 
 
 def _above(check: Check, value: int, what: str) -> Iterator[Finding]:
     if check.limit is not None and value > check.limit:
         unit = check.threshold.unit if check.threshold else ""
         shown = formatting.size if unit == "bytes" else formatting.quantity
-        said = f"{shown(value)} {what}, {shown(round(check.limit))} are allowed"
+        said = f"{shown(value)} {what}, allowed: {shown(round(check.limit))}"
         yield check.finding("", said, value)

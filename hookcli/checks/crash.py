@@ -1,4 +1,4 @@
-"""A model that does not get through its run."""
+"""HK001: the model fails during its run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hookcli.report import Finding
 class Crash(Check):
     """The forward or backward pass raised an exception.
 
-    The finding names the module that was running, its type and the shapes of its input, and the innermost lines of the
-    model's own code. What the other checks find in what was measured before the crash is still told, except by those
-    that would take what did not happen for a fault (a parameter without gradient, a module never called). Checks that
-    found nothing are listed as not judged: nobody knows what the rest of the run would have shown. A crash is reported
-    whatever is selected or ignored. Some checks run the model in eval mode, too: one that fails there alone is judged
-    by its run, and this is told beside that. A crash makes the exit code 2, as a model that cannot run does in every
+    The finding names the module that was running, its type, the shapes of its inputs and the innermost lines of the
+    model's own code. Other checks still report what they find in the part of the run before the crash, except checks
+    that would mistake an unfinished run for a fault (a parameter without a gradient, a module that was never called).
+    Checks that found nothing are listed as not judged, because the rest of the run is unknown. A crash is always
+    reported, whatever is selected or ignored. Some checks also run the model in eval mode; if only that run fails, the
+    training run is judged as usual and the failure is reported as well. A crash makes the exit code 2, as in every
     command; further models are still checked.
     """
 
@@ -24,7 +24,7 @@ class Crash(Check):
     name = "crash"
     severity = ERROR
     means = "the model does not run on this input"
-    advice = "look at the lines that are named here, and what shapes came there; --debug shows the traceback"
+    advice = "look at the lines named here and the shapes that arrive there; --debug shows the traceback"
     needs = ()
     values = False
 
@@ -38,7 +38,7 @@ class Crash(Check):
 
 
 def _place(crash: str) -> tuple[str, str]:
-    """The module's name, where the message begins with one (hookcli/hooks/failure.py), and the message on one line."""
+    """The module's name, if the message begins with one (see engine/failure.py), and the message on one line."""
     head, failed, _ = crash.partition(" failed")
     name = head.partition(" (")[0]
     known = failed and " (" in head and not name.startswith(("a backward hook", "the model"))
@@ -46,5 +46,5 @@ def _place(crash: str) -> tuple[str, str]:
 
 
 def with_crash(checks: Sequence[Check]) -> Sequence[Check]:
-    """The checks, with this one whatever was selected: nothing else would tell why a run was not judged."""
+    """The checks, always with this one: nothing else would say why a run was not judged."""
     return checks if any(isinstance(check, Crash) for check in checks) else [Crash(), *checks]

@@ -1,4 +1,4 @@
-"""Channels that say the same whatever comes in: dead ones, and saturated ones."""
+"""HK010 and HK011: channels that are dead or saturated, whatever the input."""
 
 from __future__ import annotations
 
@@ -7,29 +7,26 @@ from collections.abc import Iterator
 from hookcli.checks.base import Check, Measurements, Threshold
 from hookcli.report import Finding, Row, Skipped
 
-# A unit that is negative half of the time is so 8 times in a row by chance in one of 256 cases.
+# A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
 _LEAST = 8
 
 
 class DeadUnits(Check):
     """Channels of an activation are exactly zero for every input, at every position.
 
-    A ReLU whose input is never positive passes no gradient, so what feeds it stops learning: "dying ReLU" (Lu et al.
-    2019, arXiv:1903.06733). The figure is the fraction of such channels in one call of a module. It is taken at
-    activations, where a module returns what none of its parts did (an activation called as a function), and, in a run
-    with a backward pass, at what a module receives from a ReLU that was called as a function, directly or by way of
-    pooling and reshaping. Channels are the second dimension, or the last after a Linear, an Embedding or a LayerNorm. A
-    channel must have at least 8 values (batch times positions), since a healthy one may be zero a few times by chance:
-    for fully connected layers give a --batch-size of 8 or more. An output that is zero altogether needs no such batch.
-    In torchvision's models, as they are initialised, it is 0.5 at most (the squeezing layers of SqueezeNet), and 0 in
-    most.
+    A ReLU whose input is never positive passes no gradient, so the layer before it stops learning: the "dying ReLU" (Lu
+    et al. 2019, arXiv:1903.06733). The figure is the fraction of such channels in one call of a module. Judged are
+    activation modules, modules that return a tensor none of their parts returned (an activation called as a function)
+    and, in a run with a backward pass, inputs that come from a ReLU called as a function, directly or through pooling
+    and reshaping. Channels are the second dimension, or the last one after a Linear, Embedding or LayerNorm. A channel
+    needs at least 8 values (batch times positions), since a healthy one may be zero a few times by chance: for fully
+    connected layers use a --batch-size of 8 or more. An output that is zero altogether needs no such batch. Freshly
+    initialised torchvision models have 0.5 at most (the squeezing layers of SqueezeNet), and most have 0.
     """
 
     id = "HK010"
     name = "dead-units"
-    means = (
-        "a learning rate that was too high, a bias far below zero, or an initialisation that leaves the input negative"
-    )
+    means = "too high a learning rate, a bias far below zero, or an initialisation that makes the input negative"
     advice = "lower the learning rate, use LeakyReLU or GELU, or normalise before the activation"
     needs = ("inventory",)
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
@@ -41,10 +38,10 @@ class DeadUnits(Check):
 class SaturatedUnits(Check):
     """Channels of a bounded activation stay at its bounds for every input, at every position.
 
-    Of Sigmoid, Tanh, Softsign, Hardsigmoid and Hardtanh both bounds count, of ReLU6 the upper one. A unit counts where
-    it is always within 1 % of the range from a bound: there the derivative of a sigmoid is below 0.01, a 25th of its
-    greatest, and that of the hard ones is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a channel
-    must have at least 8 values.
+    For Sigmoid, Tanh, Softsign, Hardsigmoid and Hardtanh both bounds count, for ReLU6 the upper one. A channel counts
+    if it is always within 1 % of the range from a bound: there the derivative of a sigmoid is below 0.01, a 25th of its
+    maximum, and that of the hard activations is zero (Glorot and Bengio 2010, section 3.1). As for dead units, a
+    channel needs at least 8 values.
     """
 
     id = "HK011"
@@ -65,7 +62,7 @@ def _judged(check: Check, measured: Measurements, what: str, said: str) -> Itera
             continue
         all_dead = what == "dead" and row["dead"] == row["channels"] and row["channels"] * row["positions"] >= _LEAST
         if row["positions"] < _LEAST and not all_dead:
-            yield Skipped(row.fqn, f"{check.name}: fewer than {_LEAST} values per channel; a larger --batch-size tells")
+            yield Skipped(row.fqn, f"{check.name}: too few values per channel (< {_LEAST}); use a larger --batch-size")
             continue
         share = row[what] / row["channels"]
         if row[what] and share >= check.limit:

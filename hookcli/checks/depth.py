@@ -1,4 +1,4 @@
-"""Figures that grow or shrink from layer to layer."""
+"""HK012 to HK015: gradients and activations that shrink or grow from layer to layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hookcli.checks.base import Check, Measurements, Threshold
 from hookcli.report import Finding, Report, Row
 from hookcli.report.formatting import number
 
-# Fewer layers have no depth along which anything could vanish.
+# With fewer layers there is no depth for anything to vanish over.
 _LEAST_LAYERS = 4
 _ENOUGH_BLOCKS = 8
 
@@ -26,9 +26,10 @@ class _Slope:
 
 
 def _slope(measured: Measurements) -> _Slope | None:
-    """Of each weight, the norm of its gradient relative to its own, in the order of arrival: the last layer first.
+    """Compare the gradients of weights near the input with those near the loss; None for too few layers.
 
-    Relative norms do not depend on the scale of a layer; they are what layer-wise learning rates correct (You, Gitman
+    The norm of each gradient is taken relative to the norm of its weight, in the order of arrival: the last layer
+    first. Relative norms do not depend on the scale of a layer; layer-wise learning rates correct for them (You, Gitman
     and Ginsburg 2017, arXiv:1708.03888, equation 6). Biases and normalization weights, which are small vectors, and
     gradients that are all zero (HK009) are left out.
     """
@@ -49,13 +50,13 @@ def _slope(measured: Measurements) -> _Slope | None:
 
 
 class VanishingGradients(Check):
-    """Gradients of the layers nearest to the input are tiny beside those nearest to the loss.
+    """Gradients of the layers nearest to the input are tiny compared with those nearest to the loss.
 
     The figure is the median of |gradient| / |weight| over the quarter of the weights whose gradients arrive last,
-    divided by that over the quarter whose gradients arrive first. Layers differ by nature: the ratio of the two norms
-    spans three orders of magnitude within a healthy AlexNet (You et al. 2017, section 4). All torchvision models, as
-    they are initialised, lie between 0.02 and 210; six sigmoid layers lie at 5e-6, ten at 1e-8 (Glorot and Bengio 2010
-    show why).
+    divided by the median over the quarter whose gradients arrive first. Layers differ by nature: the ratio of the two
+    norms spans three orders of magnitude within a healthy AlexNet (You et al. 2017, section 4). All freshly initialised
+    torchvision models lie between 0.02 and 210; six sigmoid layers lie at 5e-6, ten at 1e-8 (Glorot and Bengio 2010
+    explain why).
     """
 
     id = "HK012"
@@ -64,7 +65,7 @@ class VanishingGradients(Check):
     advice = "use ReLU or GELU with Kaiming initialisation, normalization layers, or residual connections"
     needs = ("inventory", "grads")
     threshold = Threshold(
-        "relative gradient near the input over that near the loss; below is too small", 1e-4, 0.0, 1.0
+        "relative gradient near the input, divided by that near the loss; smaller is reported", 1e-4, 0.0, 1.0
     )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
@@ -75,11 +76,11 @@ class VanishingGradients(Check):
 
 
 class ExplodingGradients(Check):
-    """Gradients of the layers nearest to the input are huge beside those nearest to the loss.
+    """Gradients of the layers nearest to the input are huge compared with those nearest to the loss.
 
-    The figure is that of HK012, from the other side. Gradients that grow with depth make every step a jump: Pascanu,
-    Mikolov and Bengio 2013 (arXiv:1211.5063) for recurrent networks, Philipp et al. 2017 (arXiv:1712.05577) for
-    others.
+    The figure is the ratio of HK012, with a limit on the other side. Gradients that grow with depth make every
+    optimizer step a jump: see Pascanu, Mikolov and Bengio 2013 (arXiv:1211.5063) for recurrent networks and Philipp et
+    al. 2017 (arXiv:1712.05577) for others.
     """
 
     id = "HK013"
@@ -87,7 +88,9 @@ class ExplodingGradients(Check):
     means = "weights that are too large, or a recurrence that multiplies at every step"
     advice = "scale the initialisation down, normalise, or clip (torch.nn.utils.clip_grad_norm_)"
     needs = ("inventory", "grads")
-    threshold = Threshold("relative gradient near the input over that near the loss; above is too large", 1e4, 1.0)
+    threshold = Threshold(
+        "relative gradient near the input, divided by that near the loss; larger is reported", 1e4, 1.0
+    )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         slope, limit = _slope(measured), self.limit
@@ -97,10 +100,10 @@ class ExplodingGradients(Check):
 
 
 def _blocks(report: Report) -> list[Row]:
-    """The outputs of the model's blocks, in the order in which they are entered, as far as they have a spread.
+    """The outputs of the model's blocks that have a spread, in the order in which the blocks are entered.
 
-    Blocks are the modules down to the first depth at which there are eight, so that a model in a wrapper has them, too.
-    A container is entered before its parts and returns after them: where they are blocks, it is none.
+    Blocks are the modules down to the first depth at which there are eight, so that a wrapped model has blocks, too. A
+    container is entered before its parts and returns after them: if its parts are blocks, it is not one.
     """
     rows = [r for r in report.rows if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0]
     count = Counter(r.fqn.count(".") for r in {row.fqn: row for row in rows}.values())
@@ -109,7 +112,7 @@ def _blocks(report: Report) -> list[Row]:
         deep += 1
         there += count[deep]
     blocks = [row for row in rows if row.fqn.count(".") <= deep]
-    # All that are around one, since a ModuleList between the two is never called.
+    # Every enclosing module, since a ModuleList in between is never called.
     containers = {around for row in blocks for around in _around(row.fqn)}
     return [row for row in blocks if row.fqn not in containers]
 
@@ -121,9 +124,9 @@ def _around(fqn: str) -> Iterator[str]:
 
 
 def _beyond(check: Check, blocks: Sequence[Row], above: bool) -> Iterator[Finding]:
-    """The first block whose standard deviation is beyond the threshold times the first block's; the figure is its own.
+    """A finding at the first block whose standard deviation is beyond the threshold times the first block's.
 
-    The utmost of the blocks after it is told, where that is another.
+    The figure is the ratio of that block. The message also names the most extreme block, if it is another one.
     """
     assert check.limit is not None
     ratios = [(row, row["std"] / blocks[0]["std"]) for row in blocks[1:]]
@@ -138,11 +141,11 @@ def _beyond(check: Check, blocks: Sequence[Row], above: bool) -> Iterator[Findin
 
 
 class VanishingActivations(Check):
-    """The standard deviation of what blocks return shrinks along the depth, until inputs can't be told apart.
+    """The standard deviation of the blocks' outputs shrinks with depth, until inputs can't be told apart.
 
-    The figure is that of the first block beyond the threshold, over that of the first of all. Blocks are the modules of
-    the outermost levels that together are at least eight. Freshly initialised torchvision models stay above 5e-5 (the
-    heads of detectors), most above 0.01.
+    The figure is the standard deviation of the first block beyond the threshold, divided by that of the first block of
+    all. Blocks are the modules of the outermost levels that together are at least eight. Freshly initialised
+    torchvision models stay above 5e-5 (the heads of detectors), most above 0.01.
     """
 
     id = "HK014"
@@ -151,7 +154,7 @@ class VanishingActivations(Check):
     advice = "initialise to keep the variance (nn.init.kaiming_normal_, xavier_normal_), or normalise"
     needs = ("activations",)
     threshold = Threshold(
-        "standard deviation of a block's output over the first block's; below is too small", 1e-6, 0.0, 1.0
+        "standard deviation of a block's output, divided by the first block's; smaller is reported", 1e-6, 0.0, 1.0
     )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
@@ -160,12 +163,12 @@ class VanishingActivations(Check):
 
 
 class ExplodingActivations(Check):
-    """The standard deviation of what blocks return grows along the depth.
+    """The standard deviation of the blocks' outputs grows with depth.
 
-    The figure is that of the first block beyond the threshold, over that of the first of all; see HK014 for what blocks
-    are. He et al. 2015 (arXiv:1502.01852, section 2.2) derive the growth per layer from the initialisation, and
-    residual branches add up without normalization (Zhang, Dauphin and Ma 2019, arXiv:1901.09321). Freshly initialised
-    torchvision models in training mode stay below 13.
+    The figure is the standard deviation of the first block beyond the threshold, divided by that of the first block of
+    all; HK014 explains what counts as a block. He et al. 2015 (arXiv:1502.01852, section 2.2) derive the growth per
+    layer from the initialisation; residual branches add up if there is no normalization (Zhang, Dauphin and Ma 2019,
+    arXiv:1901.09321). Freshly initialised torchvision models in training mode stay below 13.
     """
 
     id = "HK015"
@@ -173,7 +176,9 @@ class ExplodingActivations(Check):
     means = "an initialisation that is too large for the depth, or residual branches without normalization"
     advice = "initialise to keep the variance, normalise, or scale the residual branches down"
     needs = ("activations",)
-    threshold = Threshold("standard deviation of a block's output over the first block's; above is too large", 1e4, 1.0)
+    threshold = Threshold(
+        "standard deviation of a block's output, divided by the first block's; larger is reported", 1e4, 1.0
+    )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         assert measured.activations is not None

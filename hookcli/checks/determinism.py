@@ -1,4 +1,4 @@
-"""Whether a run with one seed is one run."""
+"""HK025: repeated runs with one seed give different results."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hookcli.report import Finding, Report
 
 
 class Nondeterminism(Check):
-    """The same input, weights and seed gave other bits when the run was repeated.
+    """The same input, weights and seed gave different bits when the run was repeated.
 
-    With --repeat 2 the pass is run again from the same state of PyTorch's generators, and a checksum of the bits of
-    every module's output and every parameter's gradient is compared. The finding names the first one that differs, and
-    how many do. On an accelerator some kernels add in any order; on a CPU the cause is nearly always a random number
-    that torch.manual_seed does not govern (random, numpy) or state that passes from call to call.
+    With --repeat 2 the run is repeated from the same state of PyTorch's random generators, and checksums of the bits of
+    every module output and every parameter gradient are compared. The finding names the first tensor that differs, and
+    how many do. On an accelerator, some kernels add in no fixed order; on a CPU the cause is nearly always a random
+    number that torch.manual_seed does not control (random, numpy), or state kept from call to call.
     """
 
     id = "HK025"
     name = "nondeterminism"
     severity = ERROR
-    means = "a random source that torch.manual_seed does not govern, state kept from call to call, or atomic additions"
+    means = "a random source that torch.manual_seed does not control, state kept from call to call, or atomic additions"
     advice = "seed random and numpy, or torch.use_deterministic_algorithms(True) to find the operation"
     needs = ("inventory", "again")
     asked_by = "--repeat 2"

@@ -1,4 +1,4 @@
-"""What eval mode promises: one answer to one question."""
+"""HK028 and HK029: in eval mode, the same input must give the same output."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hookcli.report.formatting import number
 
 
 class RandomInEval(Check):
-    """In eval mode the forward pass drew random numbers, so that its answer is another one each time.
+    """In eval mode the forward pass draws random numbers, so its output differs from call to call.
 
-    Nobody notices while every run is seeded alike: --repeat 2 seeds its runs, and finds them the same. So the states of
-    PyTorch's generators, the CPU's and those of the devices that the model is on, are compared before and after a
-    forward pass in eval mode. The modules that drew are named; where none of its parts did, it is the code of the
-    module itself. Only warns, since some models sample on purpose.
+    This goes unnoticed as long as every run has the same seed: --repeat 2 seeds its runs and finds them equal. This
+    check therefore compares the states of PyTorch's generators (on the CPU and on the model's devices) before and after
+    a forward pass in eval mode. The finding names the modules that drew; if none of a module's parts did, the module's
+    own code did. Only a warning, since some models sample on purpose.
     """
 
     id = "HK028"
@@ -31,17 +31,16 @@ class RandomInEval(Check):
         if modules:
             others = f", as do {len(modules) - 1} other modules" if modules[2:] else ""
             others = others or (f", and so does {modules[1] or 'the model itself'}" if modules[1:] else "")
-            yield self.finding(modules[0], f"it draws random numbers in eval mode{others}", len(modules))
+            yield self.finding(modules[0], f"draws random numbers in eval mode{others}", len(modules))
 
 
 class StateInEval(Check):
-    """In eval mode the same batch, run again, gives another result: the model remembers that it ran.
+    """In eval mode, a second run on the same batch gives another result: the model keeps state from run to run.
 
-    The second run has the same random numbers as the first, and starts where the first left the model. What is
-    remembered is in a buffer (the finding then names its module) or in an attribute, or the random numbers are not
-    those of PyTorch's generators (random, numpy, a torch.Generator of the model's own). The figure is the largest
-    difference relative to the largest output. What such a model says of other batches means nothing, so HK020 does not
-    judge it.
+    The second run gets the same random numbers as the first, and starts with the model as the first run left it. The
+    state may be a buffer (the finding then names its module) or an attribute, or the random numbers do not come from
+    PyTorch's generators (random, numpy, a torch.Generator of the model). The figure is the largest difference relative
+    to the largest output. Other batches would tell nothing about such a model, so HK020 does not judge it.
     """
 
     id = "HK029"
@@ -57,6 +56,6 @@ class StateInEval(Check):
         again = measured.evaluation.again
         if again and again.failed:
             yield self.finding(again.fqn, again.failed)
-        elif again and not again.value <= self.limit:  # NaN is apart, too
-            said = f"the same batch gives another result when it is run again, by {number(again.value)} of the largest"
+        elif again and not again.value <= self.limit:  # also true of NaN
+            said = f"a second run on the same batch gives another result, by {number(again.value)} of the largest"
             yield self.finding(again.fqn, said, again.value)

@@ -1,4 +1,4 @@
-"""What the model is expected to return, as `--expect-output` says it."""
+"""The outputs that `--expect-output` describes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPEC = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One tensor of the output: its sizes (None: any), its dtype and its path where they were given."""
+    """One tensor of the output: its sizes (None: any), and its dtype and path, if given."""
 
     sizes: tuple[int | None, ...]
     dtype: str | None = None
@@ -26,7 +26,7 @@ class Expected:
         return (f"{self.path}=" if self.path else "") + sizes + (f":{self.dtype}" if self.dtype else "")
 
     def takes(self, shape: Sequence[int], dtype: str) -> bool:
-        """Whether a tensor is as expected."""
+        """Whether a tensor of this shape and dtype is as expected."""
         fits = len(shape) == len(self.sizes) and all(
             size in (None, given) for size, given in zip(self.sizes, shape, strict=True)
         )
@@ -34,13 +34,15 @@ class Expected:
 
 
 def parse_expected(text: str, option: str = "--expect-output") -> Expected:
-    """`2x1000`, `*x1000:float32`, or with a path in a nested output `out=*x21x224x224`.
+    """Parse `2x1000`, `*x1000:float32`, or, for a nested output, `out=*x21x224x224`.
 
-    Raises UsageError, beginning with the `option` that it is from, for anything else.
+    Raises UsageError for anything else; the message begins with the `option` that the text came from.
     """
     match = _SPEC.fullmatch(text.replace(" ", ""))
     if not match:
-        said = "give a shape as in *x1000 (* is any size), with a dtype or path where needed: out=*x21x224x224:float32"
+        said = (
+            "give a shape such as *x1000 (* is any size), optionally with a dtype and a path: out=*x21x224x224:float32"
+        )
         raise UsageError(f"{option} {shortened(text)!r}: {said}".lstrip())
     parts = () if match["shape"] == "scalar" else re.split("[x,]", match["shape"])
     return Expected(tuple(None if part == "*" else int(part) for part in parts), match["dtype"], match["path"])

@@ -1,4 +1,4 @@
-"""NaN and infinities: in what goes in, what comes out, what flows back, and what the model holds."""
+"""HK002 to HK005: NaN and infinities in inputs, activations, gradients and parameters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from hookcli.report.names import is_within
 
 
 class _NotFinite(Check):
-    """Shared by the four: one finding per place, with the number of values that are not finite.
-
-    With `others` only the first is named, and the others of that word are counted.
-    """
+    """The base of the four checks."""
 
     severity = ERROR
 
     def found(self, rows: Iterable[Row], what: str, others: str = "") -> Iterator[Finding]:
+        """A finding per row that is not finite, with the number of such values.
+
+        With `others` only the first row is reported, with a count of the rest; `others` is the word for what is
+        counted.
+        """
         bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
         rest = len({row.fqn for row in bad[1:]}) if others else 0
         for row in bad[:1] if others else bad:
@@ -30,16 +32,16 @@ class _NotFinite(Check):
 
 
 class InputNotFinite(_NotFinite):
-    """The model was given NaN or infinite values, so that nothing after it means anything.
+    """The model received NaN or infinite values, so no later result means anything.
 
-    With hookcli's own input (`--fill`) this can't happen; it is for the example input of a model of your own, and for
-    `hookcli.check(model, inputs)` on a real batch.
+    This can't happen with an input that hookcli makes (`--fill`). The check is for the example input of your own model,
+    and for `hookcli.check(model, inputs)` on a real batch.
     """
 
     id = "HK002"
     name = "input-not-finite"
     means = "the data has missing values, or a division by zero in the preprocessing"
-    advice = "look at the loader: torch.isfinite(batch).all()"
+    advice = "check what the data loader gives: torch.isfinite(batch).all()"
     needs = ("inventory",)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
@@ -50,9 +52,9 @@ class InputNotFinite(_NotFinite):
 class ActivationNotFinite(_NotFinite):
     """A module returned NaN or infinite values.
 
-    Only the first module is named, with the number of those after it: what is not finite spreads to everything
-    downstream, but begins in one place. Where that module was given such values already, they begin in the code that
-    calls it: the module that this code belongs to is named, and between which of its parts it does so.
+    Only the first such module is reported, with a count of those after it: NaN spreads to everything downstream, but
+    begins in one place. If that module already received such values, they begin in the code that calls it; the finding
+    then names the module that this code belongs to, and the two of its parts between which the values appear.
     """
 
     id = "HK003"
@@ -72,29 +74,29 @@ class ActivationNotFinite(_NotFinite):
 
 
 def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str, int], Row]) -> Finding:
-    """The finding at the module whose own code made the values that the module of the finding only received."""
-    while around := received.get((place["caller"], place.get("caller_call", 0))):  # which had them from outside, too
+    """The finding, moved to the module whose own code made the values that the finding's module only received."""
+    while around := received.get((place["caller"], place.get("caller_call", 0))):  # it received them as well
         place = around
     if place["caller"] is None:
-        return replace(finding, message=f"{finding.message}; the model's input has such values already")
+        return replace(finding, message=f"{finding.message}; the model's input already has such values")
     between = f"between {place['after']} and {place.fqn}" if place["after"] else f"before {place.fqn}"
     told = finding.message.replace("its output", f"the output of {finding.fqn}")
     return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {told}")
 
 
 def _innermost(rows: Sequence[Row]) -> list[Row]:
-    """The rows that are not finite, without containers that hand on what a part of theirs made."""
+    """The rows that are not finite, without containers that only return what one of their parts made."""
     bad = [row for row in rows if row.stats and (row.stats.nan or row.stats.inf)]
     names = {row.fqn for row in bad}
     return [r for r in bad if not any(is_within(n, r.fqn) for n in names)]
 
 
 class GradientNotFinite(_NotFinite):
-    """The gradient of a parameter has NaN or infinite values: the next optimizer step would spoil the model.
+    """The gradient of a parameter has NaN or infinite values: the next optimizer step would ruin the model.
 
-    The parameter that autograd reached first is named, with the number of those after it: the fault lies near it, or
-    between it and the loss. A finite forward with such a gradient comes from a function whose derivative is not finite
-    where its value is: `sqrt` and `norm` at 0, `where` over a branch that is NaN.
+    The finding names the parameter that autograd reached first, with a count of those after it: the fault lies near it,
+    or between it and the loss. If the forward pass was finite, some function has a derivative that is not finite where
+    its value is: `sqrt` and `norm` at 0, or `where` with NaN in the branch that is not taken.
     """
 
     id = "HK004"
@@ -110,17 +112,17 @@ class GradientNotFinite(_NotFinite):
 
 
 class ParameterNotFinite(_NotFinite):
-    """A parameter or buffer holds NaN or infinite values, before any training step.
+    """A parameter or buffer holds NaN or infinite values before any training step.
 
-    Running statistics of a normalization count too. Masks that hold -inf on purpose (attention) do not: a buffer of
-    nothing but zeros and -inf is left out. The first one is named, with the number of those after it: a
-    checkpoint of a run that diverged has it in all. Parameters come before buffers.
+    Running statistics of a normalization count, too. Attention masks, which hold -inf on purpose, do not: a buffer of
+    nothing but zeros and -inf is skipped. Only the first tensor is reported, with a count of the others, since a
+    checkpoint of a run that diverged has NaN in all of them. Parameters come before buffers.
     """
 
     id = "HK005"
     name = "parameter-not-finite"
     means = "a checkpoint of a run that diverged, an initialisation that divides by zero, or torch.empty never filled"
-    advice = "look at the checkpoint, and at what the constructor does with this tensor"
+    advice = "check the checkpoint, and what the constructor does with this tensor"
     needs = ("inventory",)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
@@ -130,6 +132,6 @@ class ParameterNotFinite(_NotFinite):
 
 
 def _is_mask(row: Row) -> bool:
-    """Zeros and infinities alone: what is added to attention scores."""
+    """Whether a buffer holds only zeros and infinities: a mask that is added to attention scores."""
     stats = row.stats
     return bool(stats and row["kind"] == "buffer" and not stats.nan and stats.inf and stats.zeros == stats.finite)

@@ -1,4 +1,4 @@
-"""From what was measured to the report of a check: its findings, and what could not be judged."""
+"""Run the checks on what was measured, and make a report of their findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = (
     Column("fqn", "Layer"),
     Column("value", "Figure"),
     Column("threshold", "Threshold"),
-    Column("message", "What was found"),
+    Column("message", "Finding"),
     Column("hint", "Hint"),
     Column("source", "Source"),
 )
@@ -71,7 +71,7 @@ def judge(checks: Iterable[Check], measured: Measurements, *, values: bool = Tru
 
 
 def _causes_first(checks: Iterable[Check]) -> list[str]:
-    """The ids of the checks, each after those that find its causes."""
+    """The ids of the checks, each after the checks that find its causes."""
     by_id = {check.id: check for check in checks}
     found: dict[str, None] = {}
 
@@ -96,11 +96,11 @@ def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
 
 def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
     if check.values and not values:
-        return "needs values, and the meta device has none"
+        return "it needs values, which the meta device does not have"
     if check.whole and measured.crash:
         return _CRASHED
     lacking = [name for name in check.needs if getattr(measured, name) is None]
-    return measured.missing.get(lacking[0], f"no {lacking[0]} were measured") if lacking else None
+    return measured.missing.get(lacking[0], f"{lacking[0]} was not measured") if lacking else None
 
 
 def _row(finding: Finding) -> Row:
@@ -110,10 +110,10 @@ def _row(finding: Finding) -> Row:
 
 
 def located(finding: Finding, file: str | None, line: int | None) -> Finding:
-    """The finding with the place of the code that it is about."""
+    """The finding with the file and line of the code that it is about."""
     return replace(finding, file=file, line=line)
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:
-    """Whether a finding is at least as bad."""
+    """Whether any finding is at least as bad as this severity."""
     return any(finding.fails(severity) for report in reports for finding in report.findings)

@@ -1,4 +1,4 @@
-"""Hooks that are on the model before anyone looks."""
+"""HK019: hooks that were on the model before hookcli ran."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from hookcli.report import Finding
 
 
 class HooksLeft(Check):
-    """The model already carries hooks that fire in forward or backward, or the process has global ones.
+    """The model already has hooks that fire in forward or backward, or the process has global hooks.
 
-    Hooks that a debugging session, a profiler or a copied model left cost time at every step, may change what flows,
-    and keep what they close over alive. What torch itself puts on (weight_norm, spectral_norm, pruning) is part of the
-    model and not meant, nor are hooks on state dicts, which fire when it is saved. `hookcli hooks MODEL` lists all.
+    Hooks left over from a debugging session, a profiler or a copied model cost time at every step, may change values,
+    and keep alive whatever they refer to. Hooks that PyTorch itself adds (weight_norm, spectral_norm, pruning) are part
+    of the model and not reported, nor are hooks on state dicts, which fire only when the model is saved or loaded.
+    `hookcli hooks MODEL` lists all of them.
     """
 
     id = "HK019"

@@ -1,4 +1,4 @@
-"""Parts that are not trained while those around them are: in eval mode, or frozen."""
+"""HK031 and HK032: parts that are in eval mode, or frozen, while the rest of the model is trained."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from hookcli.checks.base import INFO, Check, Measurements
 from hookcli.report import Finding, Row
 from hookcli.report.names import is_within
 
-_ADAPTED = 4  # times as many frozen parameters as trained ones: where adapters are trained, it is ten times and more
+_ADAPTED = 4  # frozen parameters per trained one; a model with adapters has ten or more
 
 
 class EvalInTraining(Check):
-    """A module that behaves otherwise in training mode ran in eval mode, while the model was in training mode.
+    """A module that behaves differently in training mode ran in eval mode while the model was in training mode.
 
-    A batch normalization then keeps normalizing with running statistics that nobody updates, and a dropout drops
-    nothing. Judged are normalizations with running statistics, dropouts and stochastic depth, attention and recurrent
-    layers with a dropout of their own. A part that is frozen as a whole (no parameter in it requires grad) is not
-    meant: to freeze a BatchNorm, put it into eval mode and freeze its weight and bias, too. Several of one type are one
-    finding; where a whole container is in eval mode, the container is named.
+    A batch normalization then keeps normalizing with running statistics that are never updated, and a dropout drops
+    nothing. Judged are normalizations with running statistics, dropout and stochastic depth, and attention and
+    recurrent layers with a dropout of their own. A part that is frozen as a whole (no parameter in it requires grad) is
+    not reported: to freeze a BatchNorm, put it into eval mode and freeze its weight and bias as well. Several modules
+    of one type are one finding; if a whole container is in eval mode, the container is reported.
     """
 
     id = "HK031"
     name = "eval-in-training"
-    means = "a call of eval() that no train() followed, or a BatchNorm that is frozen while its weight is still trained"
+    means = "eval() without a train() after it, or a BatchNorm that is frozen while its weight is still trained"
     advice = "call model.train() before training; to freeze it on purpose, freeze its parameters: requires_grad_(False)"
     needs = ("inventory",)
     values = False
@@ -57,7 +57,7 @@ class EvalInTraining(Check):
 
 
 def _outermost(fqn: str, called: dict[str, Row]) -> str:
-    """The outermost module around this one up to which all are in eval mode."""
+    """The outermost module around this one such that it and everything in between are in eval mode."""
     found = around = fqn
     while around:
         around = around.rpartition(".")[0]
@@ -69,7 +69,7 @@ def _outermost(fqn: str, called: dict[str, Row]) -> str:
 
 
 def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
-    """Whether anything in the module is trained, or, where it has no parameters, in the nearest one around that has."""
+    """Whether any parameter in the module, or if it has none in the nearest module around it, is trained."""
     while True:
         inside = [trained for name, trained in parameters.items() if is_within(name, place)]
         if inside or not place:
@@ -78,19 +78,19 @@ def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
 
 
 class FrozenBetween(Check):
-    """A layer's parameters are frozen, though layers before it and after it are trained.
+    """The parameters of a layer are frozen although layers before and after it are trained.
 
-    For information: it never makes the check fail, since some freeze such a layer on purpose. A layer counts where none
-    of its own parameters requires grad, what it receives does, and a layer that is called later is trained. Frozen
-    layers in eval mode are frozen on purpose, and so are those that have more than four times as many parameters as all
-    that are trained, as with adapters: neither is meant. The figure is the number of such layers.
+    For information only; it never makes the check fail, since such a layer may be frozen on purpose. A layer counts if
+    none of its own parameters requires grad, its input does, and a layer that is called later is trained. Two kinds of
+    frozen layers are not reported: layers in eval mode, and layers that together have more than four times as many
+    parameters as everything that is trained, as with adapters. The figure is the number of such layers.
     """
 
     id = "HK032"
     name = "frozen-between"
     severity = INFO
-    means = "requires_grad_(False) that was meant for other layers, or never taken back"
-    advice = "if it should be trained, set requires_grad_(True) before the optimizer is made"
+    means = "requires_grad_(False) meant for other layers, or never undone"
+    advice = "to train it, set requires_grad_(True) before creating the optimizer"
     needs = ("inventory", "grads")
     whole = True
     values = False
@@ -104,7 +104,7 @@ class FrozenBetween(Check):
         if between and sum(row["params"] for row in between) <= most:
             first = between[0]
             more = f", as are {len(between) - 1} more" if between[1:] else ""
-            said = f"{first['type']} is frozen (requires_grad=False) between layers that are trained{more}"
+            said = f"{first['type']} is frozen (requires_grad=False) between trained layers{more}"
             yield self.finding(first.fqn, said, len(between))
 
 

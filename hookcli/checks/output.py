@@ -1,4 +1,4 @@
-"""What the model returns, against what was expected."""
+"""HK021: the model's output differs from what was expected."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hookcli.report import Finding, Row, formatting
 
 
 class UnexpectedOutput(Check):
-    """What the model returned is not what --expect-output says: shapes, dtypes, or their number.
+    """The model's output differs from --expect-output: in its shapes, its dtypes or the number of tensors.
 
-    `*x1000` is any batch of 1000 figures, `*x1000:float32` also gives the dtype. Expectations are for the tensors of a
-    nested output in their order; with a path, as in `out=*x21x224x224`, for the one of that name. Judged is the output
-    of the run: in training mode some models return more than in eval mode (give --eval to judge that one).
+    `*x1000` accepts any batch size; `*x1000:float32` also checks the dtype. Expectations apply to the tensors of a
+    nested output in their order; with a path, as in `out=*x21x224x224`, to the tensor of that name. The output of the
+    run is judged: in training mode some models return more than in eval mode (--eval checks that output instead).
     """
 
     id = "HK021"
     name = "unexpected-output"
     severity = ERROR
-    means = "a head, a stride or a cast that was changed"
+    means = "a changed head, stride or cast"
     advice = "compare with `hookcli shapes`, which shows where the shape comes from"
     needs = ("inventory", "expected")
     asked_by = "--expect-output"
@@ -33,7 +33,7 @@ class UnexpectedOutput(Check):
         unnamed = [expected for expected in measured.expected if expected.path is None]
         if unnamed and len(unnamed) != len(rows):
             given = ", ".join(map(_described, rows)) or "no tensor"
-            yield self.finding("", f"returned {given} where {_listed(unnamed)} was expected", len(rows))
+            yield self.finding("", f"returned {given}, expected {_listed(unnamed)}", len(rows))
             return
         yield from (found for pair in zip(unnamed, rows, strict=False) for found in self._compared(*pair))
         for expected in measured.expected:
@@ -44,18 +44,18 @@ class UnexpectedOutput(Check):
         by_path = {_plain(row["path"]): row for row in rows}
         row = by_path.get(_plain(str(expected.path)))
         if row is None:
-            known = ", ".join(by_path) or "none that have a path"
-            yield self.finding("", f"returned no tensor {expected.path!r}; there are {known}")
+            known = ", ".join(by_path) or "none with a path"
+            yield self.finding("", f"returned no tensor {expected.path!r}; available: {known}")
         else:
             yield from self._compared(expected, row)
 
     def _compared(self, expected: Expected, row: Row) -> Iterator[Finding]:
         if not expected.takes(row["shape"], row["dtype"]):
-            yield self.finding("", f"returned {_described(row)} where {expected} was expected")
+            yield self.finding("", f"returned {_described(row)}, expected {expected}")
 
 
 def _plain(path: str) -> str:
-    """`["out"]`, `.out` and `out` are the same."""
+    """A path without brackets and quotes: `["out"]`, `.out` and `out` are the same."""
     return path.replace('["', ".").replace('"]', "").replace("[", ".").replace("]", "").strip(".")
 
 

@@ -1,9 +1,10 @@
-"""What is to be judged, and by which runs: from settings to checks that are ready to judge."""
+"""What is judged, and by which runs: settings become checks that are ready to judge."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from hookcli.checks.base import Check
 from hookcli.checks.expected import Expected, parse_expected
@@ -15,7 +16,7 @@ from hookcli.errors import UsageError
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """What is judged, and by which runs."""
+    """The checks to run and the runs that they need."""
 
     checks: Sequence[Check]
     backward: bool = True
@@ -32,58 +33,66 @@ class CheckPlan:
         return {name for check in self.checks for name in check.needs} | (kept if self.keep or self.against else set())
 
 
-def make_plan(
-    *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    thresholds: Mapping[str, float | str] | None = None,
-    expect_output: str | Sequence[str] = (),
-    backward: bool = True,
-    repeat: int = 1,
-    split_batch: bool = False,
-    against: str | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
-    keep: bool = False,
-    values: bool = True,
-    typed: bool = False,
-) -> CheckPlan:
-    """The plan that these settings describe. Raises UsageError for what there isn't, or what contradicts itself.
+class CheckSettings(TypedDict, total=False):
+    """What `hookcli.check` and the command line say of the checks to run; each setting has a default."""
 
-    `against` is a file of baselines; with `keep` all is measured that a baseline holds; without `values` the model runs
-    on the meta device. Errors speak of options where the settings were `typed`.
+    select: str | Sequence[str]
+    ignore: str | Sequence[str]
+    thresholds: Mapping[str, float | str] | None
+    expect_output: str | Sequence[str]
+    backward: bool
+    repeat: int
+    split_batch: bool
+    against: str | None
+    rtol: float | None
+    atol: float | None
+
+
+def make_plan(
+    *, keep: bool = False, values: bool = True, typed: bool = False, **settings: Unpack[CheckSettings]
+) -> CheckPlan:
+    """Make a plan of the settings. Raises UsageError for unknown names and for settings that contradict each other.
+
+    With `keep` everything is measured that a baseline holds; without `values` the model runs on the meta device. Errors
+    speak of options where the settings were `typed`.
     """
-    given = [expect_output] if isinstance(expect_output, str) else expect_output
-    expected = [parse_expected(text) for text in given]
-    limits = parse_thresholds(thresholds or {}, "--threshold " if typed else "thresholds: ")
-    asked = {"HK021": bool(expected), "HK025": repeat > 1, "HK026": split_batch, "HK027": against is not None}
+    select, ignore = _listed(settings.get("select")), _listed(settings.get("ignore"))
+    backward, repeat, against = settings.get("backward", True), settings.get("repeat", 1), settings.get("against")
+    expected = [parse_expected(text) for text in _listed(settings.get("expect_output"))]
+    limits = parse_thresholds(settings.get("thresholds") or {}, "--threshold " if typed else "thresholds: ")
+    asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
     require_judgeable(select, expected=bool(expected), against=bool(against), backward=backward, values=values)
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
-        raise UsageError("--max-activation-memory is what is kept for backward: leave --no-backward out")
+        raise UsageError("--max-activation-memory limits the memory saved for backward: remove --no-backward")
     runs = max(repeat, 2) if again else 1
     baselines = read_baselines(against) if against else None
-    return CheckPlan(checks, backward, runs, expected, baselines, Tolerance(rtol, atol), keep)
+    tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))
+    return CheckPlan(checks, backward, runs, expected, baselines, tolerance, keep)
+
+
+def _listed(words: str | Sequence[str] | None) -> Sequence[str]:
+    return [words] if isinstance(words, str) else words or ()
 
 
 def require_judgeable(select: Sequence[str], *, expected: bool, against: bool, backward: bool, values: bool) -> None:
-    """Raises UsageError for a check that is selected by name and lacks what it reads.
+    """Raises UsageError for a check that is selected by name but lacks what it reads.
 
-    Of what was asked for and not judged a person, or a CI job, would believe that it is well.
+    A person, or a CI job, would take it for passed.
     """
     for check in map(find_check, sorted(chosen_by_name(select))):
         todo = _lacking(check, expected, against, backward, values)
         if todo:
-            raise UsageError(f"{check.id} ({check.name}) is selected and could not judge: {', and '.join(todo)}")
+            raise UsageError(f"{check.id} ({check.name}) is selected but can't judge: {' and '.join(todo)}")
 
 
 def _lacking(check: type[Check], expected: bool, against: bool, backward: bool, values: bool) -> list[str]:
-    """What to do about it."""
+    """What to do about each thing that the check lacks."""
     lacks = [
         (not expected, "expected", f"give {check.asked_by}"),
         (not against, "baseline", f"give {check.asked_by}"),
-        (not backward, "grads", "leave --no-backward out"),
+        (not backward, "grads", "remove --no-backward"),
     ]
     todo = [said for lacking, fact, said in lacks if lacking and fact in check.needs]
-    return todo + (["leave --meta out"] if check.values and not values else [])
+    return todo + (["remove --meta"] if check.values and not values else [])

@@ -1,4 +1,4 @@
-"""What would be lost in half precision: float16 has a small range, bfloat16 few digits."""
+"""HK016 to HK018: values that half precision would lose; float16 has a small range, bfloat16 few digits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hookcli.report import Finding, Row, TensorStats
 from hookcli.report.formatting import number
 from hookcli.report.names import is_within
 
-# A spread is of a few values only where there are many.
+# A standard deviation means little for fewer values.
 _ENOUGH = 16
 
 
 def _worst(rows: Iterable[tuple[Row, float]]) -> tuple[Row, float, int] | None:
-    """The row with the largest figure, the figure, and how many other rows there are."""
+    """The row with the largest figure, that figure, and how many other modules are affected."""
     found = list(rows)
     if not found:
         return None
@@ -28,18 +28,18 @@ def _others(count: int) -> str:
 
 
 class Float16Overflow(Check):
-    """A value comes close to the largest that float16 holds, 65504: beyond it everything is infinite.
+    """A value comes close to the largest number in float16, 65504; anything larger becomes infinite.
 
-    The run may be in float32: the check tells what --dtype float16 or torch.autocast would meet. The default is a
-    quarter of 65504, since other data have other extremes; what overflowed already is infinite, and HK003 finds it.
-    Gradients count as the loss here gives them: with loss scaling they are larger. Named is the first module (in the
-    order of the run, parts before what contains them) that returns such a value, else a parameter, else a gradient; the
-    figure is its largest magnitude. bfloat16 has the range of float32, so a run in it is not judged.
+    The run may be in float32: the check predicts what --dtype float16 or torch.autocast would meet. The default limit
+    is a quarter of 65504, since other data have other extremes; values that did overflow are infinite and are found by
+    HK003. Gradients are judged without loss scaling, which makes them larger. The finding names the first module (in
+    the order of the run, parts before their containers) that returns such a value, else a parameter, else a gradient;
+    the figure is the largest magnitude. bfloat16 has the range of float32, so a run in bfloat16 is not judged.
     """
 
     id = "HK016"
     name = "float16-overflow"
-    means = "activations without normalization, or sums over many elements, outgrow float16"
+    means = "activations without normalization, or sums over many elements, exceed the range of float16"
     advice = "keep this module in float32 (autocast(enabled=False)), normalise before it, or use bfloat16"
     needs = ("activations", "inventory")
     threshold = Threshold("largest magnitude", 16376.0, 1.0, 65504.0)
@@ -60,7 +60,7 @@ class Float16Overflow(Check):
             peak, last = _peak(row.stats), max(peaks, key=peaks.__getitem__)
             more = f"; up to {number(peaks[last])} in {last or 'the model'}, {len(peaks)} places in all"
             said = f"{what} reaches {number(peak)}{more if peaks[last] > peak else _others(len(peaks) - 1)}"
-            yield self.finding(row.fqn, f"{said}; float16 ends at 65504", peak)
+            yield self.finding(row.fqn, f"{said}; the largest float16 number is 65504", peak)
 
     def _large(self, rows: Iterable[Row]) -> list[Row]:
         floats = [row for row in rows if row.stats and row.get("dtype", "").startswith(("float", "bf"))]
@@ -68,7 +68,7 @@ class Float16Overflow(Check):
 
 
 def _parts_first(rows: Sequence[Row]) -> list[Row]:
-    """Rows in the order of entry, each after those that lie within it: as modules return."""
+    """Rows in the order in which modules return: each after the rows of its parts."""
     names = [row.fqn for row in rows]
     inside = {name: sum(is_within(n, name) for n in names) for name in names}
     return [row for _, row in sorted(enumerate(rows), key=lambda item: (item[0] + inside[item[1].fqn], -item[0]))]
@@ -79,13 +79,13 @@ def _peak(stats: TensorStats | None) -> float:
 
 
 class Float16Underflow(Check):
-    """The gradient of a parameter is so small that it would be zero in float16, loss scaling or not.
+    """The gradient of a parameter is so small that it would be zero in float16, even with loss scaling.
 
-    The figure is the root mean square of the gradient. float16 holds nothing below 6e-8 (2^-24); Micikevicius et al.
+    The figure is the root mean square of the gradient. float16 has no numbers below 6e-8 (2^-24); Micikevicius et al.
     2018 (arXiv:1710.03740, section 3.2) found most gradients of a detector there and introduced loss scaling, which
-    torch.amp.GradScaler begins with a factor of 2^16. The default, 2^-40, is where even that does not help: a typical
-    element is flushed to zero. For a run in float16 without scaling, give 6e-8. Gradients that are zero altogether are
-    left to HK009. bfloat16 has the range of float32: a run in it is not judged.
+    torch.amp.GradScaler starts with a factor of 2^16. Below the default limit, 2^-40, even that does not help: a
+    typical element becomes zero. For a run in float16 without scaling, use 6e-8. Gradients that are entirely zero are
+    reported by HK009. bfloat16 has the range of float32, so a run in bfloat16 is not judged.
     """
 
     id = "HK017"
@@ -93,7 +93,7 @@ class Float16Underflow(Check):
     means = "gradients below what float16 can hold"
     advice = "use bfloat16 or float32, a larger scale (GradScaler(init_scale=...)), or see HK012"
     needs = ("grads",)
-    threshold = Threshold("root mean square of a gradient; below is too small", 2.0**-40, 0.0, 1.0)
+    threshold = Threshold("root mean square of a gradient; smaller is reported", 2.0**-40, 0.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         assert measured.grads is not None and self.limit is not None
@@ -104,16 +104,17 @@ class Float16Underflow(Check):
         if found:
             row, size, others = found
             yield self.finding(
-                row.fqn, f"the typical element of its gradient is {number(-size)}{_others(others)}", -size
+                row.fqn, f"the root mean square of its gradient is {number(-size)}{_others(others)}", -size
             )
 
 
 class Bfloat16Rounding(Check):
-    """The values of an activation are so far from zero, beside their spread, that bfloat16 can't tell them apart.
+    """The values of an activation are so far from zero, compared with their spread, that bfloat16 can't tell them
+    apart.
 
-    bfloat16 keeps 8 significant bits, so numbers near m lie |m|/256 to |m|/128 apart. Where the mean is more than 1024
-    times the standard deviation, the spread is below a quarter of that step, and nearly all values round to one
-    number. The check tells of a float32 run what bfloat16 would lose; in a run that is in bfloat16 already it is lost.
+    bfloat16 keeps 8 significant bits, so neighbouring numbers near m are |m|/256 to |m|/128 apart. If the mean is more
+    than 1024 times the standard deviation, the spread is below a quarter of that step, and nearly all values round to
+    one number. For a float32 run the check predicts what bfloat16 would lose; a run in bfloat16 has already lost it.
     Freshly initialised torchvision models reach 911.
     """
 

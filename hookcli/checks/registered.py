@@ -1,4 +1,4 @@
-"""Parameters that the model computes with and no optimizer gets."""
+"""HK030: parameters that the model computes with and no optimizer gets."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from hookcli.report import Finding
 
 
 class Unregistered(Check):
-    """The model computes with parameters that PyTorch does not know: `model.parameters()` does not give them.
+    """The model computes with parameters that PyTorch does not know of: `model.parameters()` does not list them.
 
-    They are in modules in a plain list or dict, tensors that require grad and are no nn.Parameter, or modules that are
-    made in forward, anew in each call. Nothing fails, but no optimizer trains them, `state_dict()` does not save them,
-    and `to()` and `eval()` do not reach them. What was put past nn.Module's own registration (by `self.__dict__`), or
-    is frozen, is not meant: some hide a teacher so. The figure is the number of elements that require grad.
+    They are in modules in a plain list or dict, in tensors that require grad but are no nn.Parameter, or in modules
+    that forward creates anew in every call. Nothing fails, but no optimizer trains them, `state_dict()` does not save
+    them, and `to()` and `eval()` do not reach them. Parameters that bypass nn.Module's registration on purpose (through
+    `self.__dict__`, as for a teacher model) and frozen ones are not reported. The figure is the number of elements that
+    require grad.
     """
 
     id = "HK030"
     name = "unregistered"
-    means = "modules in a plain list, a tensor that is no nn.Parameter, or a layer made in forward"
-    advice = "use nn.ModuleList, nn.ModuleDict or nn.Parameter, and make layers in __init__"
+    means = "modules in a plain list, a tensor that is no nn.Parameter, or a layer created in forward"
+    advice = "use nn.ModuleList, nn.ModuleDict or nn.Parameter, and create layers in __init__"
     needs = ("inventory",)
     values = False
 

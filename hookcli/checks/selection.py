@@ -1,4 +1,4 @@
-"""Which checks are run, and with which thresholds."""
+"""Which checks run, and with which thresholds."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ _FIGURE = re.compile(r"([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def known_checks() -> list[type[Check]]:
-    """Every check, those of other distributions too, by id. Raises PluginError for one that is not called by its id."""
+    """Every check, of any distribution, sorted by id. Raises PluginError if an entry point's name is not the check's
+    id.
+    """
     checks: list[type[Check]] = []
     for name in registry.names("checks"):
         check = registry.load("checks", name)
         if check.id != name:
-            raise PluginError(f"check {name!r} says that its id is {check.id!r}: the entry point must bear the id")
+            raise PluginError(f"check {name!r} has the id {check.id!r}: name the entry point after the id")
         checks.append(check)
     return sorted(checks, key=lambda check: check.id)
 
 
 def find_check(word: str, what: str = "check") -> type[Check]:
-    """The check of an id or a name. Raises UsageError with the nearest."""
+    """The check with this id or name. Raises UsageError, which suggests the nearest."""
     checks = known_checks()
     for check in checks:
         if word.upper() == check.id.upper() or word.lower() == check.name:
@@ -45,10 +47,10 @@ def choose(
 ) -> list[Check]:
     """The checks to run, ready to judge.
 
-    `select` and `ignore` hold ids, names or beginnings of ids (`HK01`); nothing selected means all that need no asking.
-    One that does (`Check.asked_by`) is run where its id is in `asked` or has a threshold, or is selected as a whole.
-    Raises UsageError for what there isn't, and for an id that is both selected and ignored; it speaks of options where
-    they were `typed`, else of `select` and `ignore`.
+    `select` and `ignore` hold ids, names or beginnings of ids (`HK01`); without `select`, every check runs that needs
+    no option. A check that needs one (`Check.asked_by`) runs if its id is in `asked`, has a threshold, or is selected
+    by itself. Raises UsageError for an unknown check, and for one that is both selected and ignored; the message names
+    options if they were `typed`, else the settings `select` and `ignore`.
     """
     limits = dict(thresholds or {})
     selected = {word: _matching(word, "--select" if typed else "check in select") for word in select}
@@ -70,7 +72,7 @@ def choose(
 
 
 def chosen_by_name(words: Sequence[str], option: str = "--select") -> set[str]:
-    """The ids of the checks that an option names each by itself, and not by the beginning of their id."""
+    """The ids of the checks that an option names individually, rather than by the beginning of their ids."""
     return {found[0].id for word in words if _is_whole(word, found := _matching(word, option))}
 
 
@@ -83,9 +85,9 @@ def _made(check: type[Check], limits: Mapping[str, float], typed: bool) -> Check
 
 
 def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[str, float]:
-    """Thresholds by the ids of their checks. Raises UsageError as `parse_threshold`, and where a check is given two.
+    """Thresholds by check id. Raises UsageError as `parse_threshold` does, and if a check is given two.
 
-    The message begins with `where` they were given.
+    Messages begin with `where` the thresholds were given.
     """
     limits: dict[str, float] = {}
     for word, figure in given.items():
@@ -100,7 +102,9 @@ def parse_thresholds(given: Mapping[str, float | str], where: str = "") -> dict[
 
 
 def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
-    """A check's id, by id or name, and its threshold. Raises UsageError where it has none or it is out of range."""
+    """A check's id, given by id or name, and its threshold. Raises UsageError if it has none or the value is out of
+    range.
+    """
     check = find_check(word)
     threshold = check.threshold
     if threshold is None:
@@ -119,7 +123,7 @@ def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
 
 
 def parse_figure(figure: str | float, unit: str = "") -> float | None:
-    """1e-3, and where the unit is one of counts or bytes 25M or 512MiB; None for anything else."""
+    """Parse 1e-3 and, for counts and bytes, 25M or 512MiB; None for anything else."""
     if isinstance(figure, bool):
         return None
     if isinstance(figure, (int, float)):

@@ -1,4 +1,4 @@
-"""What the forward never runs, and what backward never reaches."""
+"""HK006 to HK009: modules that forward never calls, and parameters that backward never reaches."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding, Report, Row
 from hookcli.report.names import is_within, is_within_any
 
-# Layers of torch.nn that do something and hold no parameters: one that never runs is a call that was forgotten.
+# Layers of torch.nn without parameters that have an effect: if one is never called, the call was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
 _RANDOM = ("Drop", "Stochastic")
 _FEW = 3  # names that a message has room for
 
 
 class NeverRan(Check):
-    """A module that holds trainable parameters was never called, and they got no gradient either.
+    """A module with trainable parameters was never called, and its parameters got no gradient either.
 
     A module whose weights are used without calling it (`nn.MultiheadAttention` does so with its `out_proj`) is not
-    meant: its parameters get a gradient. Of nested modules only the outermost is named. Some models have parts for
-    another mode, such as heads for inference: then ignore the check for that model.
+    reported, because its parameters get a gradient. Of nested modules only the outermost is reported. Some models have
+    parts for another mode, such as heads for inference: ignore the check for such a model.
     """
 
     id = "HK006"
     name = "never-called"
-    means = "a layer that is built but not used in forward, or a branch that this input does not take"
-    advice = "call it, remove it, or give an input that reaches it"
+    means = "a layer that forward does not use, or a branch that this input does not take"
+    advice = "call it, remove it, or use an input that reaches it"
     needs = ("inventory", "grads")
     whole = True
     values = False
@@ -47,15 +47,15 @@ class NeverRan(Check):
 class NotCalled(Check):
     """A layer of torch.nn without parameters (an activation, a dropout, a pooling) was never called.
 
-    Nothing fails when `self.dropout` is built and then forgotten in `forward`. Layers of one type and name, as in
-    repeated blocks, are one finding. Layers inside a module never called are left to HK006. A dropout is not meant
-    where the code around it reads its `p`, or hands a `dropout_p` to F.scaled_dot_product_attention and calls the
-    dropout in another branch only: then its work is done without it.
+    Nothing fails if `self.dropout` is created in __init__ and forgotten in `forward`. Layers of one type and name, as
+    in repeated blocks, are one finding. Layers inside a module that was never called are covered by HK006. A dropout is
+    not reported if the code around it does its work without calling it: code that reads its `p`, or passes a
+    `dropout_p` to F.scaled_dot_product_attention and calls the dropout only in another branch.
     """
 
     id = "HK007"
     name = "layer-never-called"
-    means = "a layer that is built in __init__ and forgotten in forward"
+    means = "a layer created in __init__ and forgotten in forward"
     advice = "call it, or remove it"
     needs = ("inventory",)
     whole = True
@@ -67,7 +67,7 @@ class NotCalled(Check):
         found = [r for r in uncalled.values() if _is_layer(r) and not is_within_any(r.fqn, uncalled.keys())]
         number = Counter(map(_kind, found))
         for key, row in {_kind(row): row for row in reversed(found)}.items():
-            others = f", nor were {number[key] - 1} more of that name" if number[key] > 1 else ""
+            others = f", nor were {number[key] - 1} others of that name" if number[key] > 1 else ""
             yield self.finding(row.fqn, f"{row['type']} was never called{others}", number[key])
 
 
@@ -80,18 +80,18 @@ def _is_layer(row: Row) -> bool:
 
 
 class NoGradient(Check):
-    """A parameter that requires a gradient got none: the parameters that DistributedDataParallel complains of.
+    """A parameter that requires a gradient got none, as in DistributedDataParallel's unused-parameter error.
 
     DDP waits for the gradient of every such parameter, and raises "Expected to have finished reduction in the prior
-    iteration" unless it is told `find_unused_parameters=True`. Without DDP the parameter silently stays as it was
-    initialised. Frozen parameters (requires_grad=False) are not meant. A module none of whose parameters got one is
-    one finding.
+    iteration" unless it is given `find_unused_parameters=True`. Without DDP the parameter silently keeps its initial
+    value. Frozen parameters (requires_grad=False) are not reported. A module without a gradient in any of its
+    parameters is one finding.
     """
 
     id = "HK008"
     name = "no-gradient"
     severity = ERROR
-    means = "the loss does not depend on it: an unused layer, a detach(), .data, or no_grad() on the way"
+    means = "the loss does not depend on it: an unused layer, or a detach(), .data or no_grad() on the way"
     advice = "use it, freeze it with requires_grad_(False), or look for the detach between it and the loss"
     needs = ("inventory", "grads")
     whole = True
@@ -112,21 +112,21 @@ class NoGradient(Check):
 
 
 class ZeroGradient(Check):
-    """The gradient of a parameter is exactly zero everywhere: it reached the parameter and says nothing.
+    """The gradient of a parameter is exactly zero everywhere: it arrived, but carries no information.
 
-    A gradient that is zero by chance would differ from zero in some element; a whole tensor of zeros means that a
-    factor on the way is zero: a dead ReLU, a mask, a layer after it whose weights are zero, or a loss that this batch
-    does not move (detectors have such heads where no object is near). Such a factor zeroes all that lies before it, so
-    only the module whose gradient arrived first, the one nearest to the loss, is named, and the others are counted.
-    Warns only, since some initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that
-    stochastic depth or dropout left out whole in this run, which with a batch of two is common, is not meant.
+    A gradient that is zero by chance would be nonzero in some element. A whole tensor of zeros means that some factor
+    is zero: a dead ReLU, a mask, a later layer with zero weights, or a loss that does not depend on this batch (heads
+    of detectors, if no object is near). Such a factor zeroes the gradients of everything before it, so only the module
+    nearest to the loss, whose gradient arrived first, is reported, with a count of the others. Only a warning, since
+    some models initialise a last layer to zero on purpose (Goyal et al. 2017, section 5.1). A branch that stochastic
+    depth or dropout skipped entirely in this run, which is common with a batch of two, is not reported.
     """
 
     id = "HK009"
     name = "zero-gradient"
     follows = ("HK010",)
-    means = "dead units, a mask, or weights that are zero, after this module or, where it is said so, before it"
-    advice = "`hookcli activations --sort -zeros` shows what is zero, `hookcli grads --of outputs` where gradients end"
+    means = "dead units, a mask, or zero weights after this module (or, if the message says so, before it)"
+    advice = "`hookcli activations --sort -zeros` shows what is zero, `hookcli grads --of outputs` where gradients stop"
     needs = ("grads", "activations")
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
@@ -144,15 +144,15 @@ class ZeroGradient(Check):
 
 
 def _why(grads: Report, zero: Sequence[str]) -> str:
-    """On which side the zero factor is, as far as a layer's own gradients tell.
+    """Which side the zero factor is on, as far as the layer's own gradients tell.
 
-    The gradient of a bias is what flows back; that of a weight is its product with what the layer receives.
+    The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input.
     """
     owner = zero[0].rpartition(".")[0]
     reached = [row.fqn for row in grads.rows if row.fqn.rpartition(".")[0] == owner and row.fqn not in zero]
     if f"{owner}.bias".lstrip(".") in reached:
-        return ", though that of bias is not: what the layer receives is zero"
-    return "" if reached else ": what flows back to it is zero"
+        return ", but that of bias is not: the layer's input is zero"
+    return "" if reached else ": the gradient that flows back to it is zero"
 
 
 def _is_zero(row: Row) -> bool:
@@ -160,7 +160,7 @@ def _is_zero(row: Row) -> bool:
 
 
 def _left_out(rows: Iterable[Row]) -> set[str]:
-    """The modules that hold what zeroed a whole output by chance: not one that was given zeros by what ran before."""
+    """The modules that zeroed a whole output by chance, without those that received zeros from what ran before."""
     places: set[str] = set()
     by_chance = was_zero = False
     for row in rows:
@@ -177,12 +177,12 @@ def _is_random(row: Row) -> bool:
 
 
 def _owners(name: str) -> list[str]:
-    """The modules around a parameter, the innermost first and the model itself last."""
+    """The modules around a parameter, from the innermost to the model itself."""
     parts = name.split(".")[:-1]
     return [".".join(parts[:n]) for n in range(len(parts), -1, -1)]
 
 
 def _listed(owner: str, names: Sequence[str]) -> str:
-    """The names of parameters within their owner; how many, where there are many."""
+    """The names of parameters within their module, or how many there are."""
     short = [name.removeprefix(f"{owner}.") for name in names]
     return ", ".join(short) if len(short) <= _FEW else f"any of {len(short)} parameters"

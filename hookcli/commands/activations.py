@@ -14,5 +14,5 @@ EXAMPLES = (
 
 
 def activations(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
-    """Statistics of what every module returns."""
+    """Show statistics of every module's outputs."""
     return inspect_model(model, load("probes", "activations"), options)

@@ -78,7 +78,7 @@ def _built_in(name: str) -> Any:
     from hookcli.commands.options import takes_options
 
     module = import_module(f"hookcli.commands.{name}")
-    function = takes_options(getattr(module, name), getattr(module, "OPTIONS", None))
+    function = takes_options(getattr(module, name))
     if name != "run":  # whose stdout is the script's
         function = stdout_kept()(function)
     return _command(name, function, inspect.getdoc(function) or "", module.EXAMPLES, getattr(module, "SETTINGS", None))

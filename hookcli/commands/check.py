@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.differentiation import LossName
-from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice, complete_models
+from hookcli.commands.options import DEFAULT_MODEL, Only, Options, check_choice, complete_models
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError
 from hookcli.report import SEVERITIES, Column, Report, Row
@@ -26,7 +27,7 @@ EXAMPLES = (
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
 )
-OPTIONS = (
+_SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *("columns", "sort", "format", "output", "quiet", "debug"),
 )
@@ -45,6 +46,54 @@ def _option(text: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=_CHECKS, help=text, **settings)
 
 
+@dataclass(frozen=True)
+class CheckOptions:
+    """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
+
+    select: Annotated[list[str], _option("Run only these checks: ids, names or prefixes of ids.", metavar="ID,...")] = (
+        field(default_factory=list)
+    )
+    ignore: Annotated[list[str], _option("Leave these checks out.", metavar="ID,...")] = field(default_factory=list)
+    threshold: Annotated[
+        list[str], _option("Change a threshold, for example HK012=1e-6; repeatable.", metavar="ID=FIGURE")
+    ] = field(default_factory=list)
+    fail_on: Annotated[
+        str, typer.Option(metavar="error|warning", rich_help_panel=_CHECKS, help="Lowest severity for exit code 1.")
+    ] = "error"
+    expect_output: Annotated[
+        list[str], _option("Expected output: *x1000, or out=*x21x224x224:float32; repeatable.", metavar="SHAPE")
+    ] = field(default_factory=list)
+    max_params: Annotated[str | None, _option("Limit on parameters, for example 26M.", metavar="COUNT")] = None
+    max_macs: Annotated[str | None, _option("Limit on multiply-accumulates, for example 4.2G.", metavar="COUNT")] = None
+    max_activation_memory: Annotated[
+        str | None, _option("Limit on memory kept for backward, for example 512MiB.", metavar="BYTES")
+    ] = None
+    repeat: Annotated[int, _option("Run N times and require bit-identical results.", metavar="N", min=1)] = 1
+    split_batch: Annotated[bool, _option("Compare the batch with its two halves.", "--split-batch")] = False
+    backward: Annotated[bool, _option("Run backward, too.", "--backward/--no-backward")] = True
+    save: Annotated[str | None, _option("Save a baseline of the models to FILE.", metavar="FILE")] = None
+    against: Annotated[str | None, _option("Compare with the baseline in FILE.", metavar="FILE")] = None
+    rtol: Annotated[
+        float | None, _option("Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0)
+    ] = None
+    atol: Annotated[float | None, _option("Absolute tolerance of statistics [0].", metavar="X", min=0)] = None
+    meta: Annotated[bool, _option("Run on the meta device: only checks that need no values.", "--meta")] = False
+    config: Annotated[
+        str | None, _option(f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE")
+    ] = None
+    report: Annotated[
+        list[str],
+        typer.Option(metavar="FILE", rich_help_panel="Output", help="Also write the report to FILE; repeatable."),
+    ] = field(default_factory=list)
+    list_checks: Annotated[bool, _option("List all checks.", "--list")] = False
+    loss: LossName = None
+
+    def settings(self) -> dict[str, Any]:
+        """The options by the names that they have in [tool.hookcli]. Raises UsageError for a malformed --threshold."""
+        words = {"select": _words(self.select), "ignore": _words(self.ignore)}
+        return {**vars(self), **words, "thresholds": dict(map(_threshold, self.threshold))}
+
+
 def check(
     ctx: typer.Context,
     models: Annotated[
@@ -58,76 +107,23 @@ def check(
         ),
     ] = None,
     *,
-    # Typer wants a list for an option that is repeatable, and gives each call one of its own.
-    select: Annotated[list[str], _option("Only these: ids, names or beginnings of ids.", metavar="ID,...")] = [],  # noqa: B006
-    ignore: Annotated[list[str], _option("All but these.", metavar="ID,...")] = [],  # noqa: B006
-    threshold: Annotated[
-        list[str], _option("Compare with another figure, as in HK012=1e-6; repeatable.", metavar="ID=FIGURE")
-    ] = [],  # noqa: B006
-    fail_on: Annotated[
-        str, typer.Option(metavar="error|warning", rich_help_panel=_CHECKS, help="What makes the exit code 1.")
-    ] = "error",
-    expect_output: Annotated[
-        list[str], _option("What it must return: *x1000, or out=*x21x224x224:float32; repeatable.", metavar="SHAPE")
-    ] = [],  # noqa: B006
-    max_params: Annotated[str | None, _option("Most parameters allowed, as in 26M.", metavar="COUNT")] = None,
-    max_macs: Annotated[str | None, _option("Most multiply-accumulates, as in 4.2G.", metavar="COUNT")] = None,
-    max_activation_memory: Annotated[
-        str | None, _option("Most memory kept for backward, as in 512MiB.", metavar="BYTES")
-    ] = None,
-    repeat: Annotated[int, _option("Run it so often, for bit-identical results.", metavar="N", min=1)] = 1,
-    split_batch: Annotated[bool, _option("Compare with the batch in two halves.", "--split-batch")] = False,
-    backward: Annotated[bool, _option("Whether to run backward, too.", "--backward/--no-backward")] = True,
-    save: Annotated[str | None, _option("Write a baseline of the models there.", metavar="FILE")] = None,
-    against: Annotated[str | None, _option("Compare with the baseline in FILE.", metavar="FILE")] = None,
-    rtol: Annotated[
-        float | None, _option("Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0)
-    ] = None,
-    atol: Annotated[float | None, _option("Absolute tolerance of statistics [0].", metavar="X", min=0)] = None,
-    meta: Annotated[bool, _option("Only what needs no compute: on the meta device.", "--meta")] = False,
-    config: Annotated[
-        str | None, _option(f"Read [tool.hookcli] there [{DEFAULT_FILE}, if it has one].", metavar="FILE")
-    ] = None,
-    report: Annotated[
-        list[str], typer.Option(metavar="FILE", rich_help_panel="Output", help="Write there, too; repeatable.")
-    ] = [],  # noqa: B006
-    list_checks: Annotated[bool, _option("Show all checks instead.", "--list")] = False,
-    loss: LossName = None,
-    options: Options,
+    own: CheckOptions,
+    options: Annotated[Options, Only(_SHARED)],
 ) -> int:
-    """Run models once, forward and backward, and judge what was seen.
+    """Run models once, forward and backward, and check them for problems.
 
-    For CI: exit code 0 when all is well, 1 when a check found something, 2 when a model could not run. A batch of two
-    in training mode unless told otherwise. `hookcli explain HK012` says more of a check. Settings may stand in
-    [tool.hookcli] of pyproject.toml, by the names of these options.
+    Exit code 0: all checks passed; 1: a check found something; 2: a model could not run. The default is a batch of two
+    in training mode. `hookcli explain HK012` explains a check. Options may also be set under [tool.hookcli] in
+    pyproject.toml, by the same names.
     """
-    check_choice("--fail-on", fail_on, SEVERITIES)
-    if list_checks:
+    check_choice("--fail-on", own.fail_on, SEVERITIES)
+    if own.list_checks:
         return _list(Output(options))
-    own = {
-        "select": _words(select),
-        "ignore": _words(ignore),
-        "thresholds": dict(map(_threshold, threshold)),
-        "fail_on": fail_on,
-        "expect_output": expect_output,
-        "max_params": max_params,
-        "max_macs": max_macs,
-        "max_activation_memory": max_activation_memory,
-        "repeat": repeat,
-        "split_batch": split_batch,
-        "backward": backward,
-        "save": save,
-        "against": against,
-        "rtol": rtol,
-        "atol": atol,
-        "meta": meta,
-        "loss": loss,
-    }
     typed = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
-    jobs = make_jobs(models or (), options, own, typed, read_config(config))
+    jobs = make_jobs(models or (), options, own.settings(), typed, read_config(own.config))
     from hookcli.commands.judging import check_models
 
-    return check_models(jobs, options, report)
+    return check_models(jobs, options, own.report)
 
 
 def _words(given: list[str]) -> list[str]:

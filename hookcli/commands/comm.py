@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.common import Shown, setting_of, write_partial
-from hookcli.commands.differentiation import BackwardVector, LossName, StepOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.common import feedback_of, setting_of, write_partial
+from hookcli.commands.differentiation import OnePassOptions
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
 from hookcli.commands.progress import working
@@ -23,6 +23,7 @@ from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
     from hookcli.engine.ddp import DDPSteps
+    from hookcli.engine.feedback import Feedback
     from hookcli.engine.ranks.group import Group
     from hookcli.engine.step import Step
     from hookcli.hooks.comm_hooks import CommHook
@@ -33,7 +34,6 @@ EXAMPLES = (
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
-OPTIONS = tuple(f.name for f in fields(Options) if f.name not in ("edit", "match", "type", "fastpath"))
 _PANEL = "Communication"
 _PROCESSES = 2  # where neither --nproc nor torchrun says how many
 
@@ -42,36 +42,46 @@ def _option(metavar: str, text: str, **settings: Any) -> Any:
     return typer.Option(metavar=metavar, help=text, rich_help_panel=_PANEL, **settings)
 
 
-def comm(
-    model: Model = DEFAULT_MODEL,
-    *,
+@dataclass(frozen=True)
+class CommOptions:
+    """Options of `hookcli comm` alone."""
+
     hook: Annotated[
         list[str],
         _option(
             "A,B,...",
-            f"{', '.join(COMM_HOOKS)}; fp16+powersgd and the like; pkg.mod:fn or file.py:fn [allreduce]. Several are "
-            "compared on the same gradients.",
+            f"{', '.join(COMM_HOOKS)}; combinations such as fp16+powersgd; pkg.mod:fn or file.py:fn [allreduce]. "
+            "Several are compared on the same gradients.",
         ),
-    ] = [],  # noqa: B006 - Typer wants a list for an option that is repeatable, and gives each call one of its own
-    rank_approximation: Annotated[int, _option("N", "PowerSGD: the rank of its matrices.", min=1)] = 1,
+    ] = field(default_factory=list)
+    rank_approximation: Annotated[int, _option("N", "PowerSGD: rank of its matrices.", min=1)] = 1
     warm_up: Annotated[
-        int,
-        _option("STEPS", "PowerSGD: plain allreduce before it; further --steps lower its error.", min=2),
-    ] = 2,
-    steps: Annotated[int, _option("N", "Steps; DDP rebuilds its buckets after the first.", min=1)] = 3,
-    no_sync: Annotated[int, _option("N", "Passes to accumulate under no_sync before each step's own.", min=0)] = 0,
+        int, _option("STEPS", "PowerSGD: steps of plain allreduce first; more --steps lower its error.", min=2)
+    ] = 2
+    steps: Annotated[int, _option("N", "Steps to run; DDP rebuilds its buckets after the first.", min=1)] = 3
+    no_sync: Annotated[int, _option("N", "Extra passes to accumulate under no_sync in each step.", min=0)] = 0
     bucket_cap_mb: Annotated[
-        float | None, _option("MB", "Of a bucket, in MiB [DDP's: 25, and 1 for the first].", min=0)
-    ] = None,
-    loss: LossName = None,
-    backward_vector: BackwardVector = None,
-    options: Options,
-) -> int:
-    """What DDP's communication hooks make of gradients, bucket by bucket.
+        float | None, _option("MB", "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", min=0)
+    ] = None
 
-    The bytes that a rank hands to collectives, the time, statistics before and after, and the error against the exact
-    mean over all ranks. Nothing is updated; every step has the same gradients. In 2 processes, unless --nproc or
-    torchrun says otherwise.
+    def names(self) -> list[str]:
+        """The names of the hooks, each once."""
+        given = [name.strip() for text in self.hook or ["allreduce"] for name in text.split(",")]
+        return list(dict.fromkeys(filter(None, given)))
+
+
+def comm(
+    model: Model = DEFAULT_MODEL,
+    *,
+    own: CommOptions,
+    step: OnePassOptions,
+    options: Annotated[Options, all_but("edit", "match", "type", "fastpath")],
+) -> int:
+    """Measure what DDP's communication hooks do to gradients, by bucket.
+
+    Shows the bytes that a rank passes to collectives, the time, statistics before and after, and the error against the
+    exact mean over all ranks. Nothing is updated; every step has the same gradients. Runs in 2 processes, unless
+    --nproc or torchrun says otherwise.
     """
     output = Output(options)  # finds a wrong format or folder before the work, not after
     if options.parallel != "ddp":
@@ -83,18 +93,18 @@ def comm(
             from hookcli.hooks.comm_hooks import find_hook
 
             output.check_columns(columns_shown(COLUMNS, options))
-            names = [name.strip() for text in hook or ["allreduce"] for name in text.split(",") if name.strip()]
-            hooks = [find_hook(name, rank_approximation, warm_up) for name in dict.fromkeys(names)]
-            step = replace(StepOptions(loss, backward_vector).make(), backward=True)
+            hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in own.names()]
+            made = replace(step.make(), backward=True)
             with several(options, values=True) as processes:
                 if processes is None or processes.group is None:
                     raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
-                if warm_up >= steps and any("powersgd" in name for name in names):
-                    remark(f"--warm-up {warm_up}: with --steps {steps} PowerSGD never starts", options)
+                if own.warm_up >= own.steps and any("powersgd" in name for name in own.names()):
+                    remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
                 from hookcli.engine.ddp import DDPSteps  # imports all of DDP: not before there are processes for it
 
-                ddp_steps = DDPSteps(steps, no_sync, bucket_cap_mb)
-                report = _communicate(model, hooks, ddp_steps, step, Shown(options, progress, processes), processes)
+                steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
+                feedback = feedback_of(options, progress, processes)
+                report = _communicate(model, hooks, steps, made, processes, feedback)
                 reports = _as_asked(report, options, processes.group)
     except (HookcliError, KeyboardInterrupt) as error:
         write_partial(error, output)
@@ -104,16 +114,16 @@ def comm(
 
 
 def _communicate(
-    spec: str, hooks: Sequence[CommHook], steps: DDPSteps, step: Step, shown: Shown, processes: Processes
+    spec: str, hooks: Sequence[CommHook], steps: DDPSteps, step: Step, processes: Processes, feedback: Feedback
 ) -> Report:
     """This rank's report."""
     from hookcli.engine.ddp import communicate
     from hookcli.engine.prepare import prepare_run
 
-    options = shown.options
+    options = processes.options
     setting = setting_of(options, True if options.train is None else options.train, targets=True)
-    run = prepare_run(find_recipe(spec, options), processes.setting(setting, backward=True), step, shown)
-    return communicate(run, hooks, steps, shown)
+    run = prepare_run(find_recipe(spec, options), processes.setting(setting, backward=True), step, feedback)
+    return communicate(run, hooks, steps, feedback)
 
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,13 +16,14 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, ToldError, UsageError, unknown
+from hookcli.errors import HookcliError, ToldError, UsageError, nearest, unknown
 from hookcli.report import Report
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from hookcli.engine.feedback import Feedback
     from hookcli.engine.setting import Setting
     from hookcli.hooks.select import Select
     from hookcli.probes.base import Probe
@@ -35,23 +36,16 @@ _TRAINING_BATCH = 2
 Compare = Callable[[Report, Report], Report]
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Shows a run's stages to people and to the other processes, and its remarks. It is the engine's `Feedback`."""
+def feedback_of(options: Options, progress: Progress, processes: Processes | None = None, label: str = "") -> Feedback:
+    """Show people, and the other processes, what a run is doing. `label` goes before remarks."""
+    from hookcli.engine.feedback import Feedback
 
-    options: Options
-    progress: Progress
-    processes: Processes | None = None
-    label: str = ""
-    """Goes before remarks."""
+    def stage(text: str) -> None:
+        progress.stage(text)
+        if processes:
+            processes.stage(text)
 
-    def stage(self, text: str) -> None:
-        self.progress.stage(text)
-        if self.processes:
-            self.processes.stage(text)
-
-    def remark(self, text: str) -> None:
-        remark(self.label + text, self.options)
+    return Feedback(stage, lambda text: remark(label + text, options))
 
 
 def inspect_model(
@@ -81,8 +75,8 @@ def inspect_model(
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
-                shown = Shown(options, progress, processes)
-                inspect = partial(_inspect, find_recipe(spec, options), make_probe, shown, processes, step, train)
+                feedback = feedback_of(options, progress, processes)
+                inspect = partial(_inspect, find_recipe(spec, options), make_probe, processes, step, train, feedback)
                 reports = inspect(globally=compare is not None)
                 if compare:
                     reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
@@ -104,10 +98,10 @@ def use_threads(options: Options) -> None:
 def _inspect(
     recipe: Recipe,
     make_probe: Callable[[], Probe],
-    shown: Shown,
     processes: Processes,
     step: StepOptions,
     train: bool,
+    feedback: Feedback,
     *,
     globally: bool,
 ) -> list[Report]:
@@ -116,7 +110,7 @@ def _inspect(
     from hookcli.engine.setting import META
     from hookcli.hooks.edits.base import parse_edit
 
-    options = shown.options
+    options = processes.options
     probe = make_probe()
     setting = setting_of(options, train, targets=probe.needs_backward)
     if probe.values and setting.device == META:
@@ -130,7 +124,7 @@ def _inspect(
         make_probe,
         hooking=Hooking(edits=edits, fastpath=options.fastpath, globally=globally),
         narrow=partial(_select, probe, options=options),
-        feedback=shown,
+        feedback=feedback,
     )
     share = processes.share(probe.needs_backward)
     reports = run(processes.setting(setting, probe.needs_backward), step=replace(asked, share=share))
@@ -140,7 +134,7 @@ def _inspect(
         """The shapes that one process would see with the whole batch; None where the model runs for real only."""
         alone = replace(setting, device=META, weights=None)
         with suppress(HookcliError):
-            return run(alone, step=asked, feedback=Shown(options, shown.progress))[0]
+            return run(alone, step=asked)[0]
         return None
 
     return processes.together(reports, whole)
@@ -212,7 +206,10 @@ def _check_names(model: nn.Module, options: Options) -> None:
 
     names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
     if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
-        raise UsageError(unknown("--match", options.match, names[1:], see="no module or parameter has such a name"))
+        inside = f"*{options.match}*"
+        near = [inside] if any(fnmatchcase(name, inside) for name in names) else nearest(options.match, names[1:])
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UsageError(f"--match: no module or parameter matches {options.match!r}{hint}")
     types = {tree.type_text(module) for module in model.modules()}
     if options.type is not None and options.type not in types:
         raise UsageError(unknown("--type", options.type, types))

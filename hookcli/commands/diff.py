@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.differentiation import BackwardVector, LossName, StepOptions
+from hookcli.commands.differentiation import OnePassOptions
 from hookcli.commands.live import Live
-from hookcli.commands.options import GRADIENTS, Options, complete_models
+from hookcli.commands.options import GRADIENTS, Only, Options, complete_models
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.commands.sides import Spec, parse_side
@@ -22,7 +22,7 @@ from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report, Row
 from hookcli.report.files import read_reports
 
-OPTIONS = (
+_SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *("fastpath", "edit", "depth", "match", "type", "columns", "sort", "format", "output", "quiet", "debug"),
 )
@@ -45,45 +45,52 @@ def _side(name: str, text: str) -> Any:
     return typer.Argument(metavar=name, help=text, show_default=False, autocompletion=complete_models)
 
 
+@dataclass(frozen=True)
+class DiffOptions:
+    """Options of `hookcli diff` alone."""
+
+    rtol: Annotated[
+        float | None, _tolerance("Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].")
+    ] = None
+    atol: Annotated[float | None, _tolerance("Absolute tolerance, of the root mean square [0].")] = None
+    same_weights: Annotated[
+        bool, typer.Option("--same-weights", help="Copy A's weights into B.", rich_help_panel=_PANEL)
+    ] = False
+    backward: Annotated[bool, typer.Option("--backward", help="Compare gradients, too.", rich_help_panel=GRADIENTS)] = (
+        False
+    )
+
+
 def diff(
     a: Annotated[str, _side("A", "A model, or a report saved with --output FILE.json.")],
     b: Annotated[str, _side("B", "Another; a model may have options of its own: 'resnet50 --dtype bfloat16'.")],
-    rtol: Annotated[
-        float | None, _tolerance("Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].")
-    ] = None,
-    atol: Annotated[float | None, _tolerance("Absolute tolerance, of the root mean square [0].")] = None,
-    same_weights: Annotated[
-        bool, typer.Option("--same-weights", help="Copy A's weights into B.", rich_help_panel=_PANEL)
-    ] = False,
-    backward: Annotated[
-        bool, typer.Option("--backward", help="Compare gradients, too.", rich_help_panel=GRADIENTS)
-    ] = False,
-    loss: LossName = None,
-    backward_vector: BackwardVector = None,
     *,
-    options: Options,
+    own: DiffOptions,
+    step: OnePassOptions,
+    options: Annotated[Options, Only(_SHARED)],
 ) -> int:
-    """Where two models, or two saved reports, part ways.
+    """Compare two models (or saved reports) and find where they diverge.
 
-    Models run in step on one input, and what their modules return is compared tensor by tensor, as are their parameters
-    and buffers. A model in quotes has options for itself: those under Model and Run, --path DIR to import it from
-    there, --compile GLOB to compile the modules that match, with --compile-backend NAME. Options outside of quotes are
-    both models'. Exit code 1: something is beyond tolerance.
+    The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
+    tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
+    from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
+    apply to both. Exit code 1: a difference is beyond tolerance.
     """
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
-    if (loss or backward_vector) and not backward:
-        raise UsageError(f"{'--loss' if loss else '--backward-vector'}: without --backward nothing is differentiated")
-    if (same_weights or backward) and any(side.file for side in sides):
-        given = "--same-weights" if same_weights else "--backward"
+    if (step.loss or step.backward_vector) and not own.backward:
+        given = "--loss" if step.loss else "--backward-vector"
+        raise UsageError(f"{given}: without --backward nothing is differentiated")
+    if (own.same_weights or own.backward) and any(side.file for side in sides):
+        given = "--same-weights" if own.same_weights else "--backward"
         raise UsageError(f"{given}: both sides must be models, not saved reports")
-    tolerance = Tolerance(rtol, atol)
+    tolerance = Tolerance(own.rtol, own.atol)
     output = Output(options)
     output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
     try:
         with working(options) as progress:
             saved = [read_reports(side.file) if side.file else None for side in sides]
-            live = Live(options, progress, backward, StepOptions(loss, backward_vector))
-            reports = _compared(sides, saved, tolerance, live, same_weights)
+            live = Live(options, progress, own.backward, step)
+            reports = _compared(sides, saved, tolerance, live, own.same_weights)
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())
         if any(report.totals.get("compared", len(report.rows)) for report in partial):

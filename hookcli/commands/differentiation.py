@@ -1,4 +1,4 @@
-"""The options of commands that differentiate: from what, and how often."""
+"""Options of commands that run backward: what to differentiate, and how often."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.options import GRADIENTS, check_choice, choice
+from hookcli.commands.options import GRADIENTS, Only, check_choice, choice
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import VECTORS
 
@@ -22,38 +22,41 @@ LossName = Annotated[
         rich_help_panel=GRADIENTS,
     ),
 ]
-BackwardVector = Annotated[
-    str | None,
-    choice(GRADIENTS, VECTORS, "No loss: a vector-Jacobian product of the outputs."),
-]
-Passes = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, help="Passes without zeroing: gradients accumulate.", rich_help_panel=GRADIENTS),
-]
 
 
 @dataclass(frozen=True)
 class StepOptions:
-    """What a command's run does besides one forward, as typed; see the engine's Step."""
+    """Parts of a command's run besides one forward, as typed; see the engine's Step."""
 
-    loss: str | None = None
-    backward_vector: str | None = None
+    loss: LossName = None
+    backward_vector: Annotated[
+        str | None, choice(GRADIENTS, VECTORS, "Without a loss: vector for a vector-Jacobian product of the outputs.")
+    ] = None
+    passes: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Passes without zeroing: gradients accumulate.", rich_help_panel=GRADIENTS
+        ),
+    ] = 1
     call: str = "backward"
-    passes: int = 1
     optimizer: str | None = None
     state_dict: bool = False
 
     def make(self) -> Step:
-        """The Step. Raises UsageError for a loss that there isn't, and for one together with a vector."""
+        """The engine's Step. Raises UsageError for an unknown loss, and for a loss together with a vector."""
         from hookcli.engine.step import Step
 
         return Step(**vars(self) | {"loss": chosen_loss(self.loss, self.backward_vector)})
 
 
+OnePassOptions = Annotated[StepOptions, Only(("loss", "backward_vector"))]
+PassesOptions = Annotated[StepOptions, Only(("loss", "backward_vector", "passes"))]
+
+
 def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
     """A name that the engine knows, or the function that an import path names.
 
-    Raises UsageError for a name that there isn't, also of the vector, and where both are given.
+    Raises UsageError for an unknown loss or vector, and where both are given.
     """
     check_choice("--backward-vector", backward_vector, VECTORS)
     if loss and backward_vector:
@@ -67,5 +70,5 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
     from hookcli.sources.losses import NAMED
 
     if loss not in NAMED:
-        raise UsageError(unknown("--loss", loss, NAMED) + " (a function of your own: pkg.mod:fn)")
+        raise UsageError(unknown("--loss", loss, NAMED) + " (your own function: pkg.mod:fn)")
     return loss

@@ -15,7 +15,6 @@ from hookcli.system.escaping import visible_lines
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, terminal_size
 
-OPTIONS = ()
 EXAMPLES = ("hookcli explain HK012", "hookcli explain dead-units HK011")
 _WIDEST = 100
 
@@ -29,10 +28,8 @@ def explain(
     checks: Annotated[
         list[str], typer.Argument(metavar="ID...", help="Ids or names of checks.", autocompletion=complete_checks)
     ],
-    *,
-    options: object,
 ) -> int:
-    """What a check looks for, what a finding usually means, and what to try."""
+    """Explain what checks look for, what usually causes a finding, and what to try."""
     stream = require_stdout()
     width = min(terminal_size(stream).columns, _WIDEST) if is_terminal(stream) else _WIDEST
     write_report(visible_lines("\n\n".join(_text(find_check(word), width) for word in checks)) + "\n")

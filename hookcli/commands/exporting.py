@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.commands.common import Shown, setting_of
+from hookcli.commands.common import feedback_of, setting_of
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark
 from hookcli.commands.progress import Progress, working
@@ -107,7 +107,7 @@ def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
         raise UsageError(
             f"{spec} is a package already: hookcli package --load {shell_path(spec.removeprefix('package:'))} reads it"
         )
-    return prepare_run(find_recipe(spec, options), setting, feedback=Shown(options, progress))
+    return prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
 
 
 def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:
@@ -154,7 +154,7 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule]
     denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
     without = f", without {' '.join(denied)}" if denied else ""
     command = " ".join(map(shell_word, ["hookcli", "package", *rest, *found]))
-    return f"{what}: {_named(blocking)}{extra}. This passes{without}:\n  {command}"
+    return f"{what}: {_named(blocking)}{extra}. This works{without}:\n  {command}"
 
 
 def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.choice import Choice, NothingToShowError
 from hookcli.record.file.overview import COLUMNS, overview
+from hookcli.record.file.query import NothingToShowError, Query
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record import Window
-from hookcli.record.file.summary import bad_line, ran_line
+from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.summary import non_finite_line, ran_line
 from hookcli.record.file.tail import Tail
 from hookcli.report import formatting
 from hookcli.report.norms import gathered
@@ -23,56 +23,59 @@ from hookcli.system.files import exists, is_folder
 from hookcli.system.stdout import require_stdout, write_report
 from hookcli.system.streams import is_terminal, remarks_on, terminal_size
 
-_PAUSE = 0.25  # seconds between two looks at the file
-_QUIET = 60.0  # seconds without a line after which that is said
+_PAUSE = 0.25  # seconds between two reads of the file
+_QUIET = 60.0  # seconds without a new line before a remark
 
 
-def follow(path: Path, choice: Choice, output: Output) -> int:
-    """Show what is written as it comes: on a terminal always the latest, in a pipe a line per window.
+def follow(path: Path, query: Query, output: Output) -> int:
+    """Show a record while it is written: the latest steps on a terminal, a line per step in a pipe.
 
-    Ends with the record, or by Ctrl-C. Raises UsageError where there can't be such a file.
+    Ends with the record, or by Ctrl-C. Raises UsageError if no such file can exist.
     """
-    if choice.step is not None or output.path or output.options.format not in (None, "table", "chart"):
-        raise UsageError("--follow: shows the latest as it comes; leave out --step, --output and --format")
+    if query.step is not None or output.path or output.options.format not in (None, "table", "chart"):
+        raise UsageError("--follow shows the latest steps as they come; leave out --step, --output and --format")
     if is_folder(path):
         raise UsageError(f"{path}: is a folder; give a record in it")
     if not exists(path):
-        _require_place(path)
-        remark(f"{path}: not there yet; waiting for it", output.options)
-    if choice.probe is None and choice.over_time is None:
-        output.check_columns(COLUMNS)  # before the first window, not when it comes
-    show = _on_terminal if is_terminal(require_stdout()) else _in_pipe
+        _require_folder(path)
+        remark(f"{path}: does not exist yet; waiting for it", output.options)
+    if query.probe is None and query.over_time is None:
+        output.check_columns(COLUMNS)  # now, not when the first step comes
+    on_terminal = is_terminal(require_stdout())
     tail = Tail(path)
     try:
-        show(tail, choice, output)
-    except BrokenPipeError:  # a reader that has seen enough (`| head`)
+        if on_terminal:
+            _on_terminal(tail, query, output)
+        else:
+            _watch(tail, output, _Lines(query))
+    except BrokenPipeError:  # the reader has closed the pipe (`| head`)
         return 0
-    except OSError as error:  # a terminal that is gone
+    except OSError as error:  # the terminal is gone
         raise UsageError(f"{path}: can't be followed ({error.strerror})") from error
     finally:
         tail.close()
     if tail.record.header:
         remark(ran_line(tail.record.header, tail.record.end, path), output.options)
-    if damage := tail.record.said_of_damage():
+    if damage := tail.record.damage():
         remark(damage, output.options)
     return 0
 
 
-def _require_place(path: Path) -> None:
-    """Raises UsageError where there can't come to be such a file."""
+def _require_folder(path: Path) -> None:
+    """Raise UsageError if such a file can't be created."""
     if not is_folder(path.parent):
-        raise UsageError(f"{path}: no such file, and no folder {path.parent}/ in which to wait for it")
+        raise UsageError(f"{path}: no such file, and no folder {path.parent}/ to wait in")
     try:
         with suppress(FileNotFoundError):
             path.lstat()
-    except (OSError, ValueError) as error:  # a name that is too long, or no text
+    except (OSError, ValueError) as error:  # too long a name, or null characters
         raise UsageError(
             f"{shortened(str(path))}: can't be a file ({getattr(error, 'strerror', None) or error})"
         ) from error
 
 
 def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> None:
-    """Look at the file until the record ends; say once where nothing comes for long."""
+    """Read the file until the record ends; remark once if nothing comes for long."""
     said = False
     while tail.record.end is None:
         if tail.poll():
@@ -82,32 +85,27 @@ def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> Non
         last = tail.changed()
         if last is not None and not said and time.time() - last > _QUIET:
             ago = formatting.clock(time.time() - last)
-            remark(f"the last line came {ago} ago, and no end; waiting for more (Ctrl-C ends)", output.options)
+            remark(f"the last line came {ago} ago, without an end; waiting for more (Ctrl-C ends)", output.options)
             said = True
         time.sleep(_PAUSE)
 
 
-def _in_pipe(tail: Tail, choice: Choice, output: Output) -> None:
-    """A line per window that is asked for."""
-    _watch(tail, output, _Lines(choice))
-
-
 class _Lines:
-    """Prints the windows that came since the last time, and what was not finite."""
+    """Prints the steps that came since the last call, and the first non-finite value."""
 
-    def __init__(self, choice: Choice) -> None:
-        self._choice = choice
+    def __init__(self, query: Query) -> None:
+        self._query = query
         self._record: Record | None = None
-        self._shown = self._bad = 0
+        self._shown = self._non_finite = 0
 
     def __call__(self, record: Record) -> None:
-        if record is not self._record:  # a new run's, in the place of the one before
-            self._record, self._shown, self._bad = record, 0, 0
-        for window in record.windows(self._choice.of(record.places[self._shown :])):
-            _print(_line(window))
-        for bad in record.bad[self._bad :]:
-            _print(bad_line(bad))
-        self._shown, self._bad = len(record.places), len(record.bad)
+        if record is not self._record:  # of a new run, which has replaced the file
+            self._record, self._shown, self._non_finite = record, 0, 0
+        for step in record.steps(self._query.of(record.entries[self._shown :])):
+            _print(_line(step))
+        for found in record.non_finite[self._non_finite :]:
+            _print(non_finite_line(found))
+        self._shown, self._non_finite = len(record.entries), len(record.non_finite)
 
 
 def _print(line: str) -> None:
@@ -115,12 +113,12 @@ def _print(line: str) -> None:
         raise BrokenPipeError
 
 
-def _line(window: Window) -> str:
+def _line(step: RecordedStep) -> str:
     """Net  step 200  train  loss 0.6931  gradient 13.00  |dw|/|w| 1.000e-03  2 NaN"""
-    report = overview(window)
+    report = overview(step)
     whole = gathered(report.rows)
     figures = {
-        "loss": window.loss,
+        "loss": step.loss,
         "gradient": whole["param_grad"],
         "|dw|/|w|": whole["ratio"],
     }
@@ -129,11 +127,11 @@ def _line(window: Window) -> str:
     for what in ("nan", "inf"):
         count = sum(row.get(what) or 0 for row in report.rows) + (whole[f"grad_{what}"] or 0)
         said += [f"{count:,.0f} {'NaN' if what == 'nan' else 'Inf'}"] if count else []
-    return "  ".join([window.model, f"step {window.step}", window.phase, *said])
+    return "  ".join([step.model, f"step {step.step}", step.phase, *said])
 
 
-def _on_terminal(tail: Tail, choice: Choice, output: Output) -> None:
-    """The tables or charts of the latest, in the place of those before."""
+def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
+    """Show the tables or charts of the latest steps, replacing those before."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -149,8 +147,8 @@ def _on_terminal(tail: Tail, choice: Choice, output: Output) -> None:
     ):
 
         def changed(record: Record) -> None:
-            if choice.of(record.places):
-                with suppress(NothingToShowError):  # the next window may be whole
-                    live.update(Text.from_ansi(output.rendered(choice.reports(record))), refresh=True)
+            if query.of(record.entries):
+                with suppress(NothingToShowError):  # the next step may be whole
+                    live.update(Text.from_ansi(output.rendered(query.reports(record))), refresh=True)
 
         _watch(tail, output, changed)

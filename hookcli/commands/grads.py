@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import BackwardVector, LossName, Passes, StepOptions
+from hookcli.commands.differentiation import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.errors import UsageError
 from hookcli.hooks.choices import GRADIENTS_OF, VIA
@@ -19,34 +20,25 @@ EXAMPLES = (
 )
 
 
-def grads(
-    model: Model = DEFAULT_MODEL,
-    of: Annotated[
-        str,
-        choice(GRADIENTS, GRADIENTS_OF, "Of what: each module's outputs or inputs."),
-    ] = "parameters",
-    via: Annotated[
-        str,
-        choice(GRADIENTS, VIA, "Tensor hooks, or full backward hooks, which PyTorch refuses for most models."),
-    ] = "tensor",
-    loss: LossName = None,
-    backward_vector: BackwardVector = None,
-    passes: Passes = 1,
-    *,
-    options: Options,
-) -> int:
-    """Statistics of gradients, in the order of arrival.
+@dataclass(frozen=True)
+class GradsOptions:
+    """Options of `hookcli grads` alone."""
 
-    Of parameters in the order in which autograd is done with them, or of what each module returned or received.
+    of: Annotated[
+        str, choice(GRADIENTS, GRADIENTS_OF, "Gradients of parameters, or of every module's outputs or inputs.")
+    ] = "parameters"
+    via: Annotated[
+        str, choice(GRADIENTS, VIA, "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.")
+    ] = "tensor"
+
+
+def grads(model: Model = DEFAULT_MODEL, *, own: GradsOptions, step: PassesOptions, options: Options) -> int:
+    """Show statistics of gradients, in order of arrival.
+
+    Parameters stand in the order in which autograd finishes their gradients.
     """
-    check_choice("--of", of, GRADIENTS_OF)
-    check_choice("--via", via, VIA)
-    if via == "module" and of == "parameters":
+    check_choice("--of", own.of, GRADIENTS_OF)
+    check_choice("--via", own.via, VIA)
+    if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
-    return inspect_model(
-        model,
-        partial(load("probes", "grads"), of, via),
-        options,
-        train=True,
-        step=StepOptions(loss, backward_vector, passes=passes),
-    )
+    return inspect_model(model, partial(load("probes", "grads"), own.of, own.via), options, train=True, step=step)

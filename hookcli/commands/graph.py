@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import BackwardVector, LossName, Passes, StepOptions
+from hookcli.commands.differentiation import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.commands.output import remark
 from hookcli.hooks.choices import CALLS
@@ -21,35 +22,34 @@ EXAMPLES = (
 )
 
 
-def graph(
-    model: Model = DEFAULT_MODEL,
+@dataclass(frozen=True)
+class GraphOptions:
+    """Options of `hookcli graph` alone."""
+
     call: Annotated[
         str,
         choice(GRADIENTS, CALLS, "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters."),
-    ] = "backward",
+    ] = "backward"
     native: Annotated[
         bool,
         typer.Option(
             "--native",
-            help="By hooks in C++, without the GIL; built on first use, which needs a compiler.",
+            help="Use hooks in C++, without the GIL; built on first use, which needs a compiler.",
             rich_help_panel=GRADIENTS,
         ),
-    ] = False,
-    loss: LossName = None,
-    backward_vector: BackwardVector = None,
-    passes: Passes = 1,
-    *,
-    options: Options,
-) -> int:
-    """The autograd graph, node by node, as backward runs it.
+    ] = False
 
-    With the module whose forward made it, the gradients that come in and go out, and the time that it took.
+
+def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: Options) -> int:
+    """Show the autograd graph, node by node, as backward runs it.
+
+    Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.
     """
-    check_choice("--call", call, CALLS)
+    check_choice("--call", own.call, CALLS)
     return inspect_model(
         model,
-        partial(load("probes", "graph"), native, partial(remark, options=options)),
+        partial(load("probes", "graph"), own.native, partial(remark, options=options)),
         options,
         train=True,
-        step=StepOptions(loss, backward_vector, call, passes),
+        step=replace(step, call=own.call),
     )

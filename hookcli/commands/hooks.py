@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hookcli.commands.common import selector
-from hookcli.commands.options import BUILDING, DEFAULT_MODEL, Model, Options
+from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
@@ -16,7 +16,6 @@ from hookcli.report import Column, Report, Row
 if TYPE_CHECKING:
     from hookcli.hooks.existing import ExistingHook
 
-OPTIONS = BUILDING
 EXAMPLES = (
     "hookcli hooks net.py:Net",
     "hookcli hooks net.py:Net --type Linear --columns fqn,function,file",
@@ -37,12 +36,13 @@ _COLUMNS = (
 )
 
 
-def hooks(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
-    """Every hook that a model already carries.
+def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
+    """List the hooks that are already registered on a model.
 
-    Of each module, parameter and buffer, and of the whole process: what is called, and where its code is. The
-    deprecated register_backward_hook is marked as legacy. The model is built, never run. Hooks on autograd's nodes
-    (FSDP's on AccumulateGrad) and DDP's communication hooks are kept in C++, where nothing can list them.
+    Covers every module, parameter and buffer, and PyTorch's global hooks: the function that is called, and where its
+    code is. Hooks of the deprecated register_backward_hook are marked as legacy. The model is built but not run. Hooks
+    on autograd's nodes (such as FSDP's on AccumulateGrad) and DDP's communication hooks live in C++ and can't be
+    listed.
     """
     output = Output(replace(options, depth="all"))  # each hook is a row: there is nothing to merge
     output.check_columns(_COLUMNS)

@@ -14,5 +14,5 @@ EXAMPLES = (
 
 
 def inputs(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
-    """Statistics of what every module receives."""
+    """Show statistics of every module's inputs."""
     return inspect_model(model, load("probes", "inputs"), options)

@@ -12,7 +12,7 @@ from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.commands.check_config import Job
-from hookcli.commands.common import Shown, setting_of, use_threads
+from hookcli.commands.common import feedback_of, setting_of, use_threads
 from hookcli.commands.differentiation import StepOptions
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, check_writable, remark
@@ -113,17 +113,17 @@ def _examined(job: Job, progress: Progress) -> Examination:
     step = replace(StepOptions(settings["loss"]).make(), backward=True)
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
-    shown = Shown(options, progress)
+    feedback = feedback_of(options, progress)
     costs = partial(
         capture_recipe,
         recipe,
         "shapes",
         setting_of(options, bool(options.train)),
         hooking=Hooking(fastpath=options.fastpath),
-        feedback=shown,
+        feedback=feedback,
     )
     try:
-        run = prepare_run(recipe, setting, step, shown)
+        run = prepare_run(recipe, setting, step, feedback)
         progress.stage(f"checking {recipe.name} on {setting.device}")
         examination = examine(run, job.plan, shapes=lambda: costs()[0])
     except ModelError as error:

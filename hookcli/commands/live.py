@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.common import Shown, selector, use_threads
+from hookcli.commands.common import feedback_of, selector, use_threads
 from hookcli.commands.differentiation import StepOptions
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
@@ -38,7 +38,7 @@ class Live:
         """Both models, module by module in step."""
         self._import()
         from hookcli.engine.lockstep import compare
-        from hookcli.engine.lockstep.compare import alignment_of
+        from hookcli.engine.lockstep.side import alignment_of
         from hookcli.engine.lockstep.weights import copy_weights
         from hookcli.engine.run_info import RunInfo
 
@@ -89,9 +89,9 @@ class Live:
         use_threads(self.options)
 
     def _built(self, spec: Spec, backward: bool) -> Built:
-        shown = Shown(self.options, self.progress, label=f"{spec.label}: ")
+        feedback = feedback_of(self.options, self.progress, label=f"{spec.label}: ")
         try:
-            return build(spec, backward, backward, shown)
+            return build(spec, backward, backward, feedback)
         except HookcliError as error:
             raise type(error)(f"{spec.label}: {error}", error.reports) from error
 

@@ -7,26 +7,27 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import SHOWING, Options
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
 from hookcli.report import Column, Report, Row
 from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
-OPTIONS = SHOWING
 EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
 
 _COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "Params"), Column("input", "Input"))
 
 
 def models(
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A part of the name, or a glob.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="Part of a name, a glob, or a kind of model.")
+    ] = "*",
     *,
-    options: Options,
+    options: ShowingOptions,
 ) -> int:
-    """Every torchvision model, with its natural input.
+    """List torchvision's models, with their parameters and default inputs.
 
-    Parameters are those that torchvision publishes for its weights. Imports no torch.
+    Parameter counts are those that torchvision publishes for its weights. Does not import torch.
     """
     output = Output(options)
     output.check_columns(_COLUMNS)

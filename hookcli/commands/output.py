@@ -51,9 +51,10 @@ class Output:
         self._require_suited(columns)
 
     def _require_suited(self, columns: Sequence[Column]) -> None:
-        if not selection.suits(self._reporter, columns):
+        if missing := selection.missing(self._reporter, columns):
             command = selection.declared(self._reporter, "command")
-            why = f"only for `{command}`" if command else "does not suit this report"
+            lacks = f"this report has no column {' or '.join(missing)}"
+            why = f"only for `{command}` ({lacks})" if command else lacks
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
 
     def write(self, reports: Sequence[Report], *, own: bool = False) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
 
 from hookcli.commands.common import inspect_model
 from hookcli.commands.group import TYPED
-from hookcli.commands.options import DEFAULT_MODEL, Options, complete_models
+from hookcli.commands.options import DEFAULT_MODEL, Options, all_but, complete_models
 from hookcli.errors import UsageError
 from hookcli.registry import load as load_plugin
 
@@ -19,11 +19,41 @@ EXAMPLES = (
     "hookcli package --load net.pt2pkg --trust",
 )
 _KINDS = ("extern", "intern", "mock", "deny")
-OPTIONS = tuple(f.name for f in fields(Options) if f.name != "output")  # its --output is the package
 
 
 def _pattern(text: str) -> Any:
     return typer.Option(metavar="GLOB", rich_help_panel="Package", help=text)
+
+
+@dataclass(frozen=True)
+class PackageOptions:
+    """Options of `hookcli package` alone. Its --output is the package, not the report."""
+
+    extern: Annotated[list[str], _pattern("Modules to import on loading: 'torchvision.**', '*.io'.")] = field(
+        default_factory=list
+    )
+    intern: Annotated[list[str], _pattern("Modules to put into the package as source.")] = field(default_factory=list)
+    mock: Annotated[list[str], _pattern("Modules to replace by a stub.")] = field(default_factory=list)
+    deny: Annotated[list[str], _pattern("Modules that must not be needed.")] = field(default_factory=list)
+    load: Annotated[
+        str | None, typer.Option(metavar="FILE", rich_help_panel="Package", help="Run shapes on a package's model.")
+    ] = None
+    trust: Annotated[
+        bool, typer.Option("--trust", rich_help_panel="Package", help="With --load: run the code in the package.")
+    ] = False
+    resource: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel="Package", help="With --load: model/model.pkl ...")
+    ] = None
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel="Output",
+            help="Write the package to FILE; with --load: the report.",
+        ),
+    ] = None
 
 
 def package(
@@ -38,59 +68,35 @@ def package(
         ),
     ] = None,
     *,
-    # Typer wants a list for an option that is repeatable, and gives each call one of its own.
-    extern: Annotated[list[str], _pattern("Modules to import where it is loaded: 'torchvision.**', '*.io'.")] = [],  # noqa: B006
-    intern: Annotated[list[str], _pattern("Modules whose source goes into the package.")] = [],  # noqa: B006
-    mock: Annotated[list[str], _pattern("Modules to put a stub in place of.")] = [],  # noqa: B006
-    deny: Annotated[list[str], _pattern("Modules that must not be needed.")] = [],  # noqa: B006
-    load: Annotated[
-        str | None, typer.Option(metavar="FILE", rich_help_panel="Package", help="Run shapes on a package's model.")
-    ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", rich_help_panel="Package", help="With --load: run the code in the package.")
-    ] = False,
-    resource: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel="Package", help="With --load: model/model.pkl ...")
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            rich_help_panel="Output",
-            help="Keep the package there; with --load: write the report there.",
-        ),
-    ] = None,
-    options: Options,
+    own: PackageOptions,
+    options: Annotated[Options, all_but("output")],
 ) -> int:
-    """Export a model with torch.package, and see which modules went which way.
+    """Export a model with torch.package and show what became of each module.
 
-    Of the patterns, the first that matches a module decides, in the order in which they are typed. torch and the
-    standard library (but sys and io) are always extern. What blocks the export is listed, with patterns that let it
-    pass.
+    The first pattern that matches a module decides, in the order typed. torch and the standard library (except sys and
+    io) are always extern. Modules that block the export are listed, with patterns that work.
     """
-    if load is not None:
-        given = [f"--{kind}" for kind, patterns in zip(_KINDS, (extern, intern, mock, deny), strict=True) if patterns]
+    if own.load is not None:
+        given = [f"--{kind}" for kind in _KINDS if getattr(own, kind)]
         if model or given:
-            raise UsageError(f"--load {load}: loads a package, and takes no {'MODEL' if model else given[0]}")
-        return _loaded(load, trust, resource, replace(options, output=output))
-    _refuse_others(options, trust, resource)
+            raise UsageError(f"--load {own.load}: loads a package, and takes no {'MODEL' if model else given[0]}")
+        return _loaded(own.load, own, replace(options, output=own.output))
+    _refuse_others(options, own)
     from hookcli.commands.exporting import export_model  # help need not wait for zipfile and tempfile
 
-    return export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], output, options)
+    return export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], own.output, options)
 
 
-def _loaded(file: str, trust: bool, resource: str | None, options: Options) -> int:
-    """What `hookcli shapes package:FILE` does; the source refuses without trust."""
-    named = [f"resource={resource}"] if resource is not None else []
-    arguments = [*options.arg, *(["trust=true"] if trust else []), *named]
+def _loaded(file: str, own: PackageOptions, options: Options) -> int:
+    """Do as `hookcli shapes package:FILE` does; the source refuses without trust."""
+    named = [f"resource={own.resource}"] if own.resource is not None else []
+    arguments = [*options.arg, *(["trust=true"] if own.trust else []), *named]
     return inspect_model(f"package:{file}", load_plugin("probes", "shapes"), replace(options, arg=arguments))
 
 
-def _refuse_others(options: Options, trust: bool, resource: str | None) -> None:
-    """Options that would do nothing to an export."""
-    given = {"trust": trust, "resource": resource, "depth": options.depth, "match": options.match, "type": options.type}
-    for name, value in given.items():
+def _refuse_others(options: Options, own: PackageOptions) -> None:
+    """Raises UsageError for options that would do nothing to an export."""
+    given = {"trust": own.trust, "resource": own.resource}
+    for name, value in {**given, "depth": options.depth, "match": options.match, "type": options.type}.items():
         if value:
             raise UsageError(f"--{name}: only with --load FILE, which runs the model of a package")

@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from hookcli import registry
-from hookcli.commands.options import SHOWING, Options
+from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS, HookInfo
 from hookcli.report import Column, Report, Row
 
-OPTIONS = SHOWING
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
 SHADOWED = "not used: hookcli has its own of this name"
@@ -33,14 +32,14 @@ _HOOK_COLUMNS = (
 
 
 def plugins(
-    load: Annotated[bool, typer.Option("--load", help="Import each one, and say which don't load.")] = False,
-    hooks: Annotated[bool, typer.Option("--hooks", help="Every kind of hook instead, and what shows it.")] = False,
+    load: Annotated[bool, typer.Option("--load", help="Import each plugin, and show which fail to load.")] = False,
+    hooks: Annotated[bool, typer.Option("--hooks", help="List kinds of hooks, and commands that show them.")] = False,
     *,
-    options: Options,
+    options: ShowingOptions,
 ) -> int:
-    """Every plugin, and the distribution it is from.
+    """List all plugins and the distributions that provide them.
 
-    Sources, probes, reporters, checks and edits, those of hookcli first. Nothing is loaded unless asked for.
+    Lists sources, probes, reporters, checks and edits, hookcli's own first. Loads none of them without --load.
     """
     output = Output(options)
     output.check_columns(_HOOK_COLUMNS if hooks else _COLUMNS)

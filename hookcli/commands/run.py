@@ -18,8 +18,15 @@ from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching import Ending, Script, find
 from hookcli.record.launching.ending import keep_signal
-from hookcli.record.launching.importing import when_imported
-from hookcli.record.observe.plan import DEFAULT_EVERY, FIRST_BAD, PROBES, Plan, check_probes, parse_steps
+from hookcli.record.launching.import_hook import when_imported
+from hookcli.record.observe.recording_plan import (
+    DEFAULT_EVERY,
+    FIRST_BAD,
+    PROBES,
+    RecordingPlan,
+    check_probes,
+    parse_steps,
+)
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
 from hookcli.system.torchrun import leftover, world
@@ -27,97 +34,109 @@ from hookcli.system.torchrun import leftover, world
 if TYPE_CHECKING:
     from hookcli.record.observe.observer import Observer
 
-OPTIONS = ()
 EXAMPLES = (
     "hookcli run train.py --epochs 3",
     "hookcli run --every 10 --output run.jsonl train.py --epochs 3",
     "hookcli run --first-bad stop -m my_package.train",
 )
-SETTINGS = {"allow_interspersed_args": False}  # what comes after the script is the script's
-_PANEL = "What is looked at"
+SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
+_PANEL = "Recording"
 
 
 def _option(*names: str, metavar: str | None = None, **settings: Any) -> Any:
     return typer.Option(*names, metavar=metavar, rich_help_panel=_PANEL, **settings)
 
 
-def run(
-    script: Annotated[
-        str, typer.Argument(metavar="SCRIPT", help="The script, as python takes it.", show_default=False)
-    ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own.", show_default=False)
-    ] = None,
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as for python -m.")] = False,
-    every: Annotated[int, _option("--every", metavar="N", help="Look at every Nth step.", min=1)] = DEFAULT_EVERY,
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of `hookcli run`."""
+
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as for python -m.")] = False
+    every: Annotated[int, _option("--every", metavar="N", help="Record every Nth step.", min=1)] = DEFAULT_EVERY
     steps: Annotated[
-        str | None, _option("--steps", metavar="A:B", help="Only from step A until before B; 0:1000, 500:.")
-    ] = None,
+        str | None, _option("--steps", metavar="A:B", help="Record from step A until before B; 0:1000, 500:.")
+    ] = None
     probe: Annotated[
         list[str] | None,
         _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [the first three]."),
-    ] = None,
+    ] = None
     match: Annotated[
         str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
-    ] = None,
+    ] = None
     first_bad: Annotated[
         str | None,
         _option(
             "--first-bad",
             metavar="|".join(FIRST_BAD),
-            help="Look at each step, and report the first NaN or Inf, or stop there (exit code 1).",
+            help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
         ),
-    ] = None,
+    ] = None
     check: Annotated[
-        bool, _option("--check", help="Judge the steps that are looked at, as hookcli check judges a model.")
-    ] = False,
+        bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
+    ] = False
     max_seconds: Annotated[
-        float | None, _option("--max-seconds", metavar="S", help="Look no longer; the script goes on.", min=0)
-    ] = None,
+        float | None,
+        _option("--max-seconds", metavar="S", help="Stop recording after S seconds; the script continues.", min=0),
+    ] = None
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="The record [SCRIPT.run.jsonl, numbered].")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Where hookcli itself fails, show all of it.")] = False,
-    *,
-    options: object,
-) -> Ending:
-    """Look inside a script that stays as it is.
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback if hookcli itself fails.")] = False
 
-    Runs it as python would, and records of the models that run in it: activations, gradients and the size of updates,
-    per module, in every Nth step. Its output, its figures and its exit code are its own. hookcli show reads the record.
+    def plan(self) -> RecordingPlan:
+        """What to record, and when. Raises UsageError."""
+        start, stop = parse_steps(self.steps)
+        return RecordingPlan(
+            every=self.every,
+            start=start,
+            stop=stop,
+            max_seconds=self.max_seconds,
+            probes=check_probes([n.strip() for text in self.probe or [",".join(PROBES)] for n in text.split(",")]),
+            match=self.match,
+            first_bad=self.first_bad,
+            check=self.check,
+        )
+
+
+def run(
+    script: Annotated[
+        str, typer.Argument(metavar="SCRIPT", help="The script to run, as for python.", show_default=False)
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's own arguments.", show_default=False)
+    ] = None,
+    *,
+    own: RunOptions,
+) -> Ending:
+    """Record what happens inside the models of an unmodified script.
+
+    Runs the script as python would, and records activations, gradients and the size of updates of each module in every
+    Nth step. The script's output, results and exit code stay its own. `hookcli show` displays the record.
     """
-    start, stop = parse_steps(steps)
-    plan = Plan(
-        every=every,
-        start=start,
-        stop=stop,
-        max_seconds=max_seconds,
-        probes=check_probes([name.strip() for text in probe or [",".join(PROBES)] for name in text.split(",")]),
-        match=match,
-        first_bad=first_bad,
-        check=check,
-    )
-    found = find(script, module)
-    if (said := leftover()) and not quiet:
+    plan = own.plan()
+    found = find(script, own.module)
+    if (said := leftover()) and not own.quiet:
         _say(said)
-    if not world().writes:  # of several processes the first one is looked at
+    if not world().writes:  # of several processes only the first one is recorded
         return found.run(arguments or [])
-    header = new_header(found.name, [script, *(arguments or [])], every)
+    header = new_header(found.name, [script, *(arguments or [])], own.every)
     try:
-        recorder = _recorder(output, found, header, debug)
+        recorder = _recorder(own.output, found, header, own.debug)
     except OSError as error:
-        if output:
-            raise UsageError(f"can't write {output}: {error.strerror} (--output names another file)") from error
-        _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs, and is not looked at")
-        return found.run(arguments or [])  # that the folder is full or gone is no reason to lose its run
-    return _Run(found, plan, recorder, quiet, bool(output)).run(arguments or [])
+        if own.output:
+            raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
+        _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded")
+        return found.run(arguments or [])  # a folder that is full or gone is no reason not to run
+    return _ScriptRun(found, plan, recorder, own.quiet, bool(own.output)).run(arguments or [])
 
 
 @dataclass
-class _Run:
+class _ScriptRun:
+    """Runs the script and observes it once it imports torch; ends the record when the process ends."""
+
     script: Script
-    plan: Plan
+    plan: RecordingPlan
     recorder: Recorder
     quiet: bool
     named: bool
@@ -127,12 +146,12 @@ class _Run:
     process: int = field(default_factory=os.getpid)
 
     def run(self, arguments: list[str]) -> Ending:
-        """The script's threads and exit handlers may still run models: it is over when Python has ended these.
+        """Run the script. Its threads and exit handlers may still run models, so the record ends after they do.
 
-        To join the threads here would be to wait forever for those that Python wakes first, such as a pool's.
+        Joining the threads here would wait forever for those that Python wakes first, such as a pool's.
         """
         self.imports.enter_context(when_imported("torch", self._start))
-        atexit.register(self._finish)  # before the script's own, and so after them
+        atexit.register(self._finish)  # registered before the script's own, so called after them
         self.ending = self.script.run(arguments)
         return replace(self.ending, finish=self._finish)
 
@@ -141,11 +160,11 @@ class _Run:
             from hookcli.record.observe.observer import Observer
 
             self.observer = Observer(self.plan, self.recorder).start()
-        except Exception as error:  # the script must not fail by it
+        except Exception as error:  # which must not end the script
             self.recorder.gave_up(error)
 
     def _finish(self) -> None:
-        """Not in a child of a fork, and not where the script never came to an end."""
+        """End the record, unless this is a forked child or the script never came to an end."""
         atexit.unregister(self._finish)
         if self.ending is None or os.getpid() != self.process:
             return
@@ -155,11 +174,11 @@ class _Run:
             self.recorder.note("torch was never imported")
         else:
             self.observer.stop()
-            models = [tally.ran() for tally in self.observer.models.tallies.values()]
+            models = [counts.as_recorded() for counts in self.observer.models.counts.values()]
             others, program_steps = dict(self.observer.models.others), self.observer.program_steps
             for note in self.observer.notes():
                 self.recorder.note(note)
-            if models and not any(model.windows or model.notes for model in models):
+            if models and not any(model.recorded_steps or model.notes for model in models):
                 steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
                 self.recorder.note(self.plan.why_none(max(steps)))
         code, error = self.ending.exit_code, self.ending.error
@@ -167,7 +186,7 @@ class _Run:
         try:
             if not self.quiet and sys.__stderr__ is not None:
                 aside(f"hookcli: {_summary(self.recorder, end)}\n", sys.__stderr__)
-        except Exception as error:  # the exit code is the script's all the same
+        except Exception as error:  # the exit code must stay the script's
             see = f"hookcli show {shell_path(self.recorder.path)}"
             _say(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
         keep_signal(self.ending)
@@ -181,18 +200,18 @@ def _summary(recorder: Recorder, end: End) -> str:
 
 
 def _say(text: str) -> None:
-    """On the stderr that the process began with: the script may have one of its own by now."""
+    """Print to the stderr that the process began with: the script may have replaced sys.stderr."""
     if sys.__stderr__ is not None:
         say(text, sys.__stderr__)
 
 
 def _recorder(output: str | None, script: Script, header: Header, debug: bool) -> Recorder:
-    """What keeps the record. Raises OSError, and leaves no numbered file, where its first line can't be written."""
+    """Create the record. Raises OSError, and leaves no numbered file, if its first line can't be written."""
     writer = RecordWriter(output) if output else RecordWriter.numbered(Path.cwd(), script.stem)
     try:
         return Recorder(writer, header, _say, debug)
     except OSError:
-        if output:  # which may be a device
+        if output:  # not removed: it may be a device
             writer.close()
         else:
             writer.remove()
@@ -200,7 +219,7 @@ def _recorder(output: str | None, script: Script, header: Header, debug: bool) -
 
 
 def _relative(path: Path) -> str:
-    """The shortest way to name it from here; the script may have moved, or deleted, the working directory."""
+    """The path relative to the working directory, which the script may have changed or deleted."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (OSError, ValueError):

@@ -14,8 +14,8 @@ EXAMPLES = (
 
 
 def shapes(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
-    """Shapes, parameters and MACs of every module.
+    """Show shapes, parameters and MACs of every module.
 
-    Needs no compute where the model can run on the meta device, which most can.
+    Needs no compute for models that run on the meta device; most do.
     """
     return inspect_model(model, load("probes", "shapes"), options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.options import Model, Options, takes_options
+from hookcli.commands.options import Model, Only, Options, takes_options
 from hookcli.errors import UsageError, shortened
 from hookcli.report.files import looks_saved
 from hookcli.system.files import is_folder
@@ -53,7 +53,7 @@ def parse_side(label: str, text: str, shared: Options) -> Spec:
             raise UsageError(f"{label} {text!r}: weights belong to a model: give 'MODEL --weights {text}'")
         return Spec(label, text, text, shared)
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": []})
-    app.command()(takes_options(_side, OWN))
+    app.command()(takes_options(_side))
     try:
         found = app(args=shlex.split(text), prog_name=label, standalone_mode=False)
     except ValueError as error:  # a quotation mark without its other
@@ -74,7 +74,7 @@ def _side(
     compile_backend: Annotated[str, typer.Option("--compile-backend", metavar="NAME")] = "inductor",
     path: Annotated[str | None, typer.Option("--path", metavar="DIR")] = None,
     *,
-    options: Options,
+    options: Annotated[Options, Only(OWN)],
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The model, its options that were given, and what only a side has."""
     given = {f.name for f in fields(Options) if f.name in OWN and _was_typed(ctx, f.name)}

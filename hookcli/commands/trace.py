@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import BackwardVector, LossName, Passes, StepOptions
+from hookcli.commands.differentiation import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import OPTIMIZERS
@@ -29,8 +29,10 @@ EXAMPLES = (
 _PANEL = "Hooks"
 
 
-def trace(
-    model: Model = DEFAULT_MODEL,
+@dataclass(frozen=True)
+class TraceOptions:
+    """Options of `hookcli trace` alone."""
+
     kinds: Annotated[
         str,
         typer.Option(
@@ -38,52 +40,44 @@ def trace(
             help="Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).",
             rich_help_panel=_PANEL,
         ),
-    ] = "*",
+    ] = "*"
     summary: Annotated[
-        bool, typer.Option("--summary", help="Counts per module and kind.", rich_help_panel=_PANEL)
-    ] = False,
+        bool, typer.Option("--summary", help="Show counts per module and kind.", rich_help_panel=_PANEL)
+    ] = False
     globally: Annotated[
         bool,
         typer.Option(
             "--global",
-            help="Register through PyTorch's global functions, and tell where that differs.",
+            help="Register through PyTorch's global functions, and mark where the order differs.",
             rich_help_panel=_PANEL,
         ),
-    ] = False,
-    optimizer: Annotated[
-        str | None,
-        choice(_PANEL, OPTIMIZERS, "Whose step is taken after backward [sgd]."),
-    ] = None,
-    loss: LossName = None,
-    backward_vector: BackwardVector = None,
-    passes: Passes = 1,
-    *,
-    options: Options,
-) -> int:
-    """Every hook that fires, in order, with the time.
+    ] = False
+    optimizer: Annotated[str | None, choice(_PANEL, OPTIMIZERS, "Optimizer used for the step [sgd].")] = None
 
-    While the model is built, in forward, backward and an optimizer's step, and in a round trip of its state dict.
+
+def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: Options) -> int:
+    """Show every hook that fires, in order, with its time.
+
+    Covers building the model, forward, backward, an optimizer's step, and saving and loading its state dict.
     """
-    check_choice("--optimizer", optimizer, OPTIMIZERS)
-    if globally and summary:
+    check_choice("--optimizer", own.optimizer, OPTIMIZERS)
+    if own.globally and own.summary:
         raise UsageError("--global and --summary: an order has no summary; give one of them")
-    chosen = _kinds(kinds)
+    chosen = _kinds(own.kinds)
     steps = bool(set(chosen) & set(OPTIMIZER_KINDS))
-    if optimizer and not steps:
-        raise UsageError(f"--optimizer {optimizer}: no kind of an optimizer's hooks is among --kinds {kinds}")
+    if own.optimizer and not steps:
+        raise UsageError(f"--optimizer {own.optimizer}: --kinds {own.kinds} has no kind of optimizer hook")
     return inspect_model(
         model,
-        partial(load("probes", "trace"), chosen, insist=kinds != "*", summary=summary),
+        partial(load("probes", "trace"), chosen, insist=own.kinds != "*", summary=own.summary),
         options,
         train=True,
-        step=StepOptions(
-            loss,
-            backward_vector,
-            passes=passes,
-            optimizer=(optimizer or OPTIMIZERS[0]) if steps else None,
+        step=replace(
+            step,
+            optimizer=(own.optimizer or OPTIMIZERS[0]) if steps else None,
             state_dict=any("state_dict" in kind for kind in chosen),
         ),
-        compare=_mark_differences if globally else None,
+        compare=_mark_differences if own.globally else None,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hookcli.report import TensorStats
+from hookcli.report.stats import MOVES
 
 # Machine epsilons: the distance from 1 to the next number (torch.finfo(...).eps).
 _EPS = {
@@ -69,12 +70,8 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
     if name in EXACT:
         return 0.0
     moved = rtol * reference.rms + atol
-    if name == "mean":
-        return moved
-    if name == "std":
-        return moved * math.sqrt(reference.finite / (reference.finite - 1)) if reference.finite > 1 else moved
-    if name == "l2":
-        return moved * math.sqrt(reference.finite)
+    if name in MOVES:
+        return float(moved * MOVES[name](reference.finite))
     if name == "zeros":
         return reference.numel if reference.rms <= atol else rtol * reference.numel
     return rtol * max(abs(reference.min), abs(reference.max)) + atol  # min and max

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hookcli.engine import failure
-from hookcli.engine.feedback import SILENT, Feedback
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun, prepare_run, runs_only_for_real
 from hookcli.engine.preserve import preserved
 from hookcli.engine.probing import Edits, MakeProbe, Probing, make_probes, parse_edits
@@ -93,7 +93,7 @@ def capture_recipe(
     step: Step = Step(),
     hooking: Hooking = Hooking(),
     narrow: Callable[[nn.Module], Select | None] | None = None,
-    feedback: Feedback = SILENT,
+    feedback: Feedback = Feedback(),
 ) -> list[Report]:
     """Build a recipe's model, run it and return a report per probe, as the commands do.
 

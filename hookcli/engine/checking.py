@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch import nn
 from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge, located
-from hookcli.checks.plan import CheckPlan, make_plan
+from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.capture import arguments, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
@@ -33,7 +33,7 @@ from hookcli.report import Finding, Report
 from hookcli.tensors.random_state import others_run_on
 
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
-_IN_EVAL = ("evaluation", "companions", "halves", "shapes")
+_IN_EVAL = ("evaluation", "companions", "halves")
 
 
 @dataclass(frozen=True)
@@ -56,45 +56,26 @@ def check(
     model: nn.Module,
     inputs: Any,
     *,
-    select: str | Sequence[str] = (),
-    ignore: str | Sequence[str] = (),
-    thresholds: Mapping[str, float | str] | None = None,
-    expect_output: str | Sequence[str] = (),
-    backward: bool = True,
     loss: str | Loss | None = None,
-    repeat: int = 1,
-    split_batch: bool = False,
     save: str | None = None,
-    against: str | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
     name: str | None = None,
+    **settings: Unpack[CheckSettings],
 ) -> Report:
-    """Run the model once on `inputs`, in the mode that it is in, and judge the run as `hookcli check` does.
+    """Run the model once on `inputs`, in its present mode, and judge the run as `hookcli check` does.
 
-    `inputs` and `loss` are as for `capture`; without a loss, gradients are those of a random projection of the outputs.
-    `select` and `ignore` take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets
-    ("max-params") among them; `against` is a file of baselines with one of this `name`, held against within `rtol` and
-    `atol`, and `save` one that gets a baseline, unless the model crashes: give both the same values to run on, under
-    the same seed. Returns a report whose `findings` tell what is wrong; a model that crashes is such a finding.
-    Parameters, gradients, buffers, modes and random state are afterwards as they were. Raises UsageError for what there
-    isn't.
+    `inputs` and `loss` are those of `capture`; without a loss, gradients start from a random projection of the outputs.
+    `save` is a file that gets a baseline, unless the model crashes. The settings, all optional: `select` and `ignore`
+    take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets ("max-params") among them;
+    `expect_output` says what the model returns; `backward=False` runs no backward pass; `repeat` runs the model so
+    often and compares the results; `split_batch` compares with halves of the batch; `against` is a file with a baseline
+    of this `name`, compared within `rtol` and `atol`: give both runs the same values, under the same seed.
+
+    Returns a report with `findings`; a model that crashes is such a finding. Parameters, gradients, buffers, modes and
+    random state are afterwards as they were. Raises UsageError for unknown names.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
-    plan = make_plan(
-        select=[select] if isinstance(select, str) else select,
-        ignore=[ignore] if isinstance(ignore, str) else ignore,
-        thresholds=thresholds,
-        expect_output=expect_output,
-        backward=backward,
-        repeat=repeat,
-        split_batch=split_batch,
-        against=against,
-        rtol=rtol,
-        atol=atol,
-        keep=save is not None,
-    )
+    plan = make_plan(**settings, keep=save is not None)
     examination = examine(PreparedRun.of(model, inputs, Step(loss=loss), name), plan)
     if save is not None and not examination.error:
         add_baselines(save, [Baseline.of(*examination.kept)])
@@ -192,12 +173,11 @@ class _Examiner:
             found["shapes"] = shapes() if "shapes" in needs else None
         except ModelError as error:
             self.error = error
-            unseen = ("evaluation", "companions", "halves", "shapes")
-            self.missing |= dict.fromkeys(unseen, "the model fails in eval mode")
+            self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
         return found
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
-        wanted = [name for name in ("evaluation", "companions", "halves") if name in needs]
+        wanted = [name for name in _IN_EVAL if name in needs]
         found = evaluate(self.model, arguments(self.run.inputs), wanted) if wanted else {}
         self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
         return {name: fact for name, fact in found.items() if not isinstance(fact, str)}

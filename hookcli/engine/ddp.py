@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch._dynamo  # noqa: F401 - the first DistributedDataParallel imports it, for seconds: not in the time of a run
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import ProcessGroup
@@ -18,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.engine import failure
 from hookcli.engine.capture import arguments
-from hookcli.engine.feedback import SILENT, Feedback
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
@@ -26,8 +25,12 @@ from hookcli.errors import CommHookError, HookcliError, UsageError, UserCode
 from hookcli.hooks.comm import CommObserver, Payload
 from hookcli.hooks.comm_hooks import CommHook, check_works
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.distributed import ddp_logging_data
+from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.comm import CommProbe
 from hookcli.report import Report
+
+preload()  # which the first DistributedDataParallel does: not in the time of a run
 
 _MIB = 2**20
 _NAMED = 4  # parameters in a message
@@ -50,7 +53,7 @@ def communicate(
     run: PreparedRun,
     hooks: Sequence[CommHook],
     steps: DDPSteps,
-    feedback: Feedback = SILENT,
+    feedback: Feedback = Feedback(),
 ) -> Report:
     """Run DDP's steps under each hook, in an initialized process group, and return this rank's report.
 
@@ -146,7 +149,7 @@ class _HookRun:
             # Each step from the same state; what a hook does to the random state is undone, too.
             with preserved(model, self.run.inputs), observer.payload.counting():
                 self._one(ddp, observer)
-        return ddp._get_ddp_logging_data()
+        return ddp_logging_data(ddp)
 
     def _one(self, ddp: DistributedDataParallel, observer: CommObserver) -> None:
         called = arguments(self.run.inputs)

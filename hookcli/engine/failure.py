@@ -17,6 +17,7 @@ from hookcli import errors
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import ModelError, OverdueError, in_brief, message_of
 from hookcli.hooks.backward import refuses_full_backward
+from hookcli.hooks.torch_private.frames import CALL
 from hookcli.tensors import tree
 
 _OURS = str(Path(errors.__file__).parent) + os.sep
@@ -33,6 +34,7 @@ _DETACHES = (
     "here (hookcli grads without --via module)"
 )
 _TORCH = str(Path(torch.__file__).parent) + os.sep
+_BACKWARD = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 
 
 def explain(error: BaseException, model: nn.Module) -> str:
@@ -82,14 +84,14 @@ def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None
         if isinstance(module, BackwardHook) and id(module.module) in names:
             fqn = names[id(module.module)] or "the model"
             found = (f"a backward hook of {fqn} ({type(module.module).__name__})", "")
-        if isinstance(module, nn.Module) and id(module) in names and frame.f_code.co_name == "_call_impl":
+        if isinstance(module, nn.Module) and id(module) in names and frame.f_code is CALL:
             fqn = names[id(module)] or "the model"
             found = (f"{fqn} ({tree.type_text(module)})", _given(frame))
     return found
 
 
 def _in_backward(error: BaseException) -> bool:
-    return any(frame.f_code.co_name == "_engine_run_backward" for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _given(frame: FrameType) -> str:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 
-class Feedback(Protocol):
-    """Hears of the stages of a run and of remarks on it."""
+@dataclass(frozen=True)
+class Feedback:
+    """`stage` is called when a stage of a run begins ("running resnet50 on cpu"), `remark` with what people should know
+    of the run. By default nobody hears of either."""
 
-    def stage(self, text: str) -> None:
-        """Called when a stage begins: "running resnet50 on cpu"."""
-
-    def remark(self, text: str) -> None:
-        """Called with what a person should know of the run."""
-
-
-class _Silent:
-    def stage(self, text: str) -> None:
-        pass
-
-    def remark(self, text: str) -> None:
-        pass
-
-
-SILENT: Feedback = _Silent()
-"""Tells nobody."""
+    stage: Callable[[str], object] = len
+    remark: Callable[[str], object] = len

@@ -10,6 +10,7 @@ from torch import nn
 from hookcli.engine.run_info import model_dtype
 from hookcli.engine.setting import Setting
 from hookcli.errors import UsageError
+from hookcli.hooks.torch_private.modules import Convolution
 from hookcli.sources.base import Recipe
 from hookcli.sources.inputs import input_specs, make_tensor
 from hookcli.tensors import tree
@@ -54,7 +55,7 @@ def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Inputs
     if example is None and not setting.needs_input:
         return (), ""
     if example is None:
-        raise UsageError(f"{recipe.name}: say what it takes, for example --input {_guess(model)}")
+        raise UsageError(f"{recipe.name}: input shape needed, for example --input {_guess(model)}")
     shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
     if setting.batch:
         raise UsageError(f"--batch-size: {recipe.name} brings its own example input; give --input instead")
@@ -87,7 +88,7 @@ def _guess(model: nn.Module) -> str:
             return f"1x{module.in_features}"
         if isinstance(module, nn.Embedding):
             return "1x16:int64"
-        if isinstance(module, nn.modules.conv._ConvNd) and not module.transposed:
+        if isinstance(module, Convolution) and not module.transposed:
             spatial = {1: "1000", 2: "224x224", 3: "16x112x112"}
             return f"1x{module.in_channels}x{spatial[len(module.kernel_size)]}"
     return "1x3x224x224"

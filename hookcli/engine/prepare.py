@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from hookcli.engine import failure
-from hookcli.engine.feedback import SILENT, Feedback
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.inputs import inputs_for
 from hookcli.engine.preserve import set_mode
 from hookcli.engine.run_info import UNSET, RunInfo, describe_run, torchvision_version
@@ -20,6 +19,7 @@ from hookcli.engine.setting import META, Setting
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError, UsageError, UserCode, message_of
 from hookcli.hooks.registration import parameters_on_meta
+from hookcli.hooks.torch_private.modules import BatchNorm
 from hookcli.sources.base import Recipe
 from hookcli.sources.weights import fill, is_file, read_state
 
@@ -44,7 +44,7 @@ def prepare_run(
     recipe: Recipe,
     setting: Setting = Setting(),
     step: Step = Step(),
-    feedback: Feedback = SILENT,
+    feedback: Feedback = Feedback(),
 ) -> PreparedRun:
     """Build the recipe's model and its input. A step that runs backward gets the recipe's loss unless it has its own.
 
@@ -157,7 +157,7 @@ def _remark_on_parts(recipe: Recipe, model: nn.Module, feedback: Feedback) -> No
     """Remark on what differs from one process with the whole batch."""
     if not recipe.batched:
         feedback.remark("each process has a list of inputs of its own: rows are merged by their place in it")
-    alone = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SyncBatchNorm)]
+    alone = [m for m in model.modules() if isinstance(m, BatchNorm) and not isinstance(m, nn.SyncBatchNorm)]
     if any(m.training for m in alone):
         what = "batch normalization in train mode takes each process's part of the batch by itself"
         feedback.remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import noted
 
 UNSET: Any = ...
 
@@ -52,12 +53,12 @@ class RunInfo:
     complete: bool = UNSET
 
     def to_meta(self) -> dict[str, Any]:
-        """The entries of a report's `meta`."""
+        """The entries of a report's `meta`, with notes on what this PyTorch lacks."""
         meta: dict[str, Any] = {}
         for name in (f.name for f in fields(self)):
             value = getattr(self, name)
             meta |= value if name == "source" else {} if value is UNSET else {name: value}
-        return meta
+        return noted(meta)
 
 
 def describe_run(model: nn.Module, inputs: Any) -> RunInfo:

@@ -1,10 +1,10 @@
-"""PyTorch's own backward hooks of modules: `register_full_backward_hook` and its pre form.
+"""PyTorch's own backward hooks on modules: `register_full_backward_hook` and `register_full_backward_pre_hook`.
 
-They pass every input and output of a module through a function whose results are views, so a model that changes such a
-tensor in place is refused, in its forward. They see tensors and tuples of tensors alone. Where a module receives or
-returns one tensor at several places, or returns one that it received, the model would go on with several tensors:
-PyTorch's attention then takes another path. The run ends there; one without such hooks finds all of these modules, and
-a third leaves them out.
+They pass every input and output of a module through a function whose results are views, so PyTorch raises in the
+forward of a model that changes such a tensor in place. They see only tensors and tuples of tensors. If a module
+receives or returns one tensor in several places, or returns a tensor that it received, the model goes on with several
+tensors instead of one, and PyTorch's attention then takes another path. Such a run is stopped; a second run, without
+these hooks, finds all such modules, and a third leaves them out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,20 @@ from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.picklable import PicklableHook
+from hookcli.hooks.torch_private.autograd import current_node, sequence_number
+from hookcli.hooks.torch_private.modules import (
+    full_backward,
+    global_full_backward,
+    set_full_backward,
+    set_global_full_backward,
+)
 from hookcli.tensors import tree
 
 Grads = tuple[Tensor | None, ...] | Tensor
 
 
 class FullBackwardHooks(HookGroup):
-    """`full_backward_pre` and `full_backward`."""
+    """`full_backward_pre` and `full_backward`, from PyTorch's own hooks on modules."""
 
     kinds = FULL_BACKWARD
     needs = Needs.WATCHED_CALLS
@@ -53,7 +60,7 @@ class FullBackwardHooks(HookGroup):
         self._one_tensor: set[str] = set()
 
     def leave_out(self, found: OneTensorError) -> None:
-        """Do with fewer hooks than the run that ended so: with none, to find all such modules, then without theirs."""
+        """Use fewer hooks than the run that raised `found`: none, to find all such modules; then none on those."""
         self._searching, self._searched = not found.all, found.all
         if found.all:
             self._left_out |= found.fqns
@@ -61,7 +68,7 @@ class FullBackwardHooks(HookGroup):
     def start(self, kind: HookKind) -> None:
         if not self._noting:
             self._noting = True
-            self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # where the hook has not replaced anything yet
+            self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # before the hook replaces anything
             self.core.subscribe(HookKind.FORWARD, self._note)
             self.core.before_backward(lambda roots: self._check_one_tensor())
             for said_in_the_report in ("Full backward hook is firing", "For backward hooks to be called"):
@@ -75,7 +82,7 @@ class FullBackwardHooks(HookGroup):
             self._hook_globally(kind, {id(hooked.module): hooked for hooked in modules})
             return
         for hooked in modules:
-            self.core.stack.callback(_put_flag_back, hooked.module, hooked.module._is_full_backward_hook)
+            self.core.stack.callback(set_full_backward, hooked.module, full_backward(hooked.module))
             handle = (
                 hooked.module.register_full_backward_pre_hook(PicklableHook(partial(self._pre, hooked)))
                 if kind is HookKind.FULL_BACKWARD_PRE
@@ -92,8 +99,7 @@ class FullBackwardHooks(HookGroup):
             if id(module) in modules:
                 self._post(modules[id(module)], module, grad_inputs, grad_outputs)
 
-        name, table = "_global_is_full_backward_hook", nn.modules.module
-        self.core.stack.callback(setattr, table, name, getattr(table, name))
+        self.core.stack.callback(set_global_full_backward, global_full_backward())
         if kind is HookKind.FULL_BACKWARD_PRE:
             self.core.stack.enter_context(register_module_full_backward_pre_hook(pre))
         else:
@@ -113,7 +119,7 @@ class FullBackwardHooks(HookGroup):
         self.core.emit(HookEvent(kind, hooked.fqn, hooked.module, call, self.core.next_arrival(), **shown))
 
     def _guess(self, kind: HookKind, hooked: HookedModule) -> int:
-        """Where the nodes don't tell, as after a recomputed forward: gradients of later calls come first."""
+        """Guess the call if its nodes don't tell, as after a recomputed forward: later calls' gradients come first."""
         calls = hooked.recomputed or hooked.calls
         known, fired = self._fired.get((kind, hooked.fqn), (calls, 0))
         fired = fired if known == calls else 0
@@ -121,18 +127,18 @@ class FullBackwardHooks(HookGroup):
         return max(calls - 1 - fired, 0)
 
     def _note(self, event: HookEvent) -> None:
-        """PyTorch doesn't say of which call a gradient is, but numbers the nodes of its graph as they are made."""
+        """Note the numbers of a call's nodes: PyTorch does not say to which call a gradient belongs."""
         self._compare(event)
-        numbers = [x.grad_fn._sequence_nr() for _, x in tree.leaves(event.output) if x.grad_fn is not None]
+        numbers = [sequence_number(x.grad_fn) for _, x in tree.leaves(event.output) if x.grad_fn is not None]
         if numbers:
             self._made.setdefault(event.fqn, []).append((max(numbers), event.call))
 
     def _compare(self, event: HookEvent) -> None:
-        """Not in the caller's own run, which can't be made again."""
+        """Stop a run where a hook replaces one tensor by several; not the caller's run, which can't be repeated."""
         if self.core.follow or event.fqn in self._left_out:
             return
         tensors = _replaceable(event)
-        # Without grad the region may be a checkpoint's, which runs again with gradients.
+        # Without grad, this may be a checkpointed region, which runs again with gradients.
         replaced = any(x.requires_grad for x in tensors) if torch.is_grad_enabled() else self._searching
         if not replaced or len({id(x) for x in tensors}) == len(tensors):
             return
@@ -145,16 +151,16 @@ class FullBackwardHooks(HookGroup):
             raise OneTensorError(self._one_tensor, all=self._searching)
 
     def _call(self, hooked: HookedModule, at_input: bool) -> int | None:
-        """The call whose hook is firing: the node that it is on was made before what the call made, or right after."""
-        made, node = self._made.get(hooked.fqn, []), torch._C._current_autograd_node()
+        """Find the call whose hook fires: its node was created before the call's own nodes, or right after them."""
+        made, node = self._made.get(hooked.fqn, []), current_node()
         if node is None or not made:
             return None
-        place = bisect_left(made, (node._sequence_nr(), -1)) - (not at_input)
+        place = bisect_left(made, (sequence_number(node), -1)) - (not at_input)
         return made[place][1] if 0 <= place < len(made) else None
 
 
 def _replaceable(event: HookEvent) -> list[Tensor]:
-    """What went in and came out where such a hook looks, which may be one tensor at several places."""
+    """Return the inputs and outputs that such a hook would replace; one tensor may be among them several times."""
     output = event.output if isinstance(event.output, tuple) else (event.output,)
     return [x for x in (*event.args, *output) if isinstance(x, Tensor)]
 
@@ -164,28 +170,22 @@ def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:
 
 
 def _check_not_legacy(hooked: HookedModule) -> None:
-    if hooked.module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
+    if full_backward(hooked.module) is False or global_full_backward() is False:
         where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
         raise RefusedError(
-            f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
-            "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without "
-            "--via module)"
+            f"{where} has, or had, a hook of the deprecated register_backward_hook, so PyTorch refuses "
+            "full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without --via module)"
         )
 
 
 def _remove_filter(entry: Any) -> None:
-    """Only this one: the filters that others added meanwhile stay."""
+    """Remove this filter only; filters that others added meanwhile stay."""
     with suppress(ValueError):
         warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
-def _put_flag_back(module: nn.Module, flag: bool | None) -> None:
-    """PyTorch leaves the flag on a module whose hooks are gone, and then refuses hooks of the other sort."""
-    module._is_full_backward_hook = flag
-
-
 def paths_of_outputs(output: Any) -> list[str] | None:
-    """Where in an output the gradients of a full backward hook belong; None where such a hook does not fire."""
+    """Return the paths in an output that a full backward hook's gradients belong to; None if it does not fire."""
     if isinstance(output, Tensor):
         return [""]
     if isinstance(output, tuple) and any(isinstance(item, Tensor) for item in output):
@@ -194,20 +194,20 @@ def paths_of_outputs(output: Any) -> list[str] | None:
 
 
 def leads_to_another(outputs: Sequence[Tensor]) -> bool:
-    """Whether one of a module's outputs is made from another, so that a gradient reaches the other through it.
+    """Return whether one of a module's outputs is computed from another, which then gets gradients through it.
 
-    A full backward hook sees only what reaches an output from outside of the module.
+    A full backward hook sees only the gradients that reach an output from outside of the module.
     """
     nodes = {y.grad_fn: None for y in outputs if y.grad_fn is not None}
     if len(nodes) < 2:
         return False
-    oldest = min(node._sequence_nr() for node in nodes)
-    made = walk(nodes, lambda node: node._sequence_nr() >= oldest)
+    oldest = min(map(sequence_number, nodes))
+    made = walk(nodes, lambda node: sequence_number(node) >= oldest)
     return any(after in nodes for node in made for after, _ in node.next_functions)
 
 
 def paths_of_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """The same for the positional arguments; keyword arguments are not seen."""
+    """Return the paths of the positional arguments; full backward hooks do not see keyword arguments."""
     return [""] if len(args) == 1 and not kwargs else _indices(len(args))
 
 
@@ -216,8 +216,10 @@ def _indices(count: int) -> list[str]:
 
 
 def refuses_full_backward(error: BaseException | None) -> bool:
-    """Whether PyTorch stopped the model because of a full backward hook: its views may not be changed in place, and
-    its function may not be called inside torch.func."""
+    """Return whether PyTorch stopped the model because of a full backward hook.
+
+    The views that the hook makes can't be changed in place, and its function can't be called inside torch.func.
+    """
     if not isinstance(error, RuntimeError):
         return False
     said = message_of(error)
@@ -226,9 +228,9 @@ def refuses_full_backward(error: BaseException | None) -> bool:
         return any(isinstance(frame.f_locals.get("self"), BackwardHook) for frame in frames)
     if "is not supported on ScriptModules" in said:  # global ones
         return "_get_backward" in said
-    if "Can't detach views in-place" in said:  # without a name: a hook's view may be meant, or one of the model's own
+    if "Can't detach views in-place" in said:  # the message names no view: the hook's, or the model's own
         frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-        return any(isinstance(frame.f_locals.get("bw_hook"), BackwardHook) for frame in frames)
-    # A view of what such a hook made (`Output 0 of Slice`) is not named after it, but has the same ban.
+        return any(isinstance(value, BackwardHook) for frame in frames for value in frame.f_locals.values())
+    # A view of the hook's result (`Output 0 of Slice`) is not named after the hook, but can't be changed either.
     made_by_it = "BackwardHookFunction" in said or "created inside a custom Function" in said
     return made_by_it and "inplace" in said

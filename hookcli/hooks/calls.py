@@ -1,9 +1,9 @@
-"""Hooked modules, the calls of them that are under way, and which call a recomputation repeats.
+"""Hooked modules, the calls under way, and the call that a recomputation repeats.
 
-Activation checkpointing runs a region of the forward again inside backward. Regions are recomputed last first, the
-calls within one in their order; some at its end may be left out. What tells regions apart: the hooks on saved
-tensors that the newer checkpoint puts on, each time others; under the older one, which runs without grad, the number of
-the node that it made.
+Activation checkpointing runs a region of the forward again inside backward. It recomputes the last region first, and
+the calls within a region in their order; it may leave out calls at the region's end. Regions are told apart by the
+hooks on saved tensors that the newer checkpoint registers, new ones each time; under the older checkpoint, which runs
+without grad, by the number of the node that it created.
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ import threading
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
 
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.received import ReceivedTensor
+from hookcli.hooks.torch_private.autograd import (
+    current_node,
+    in_backward,
+    next_sequence_number,
+    saved_tensor_hooks,
+    sequence_number,
+)
 from hookcli.tensors.tree import Undo
 
 
@@ -32,9 +38,10 @@ class _Region:
 
 @dataclass(slots=True)
 class HookedModule:
-    """A hooked module: how often it was called, and the edits on what flows through it.
+    """A hooked module, its number of `calls`, and the edits that apply to it.
 
-    One that is not `watched` is hooked for its edits alone.
+    Without `watched`, it is hooked only for its edits, or to know when it runs.
+    `raised`: the calls that an exception ended, with its type; "" where only that much is known.
     """
 
     fqn: str
@@ -43,12 +50,12 @@ class HookedModule:
     edits: Mapping[str, list[Edit]] = field(default_factory=dict)
     calls: int = 0
     recomputed: int = 0
-    raised: dict[int, str] = field(default_factory=dict)  # call -> the exception that ended it, where known
+    raised: dict[int, str] = field(default_factory=dict)
     _regions: list[_Region] = field(default_factory=list)
     _recomputing: Hashable = None
 
     def begin(self, own_pack: int | None = None) -> tuple[int, bool]:
-        """The number of a call that begins, and whether it repeats one. `own_pack`: see `CallStack`."""
+        """Begin a call: return its number, and whether it repeats an earlier one. `own_pack`: see `CallStack`."""
         pack = _pack_hook()
         if in_backward() and self._regions:
             repeated = self._repeated(pack or _current_node())
@@ -57,7 +64,7 @@ class HookedModule:
         self.calls += 1
         token = None if pack == own_pack else pack
         if not torch.is_grad_enabled():
-            token = torch._C._autograd._get_sequence_nr()
+            token = next_sequence_number()
         if token is not None and not in_backward():
             self._note(token)
         return self.calls - 1, False
@@ -68,7 +75,7 @@ class HookedModule:
         self._regions[-1].calls.append(self.calls - 1)
 
     def _repeated(self, recomputing: Hashable) -> int | None:
-        """The call that is repeated, of the last region that was not recomputed yet; None where all were."""
+        """Return the repeated call, from the last region not recomputed yet; None if all regions were."""
         if recomputing != self._recomputing:
             self._recomputing = recomputing
             if self._regions[-1].begun:  # its last calls were left out
@@ -86,7 +93,14 @@ class HookedModule:
 
 @dataclass(slots=True)
 class Call:
-    """A call that is under way. `again`: a recomputation of an earlier one, inside backward."""
+    """A call of a hooked module that is under way.
+
+    `index`: the order in which calls began; -1 with `again`, for a recomputation of an earlier call inside backward.
+    `error`: the exception being handled when the call began; a different one at its end was raised by the call.
+    `received`: the tensors that it received, by id, if their gradients are watched.
+    `versions`: the versions that the received memory had, by the id of the tensor that owns the memory.
+    `began`: the number that autograd's next node had when the call began, where it matters.
+    """
 
     hooked: HookedModule
     number: int
@@ -94,15 +108,10 @@ class Call:
     again: bool
     undo: Undo = field(default_factory=Undo)
     error: BaseException | None = field(default_factory=lambda: sys.exc_info()[1])
-    """What was being handled when it began: another one at its end is its own."""
     received: dict[int, ReceivedTensor] = field(default_factory=dict)
-    """The tensors that it received, by their ids, where their gradients are looked at."""
     versions: dict[int, int] = field(default_factory=dict)
-    """Versions of the memory that it received, when it began, by the ids of the tensors that own the memory."""
     thread: int = field(default_factory=threading.get_ident)
-    """Which one made it."""
     began: int = 0
-    """Autograd's number of the next node when it began, where that matters."""
 
 
 class CallStack:
@@ -121,11 +130,11 @@ class CallStack:
         return self.running[-1] if self.running else None
 
     def caller(self) -> Call | None:
-        """The call around the innermost one, whose own code makes it."""
+        """The call around the innermost one."""
         return self.running[-2] if self.running[1:] else None
 
     def begin(self, hooked: HookedModule) -> Call:
-        """A module is called."""
+        """Begin a call of a module."""
         number, again = hooked.begin(self.own_pack)
         call = Call(hooked, number, -1 if again else self._begun, again)
         if not again:
@@ -134,10 +143,10 @@ class CallStack:
         return call
 
     def end(self, hooked: HookedModule) -> list[Call]:
-        """The innermost call of this module in this thread is over: return it, then calls inside that were lost.
+        """End this thread's innermost call of a module: return it, then the lost calls that were inside it.
 
-        PyTorch calls no hook at the end of a call that an interrupt ended. Empty where the call began before the
-        session did. Other threads may have calls of the module, too.
+        A call is lost if an interrupt ended it, since PyTorch then calls no hook. Empty if the call began before the
+        session did.
         """
         thread = threading.get_ident()
         for depth in range(len(self.running) - 1, -1, -1):
@@ -145,14 +154,14 @@ class CallStack:
             if call.hooked is hooked and call.thread == thread:
                 lost = [other for other in self.running[depth + 1 :] if other.thread == thread]
                 for other in lost:
-                    other.hooked.raised.setdefault(other.number, "")  # PyTorch tells of an Exception alone
+                    other.hooked.raised.setdefault(other.number, "")  # PyTorch calls hooks for an Exception only
                     self.drop(other)
                 self.drop(call)
                 return [call, *lost]
         return []
 
     def drop(self, call: Call) -> None:
-        """The call is over: put back what lists and mappings held."""
+        """Take a call off the stack, and put back what its edits changed in lists and mappings."""
         if self.running[-1] is call:
             self.running.pop()
         else:
@@ -160,24 +169,13 @@ class CallStack:
         call.undo()
 
 
-def in_backward() -> bool:
-    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
-    return torch._C._current_graph_task_id() != -1
-
-
 def _current_node() -> Hashable:
-    """The node that autograd is running, by what tells it from others: held itself, it would keep its graph alive."""
-    node = torch._C._current_autograd_node()
-    return node and (id(node), node._sequence_nr())
-
-
-def in_func() -> bool:
-    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
-    functorch: Any = torch._C._functorch
-    return functorch.peek_interpreter_stack() is not None
+    """Identify the node that autograd is running, without holding it, which would keep its graph alive."""
+    node = current_node()
+    return node and (id(node), sequence_number(node))
 
 
 def _pack_hook() -> int | None:
-    """Which hooks on saved tensors are in force, by the identity of the one that packs."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    """Identify the innermost hooks on saved tensors, by the id of the pack hook."""
+    hooks = saved_tensor_hooks()
     return id(hooks[0]) if hooks else None

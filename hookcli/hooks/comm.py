@@ -1,7 +1,6 @@
-"""The observer of DDP's communication hooks: around a hook, since PyTorch takes one for a model and removes none."""
+"""Observes a communication hook of DDP by wrapping it: PyTorch takes one hook per model, and can't remove it."""
 
-# Without `from __future__ import annotations`: PyTorch compares a communication hook's annotations as they are, and
-# refuses text.
+# No `from __future__ import annotations`: PyTorch checks a communication hook's annotations, and rejects strings.
 
 import threading
 import time
@@ -13,7 +12,6 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 from torch.distributed import ProcessGroup
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
@@ -21,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hookcli.errors import CommHookError, UserCode
 from hookcli.hooks.comm_hooks import CommHook
 from hookcli.hooks.comm_payload import Payload
+from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
 
 __all__ = ["BucketListener", "CommObserver", "Exchange", "Payload"]
 
@@ -28,7 +27,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class Moment:
-    """A point in time; on an accelerator in its stream, to be read after the run."""
+    """A point in time: on an accelerator, a point in its stream, to be read after the run."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -38,6 +37,7 @@ class Moment:
             self.at.record()
 
     def seconds_to(self, later: "Moment") -> float:
+        """Return the seconds from this moment to a later one."""
         if isinstance(self.at, float):
             return float(later.at - self.at)
         later.at.synchronize()
@@ -46,10 +46,10 @@ class Moment:
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One bucket of gradients on its way: what it holds, and what became of it.
+    """One bucket of gradients, from the call of the hook to its result.
 
-    `order` counts the buckets of a step as they got ready. `payload` are the bytes that this rank handed to
-    collectives for it, as far as `uncounted` is empty.
+    `order`: the order in which the step's buckets became ready.
+    `payload`: the bytes that this rank gave to collectives for the bucket; incomplete if `uncounted` has a reason.
     """
 
     hook: str
@@ -65,7 +65,7 @@ class Exchange:
     done: Moment | None = None
 
     def seconds(self) -> float:
-        """From the call of the hook to the end of its Future."""
+        """Return the time from the call of the hook to the end of its Future."""
         assert self.ready and self.done
         return self.ready.seconds_to(self.done)
 
@@ -75,9 +75,9 @@ class Exchange:
 
 
 class BucketListener(Protocol):
-    """Who is shown the tensors, on whichever thread; none may be kept.
+    """Gets each bucket's tensors, on any thread, and keeps none of them.
 
-    `ready` before the hook gets the bucket; `done` with the hook's result and the exact mean over all ranks.
+    `ready` is called before the hook gets the bucket; `done` with the hook's result and the exact mean over all ranks.
     """
 
     def ready(self, exchange: Exchange, before: Tensor) -> None: ...
@@ -86,11 +86,11 @@ class BucketListener(Protocol):
 
 @dataclass
 class CommObserver:
-    """Registers `hook` on a DDP wrapper, with itself around it. `fqns` names the model's parameters by id.
+    """Wraps `hook`, and registers the wrapper on a DDP model. `fqns` maps the ids of the model's parameters to names.
 
-    The exact mean comes from an allreduce of a clone, over the group `reference`, before the hook is called: on a group
-    of its own it can't come between the collectives of hooks that issue more in callbacks. The `allreduce` hook gives
-    that mean itself, bit for bit. What goes wrong stays in `failure`.
+    The exact mean comes from an allreduce of a clone before the hook is called. It uses a process group of its own,
+    `reference`, so that it can't get between the collectives that some hooks issue in callbacks. The `allreduce` hook
+    itself returns that mean, bit for bit. `failure` is the first error.
     """
 
     hook: CommHook
@@ -105,15 +105,17 @@ class CommObserver:
     _clones: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
 
     def register(self, ddp: DistributedDataParallel) -> None:
+        """Register the wrapped hook on a DDP model."""
         ddp.register_comm_hook(self.hook.make_state(), self.observe)
 
     def begin(self, step: int) -> None:
-        """A step begins: its buckets are counted anew."""
+        """Begin a step: its buckets are counted from 0."""
         self.step, self.order = step, 0
         if step == 1:  # DDP has rebuilt its buckets
             self._clones.clear()
 
     def observe(self, state: object, bucket: GradBucket) -> Future[Tensor]:
+        """The communication hook that DDP calls: calls the wrapped hook, and shows the bucket before and after it."""
         buffer = bucket.buffer()
         fqns = tuple(self.fqns[id(p)] for p in bucket.parameters())
         size = buffer.numel() * buffer.element_size()
@@ -131,13 +133,13 @@ class CommObserver:
             raise
 
     def _exact(self, fqns: tuple[str, ...], buffer: Tensor) -> Tensor | None:
-        """The mean over all ranks, in at least float32; None where the hook itself gives it."""
+        """Compute the mean over all ranks, in at least float32; None if the hook itself returns it."""
         half = buffer.dtype in _HALF
         if self.hook.exact and not half:
-            dist.barrier(self.reference)  # the exact mean has the ranks meet, too: times are to be comparable
+            dist.barrier(self.reference)  # computing the mean would make the ranks meet, too: times stay comparable
             return None
         clone = self._clones.get(fqns)
-        if clone is None:  # kept for the next step: fresh memory costs as much as the copy
+        if clone is None:  # kept for the next step: allocating memory costs as much as the copy
             clone = self._clones[fqns] = torch.empty_like(buffer, dtype=torch.float32 if half else None)
         dist.all_reduce(clone.copy_(buffer).div_(self.reference.size()), group=self.reference)
         return clone
@@ -145,7 +147,7 @@ class CommObserver:
     def _called(self, exchange: Exchange, state: object, bucket: GradBucket) -> Future[Tensor]:
         with UserCode(lambda error: CommHookError(f"{self.hook.name} failed on {exchange}")):
             future = self.hook.function(state, bucket)
-        if not isinstance(future, torch._C.Future):
+        if not isinstance(future, FutureBase):
             raise CommHookError(
                 f"{self.hook.name} returned {_what(future)} for {exchange}: a communication hook returns a "
                 "torch.futures.Future of a tensor, such as dist.all_reduce(..., async_op=True).get_future().then(...)"
@@ -166,17 +168,17 @@ class CommObserver:
         return result  # type: ignore[no-any-return]
 
     def _check(self, exchange: Exchange, result: Any, shape: torch.Size) -> None:
-        """What PyTorch would take silently, or end the process for, is told."""
+        """Raise CommHookError for a result that PyTorch would accept silently, or abort the process for."""
         where = f"{self.hook.name}, {exchange}: its Future resolves to {_what(result)}"
         if isinstance(result, list):
             raise CommHookError(f"{where}: PyTorch takes one tensor, so end with .then(lambda fut: fut.value()[0])")
         if not isinstance(result, Tensor) or result.shape != shape:
             raise CommHookError(f"{where}: it must be a tensor of the bucket's shape, {tuple(shape)}")
         if not (result.is_floating_point() or result.is_complex()):
-            raise CommHookError(f"{where}, which would be taken for gradients as it is: decode it in .then first")
+            raise CommHookError(f"{where}, which PyTorch would use as gradients: decode it in .then first")
 
     def _fail(self, error: Exception) -> None:
-        """Keep the first error: PyTorch hands on a text of it, or another error that follows from it."""
+        """Keep the first error: PyTorch passes on only its text, or another error that follows from it."""
         with self._lock:
             self.failure = self.failure or error
 

@@ -1,4 +1,4 @@
-"""Communication hooks by name: PyTorch's own, combinations of them, and functions of a user's.
+"""Communication hooks by name: PyTorch's own, combinations of them, and user-defined functions.
 
 https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 """
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
     default_hooks,
@@ -25,6 +24,7 @@ from torch.futures import Future
 
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import COMM_HOOKS, COMM_WRAPPERS
+from hookcli.hooks.torch_private.distributed import GradBucket
 from hookcli.system.importing import load_object
 
 Hook = Callable[[Any, Any], Future[Tensor]]
@@ -55,11 +55,12 @@ _FIRST_COMPRESSED = 2  # DDP rebuilds its buckets after the first step; PowerSGD
 
 @dataclass(frozen=True)
 class CommHook:
-    """A communication hook, with what makes the state that it gets, anew for each model that it is registered on.
+    """A communication hook. `make_state` makes its state, for each model that it is registered on.
 
-    `chained`: its callbacks wait for further collectives, which hangs on gloo with more than one bucket: its threads,
-    one for each collective under way, wait for each other, and ranks issue in different orders.
-    `exact`: what it gives is the exact mean, as plain DDP has it. `remark` is worth telling.
+    `chained`: its callbacks wait for further collectives. That hangs on gloo with more than one bucket: gloo's threads,
+    one per collective under way, wait for each other, and ranks issue collectives in different orders.
+    `exact`: it returns the exact mean, as DDP without a hook does.
+    `remark`: a note for the user.
     """
 
     name: str
@@ -71,10 +72,10 @@ class CommHook:
 
 
 def find_hook(spec: str, rank_approximation: int = 1, warm_up: int = _FIRST_COMPRESSED) -> CommHook:
-    """The hook that a name of PyTorch's, `fp16+NAME` or `bf16+NAME`, `pkg.mod:fn` or `file.py:fn` means.
+    """Find a hook: one of COMM_HOOKS, `fp16+NAME` or `bf16+NAME`, `pkg.mod:fn` or `file.py:fn`.
 
-    Raises UsageError for a name that there isn't, and for a function that PyTorch would not take. Hooks of a user's get
-    None as their state.
+    A user-defined hook gets None as its state. Raises UsageError for an unknown name, and for a function that PyTorch
+    would reject.
     """
     prefix, plus, rest = spec.partition("+")
     if plus and prefix in _WRAPPERS:
@@ -101,9 +102,9 @@ def _powersgd_state(rank_approximation: int, warm_up: int) -> powerSGD_hook.Powe
 
 
 def check_works(hook: CommHook) -> None:
-    """Try batched PowerSGD on a few numbers, all ranks together. Raises UsageError where upstream it is broken.
+    """Try batched PowerSGD on a few numbers, on all ranks together. Raises UsageError if this PyTorch's is broken.
 
-    In torch 2.15 it hands a matrix to a helper that takes batches of them, and so fails whatever the gradients.
+    In torch 2.15 it passes a matrix to a helper that takes batches of matrices, so it fails for any gradients.
     """
     if "batched-powersgd" not in hook.name:
         return
@@ -113,13 +114,13 @@ def check_works(hook: CommHook) -> None:
         _FUNCTIONS["batched-powersgd"](state, _Trial()).wait()
     except AssertionError as error:
         raise UsageError(
-            f"--hook {hook.name}: broken in torch {torch.__version__}, whose batched_powerSGD_hook fails on an "
-            "assertion of its own in its first compressed step; powersgd works"
+            f"--hook {hook.name}: broken in torch {torch.__version__}, whose batched_powerSGD_hook fails on "
+            "its own assertion in its first compressed step; use powersgd"
         ) from error
 
 
 class _Trial:
-    """As much of a GradBucket as batched PowerSGD asks for: nothing else can make one."""
+    """The part of a GradBucket that batched PowerSGD uses; Python code can't make a real one."""
 
     def buffer(self) -> Tensor:
         return torch.arange(16.0, device=_device())
@@ -146,7 +147,7 @@ def _own(spec: str) -> CommHook:
 
 
 def _check_signature(spec: str, target: Any) -> None:
-    """What `DistributedDataParallel.register_comm_hook` asks of a hook, told before the run."""
+    """Check, before the run, what `DistributedDataParallel.register_comm_hook` requires of a hook."""
     if not callable(target) or isinstance(target, type):
         what = "is a class" if isinstance(target, type) else f"is of type {type(target).__name__}"
         raise UsageError(f"--hook {spec}: {what}; give a function (state, bucket) -> Future")
@@ -155,7 +156,7 @@ def _check_signature(spec: str, target: Any) -> None:
     if named[1:2] != ["bucket"] or not _takes_two(signature):
         raise UsageError(
             f"--hook {spec}: takes ({', '.join(named)}); a communication hook takes (state, bucket), and PyTorch "
-            "insists that the second be named bucket"
+            "requires the second to be named bucket"
         )
     takes, returns = signature.parameters["bucket"].annotation, signature.return_annotation
     for annotation, right, of in (
@@ -164,12 +165,12 @@ def _check_signature(spec: str, target: Any) -> None:
     ):
         if isinstance(annotation, str):
             raise UsageError(
-                f"--hook {spec}: PyTorch refuses annotations that are text ({annotation!r}): leave out "
+                f"--hook {spec}: PyTorch rejects annotations that are strings ({annotation!r}): remove "
                 "`from __future__ import annotations`, or the annotations"
             )
         if annotation not in (inspect.Parameter.empty, right):
             shown = getattr(annotation, "__qualname__", annotation)
-            raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch takes `{of}`, or no annotation")
+            raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch accepts `{of}`, or no annotation")
 
 
 def _takes_two(signature: inspect.Signature) -> bool:

@@ -1,4 +1,4 @@
-"""How many bytes this rank hands to collectives, and for which bucket of gradients."""
+"""The bytes that this rank gives to collectives, counted per bucket of gradients."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-import torch.distributed as dist
 from torch.distributed import ProcessGroup
+
+from hookcli.hooks.torch_private.distributed import process_groups
 
 NEEDS = "needs ProcessGroup.register_pre_hook, which torch has since 2.15"
 AMBIGUOUS = "a callback handed bytes to a collective while several buckets were under way"
 NEW_GROUP = "the hook made a process group meanwhile, whose first bytes were not seen"
-# What the other ranks hand over, where there is a root.
+# In these collectives, only the root gives bytes.
 _FROM_ROOT = ("BROADCAST", "SCATTER")
 _RECEIVES = ("RECV", "RECV_ANYSOURCE", "BARRIER")
 
 
 class Counted(Protocol):
-    """Whose bytes are counted; `uncounted` tells why `payload` is not all of them."""
+    """Something to count bytes for; `uncounted` says why `payload` is incomplete."""
 
     payload: int
     uncounted: str
 
 
 class Payload:
-    """Counts by ProcessGroup's pre-hooks, which see every collective, also those that C++ or a callback issues.
+    """Counts bytes with ProcessGroup's pre-hooks, which see every collective, also those from C++ or a callback.
 
-    What is issued on the thread that is `within` a bucket's hook is that bucket's. What a callback issues, on whichever
-    thread, is that of the one bucket under way; where there are several, it can't be told, and none gets a figure.
-    Bytes of the group `ours` are not counted.
+    A collective that is issued on the thread that is `within` a bucket's hook belongs to that bucket. One that a
+    callback issues, on any thread, belongs to the bucket under way; if several are, it is ambiguous, and none of them
+    gets a figure. Bytes of the group `ours` are not counted.
     """
 
     def __init__(self, ours: ProcessGroup | None) -> None:
@@ -43,13 +44,13 @@ class Payload:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count in this block; afterwards no group has a hook of ours."""
+        """Count in this block; after it, no process group keeps a hook."""
         self._seen = []
         with ExitStack() as stack:
             watched = self._groups()
             for group in watched:
                 if hasattr(group, "register_pre_hook"):
-                    key = id(self)  # a key is taken from whoever had it: this one is nobody's
+                    key = id(self)  # registering a key that is in use would replace its hook
                     group.register_pre_hook(key, partial(self._count, group))
                     stack.callback(group.unregister_pre_hook, key)
             yield
@@ -59,7 +60,7 @@ class Payload:
 
     @contextmanager
     def within(self, counted: Counted) -> Iterator[None]:
-        """The block is the call of a bucket's hook; until `close`, the bucket is under way."""
+        """Call a bucket's hook in this block; the bucket is under way until `close`."""
         with self._lock:
             self._open.append(counted)
             self._seen.append(counted)
@@ -71,12 +72,12 @@ class Payload:
             self._local.counted = None
 
     def close(self, counted: Counted) -> None:
-        """The bucket is done."""
+        """End the counting of a bucket: its result is there."""
         with self._lock:
             self._open.remove(counted)
 
     def _groups(self) -> set[ProcessGroup]:
-        return set(dist.distributed_c10d._world.pg_map) - {self.ours}
+        return process_groups() - {self.ours}
 
     def _count(self, group: ProcessGroup, args: Any) -> None:
         name = args.name.name

@@ -1,7 +1,7 @@
-"""Edits of the gradients of what modules receive and return.
+"""Edits of the gradients of modules' inputs and outputs.
 
-These alone put other tensors into the graph, since what they change must be this module's use only: `view_as` for an
-input, and `Alias` for an output that another module returned, too, or that is a view. Where a session has such edits,
+Only these edits put other tensors into the graph, since they may change nothing but this module's use: `view_as` of an
+input, and an `Alias` of an output that is a view, or that another module returned, too. In a session with such edits,
 watched gradients come from the same tensors.
 """
 
@@ -19,13 +19,15 @@ from hookcli.hooks.core import SessionCore
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.tensor_hooks import TensorHooks
+from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view
 
 _IN, _OUT = HookKind.TENSOR_GRAD_INPUT, HookKind.TENSOR_GRAD_OUTPUT
 
 
 class EditedGrads:
-    """Gives modules and their callers aliases of tensors, with hooks that edit gradients and show them."""
+    """Replaces inputs and outputs by aliases, with hooks that edit and show their gradients."""
 
     def __init__(self, core: SessionCore, nodes: NodeHooks, hooks: TensorHooks) -> None:
         self._core = core
@@ -33,20 +35,20 @@ class EditedGrads:
         self._hooks = hooks
 
     def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        """Return the arguments to call the module with; None for those that it has."""
+        """Return the arguments to call the module with; None to leave them."""
         if self._core.watches(call.hooked, _IN) or "grad_input" in call.hooked.edits:
             return tree.replace_arguments(args, kwargs, tree.once(partial(self._alias_input, call)), call.undo)
         return None
 
     def _alias_input(self, call: Call, path: str, x: Tensor) -> Tensor:
-        """The tensor to hand to the module in place of `x`."""
+        """Return the tensor that the module gets in place of `x`."""
         if not x.requires_grad:
             return x
         edits = call.hooked.edits.get("grad_input", [])
         if not getattr(call.hooked.module, "inplace", False):
             with self._nodes.ours():
                 x = x.view_as(x) if x.layout is torch.strided else x  # sparse tensors have no views
-        elif x._is_view():
+        elif is_view(x):
             if not edits:  # a hook would be lost, and a copy would not be what the model computes with
                 return x
             raise UsageError(
@@ -65,18 +67,18 @@ class EditedGrads:
         return tree.replace(output, partial(self._alias_output, call, received, hooked))
 
     def _alias_output(self, call: Call, received: set[int], hooked: bool, path: str, y: Tensor) -> Tensor:
-        """What the caller gets in place of `y`; hooks on inputs alone need outputs that are no views of them."""
+        """Return what the caller gets in place of `y`. Hooks on inputs need outputs that are not views of them."""
         if not y.requires_grad:
             return y
-        shared = hooked and (id(y) in received or y.is_leaf or y._backward_hooks)
-        if shared or y._is_view():
+        shared = hooked and (id(y) in received or y.is_leaf or tensor_hooks(y))
+        if shared or is_view(y):
             with self._nodes.ours():
                 y = Alias.apply(y)
         return self._hooks.hook(_OUT, call, path, y) if hooked else y
 
 
 class Alias(torch.autograd.Function):
-    """The same memory and version counter as another tensor for autograd, without being a view of it or a copy."""
+    """A tensor with the memory and version counter of another, which for autograd is neither a view nor a copy."""
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
@@ -84,7 +86,7 @@ class Alias(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        """Nothing to keep: the gradient passes through."""
+        """Save nothing: the gradient passes through unchanged."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

@@ -1,14 +1,13 @@
-"""The calls that a program makes of PyTorch's functions, remembered by their shapes alone.
+"""The calls of PyTorch's functions in a program, recorded with the shapes of their arguments.
 
-A mode of `torch.overrides` is handed each function with its arguments before any operator runs, and runs it as it is:
-the operators, and so the values, are those of a run without it. (A dispatch mode would not do: operators ask whether
-one is active and take other ways then, and it counts some by running what they are made of.) A call made by compiled
-code is not seen; one of TorchScript is seen from outside.
+PyTorch passes every function, with its arguments, to a mode of `torch.overrides` before any operator runs. The mode
+calls the function unchanged, so the operators and values are those of a run without it. (A dispatch mode would not do:
+operators that notice one take other paths, and it counts some operators by running their parts.) Calls from compiled
+code are not seen; a call of a TorchScript function is seen from outside.
 """
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
@@ -19,10 +18,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
+from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.calls import in_func
-from hookcli.hooks.program.global_hooks import replaced
+from hookcli.hooks.torch_private.dynamo import optimized_module
+from hookcli.hooks.torch_private.overrides import (
+    OPERATORS,
+    exchanged_for_counting,
+    in_func,
+    innermost_function_mode,
+    stored_values,
+    times_mapped,
+    without_innermost_function_mode,
+)
+from hookcli.tensors import tree
 
 _PLAIN = (bool, int, float, complex, str, bytes, range, Enum, torch.dtype, torch.device, torch.layout)
 _CONSTANTS = (torch.memory_format, type(None), type(Ellipsis))
@@ -30,9 +38,9 @@ _CONSTANTS = (torch.memory_format, type(None), type(Ellipsis))
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is remembered of a tensor. `density` is the share of a sparse one's elements that it stores.
+    """The shape of a tensor. `density`: the share of its elements that a sparse tensor stores.
 
-    A nested one is remembered as the rows that it holds (`nested`).
+    `nested`: of a nested tensor, the shape of all its rows together.
     """
 
     sizes: tuple[int, ...]
@@ -43,7 +51,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """An argument that has no plain value, such as a function or the packed weights of a quantized layer."""
+    """An argument without a plain value, such as a function or the packed weights of a quantized layer."""
 
     type: str
 
@@ -58,7 +66,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A call: the function, its arguments, what an operator of a library returned, and over how many it was mapped."""
+    """A call: the function, its arguments, an operator's output, and over how many items `torch.vmap` mapped it."""
 
     function: Any
     args: Items | Opaque
@@ -68,12 +76,12 @@ class Signature:
 
 
 class FunctionCalls(TorchFunctionMode):
-    """Remembers the calls for which `matters(function)`; `log` has their numbers in `signatures`, in order."""
+    """Records the calls of functions for which `matters` is true. `log`: their numbers in `signatures`, in order."""
 
     def __init__(self, matters: Callable[[Any], bool]) -> None:
         super().__init__()
         self.past_compiled = False
-        """Whether compiled modules are called without this mode: they would be compiled again for it."""
+        """Call compiled modules without this mode, since PyTorch would compile them again for it."""
         self.log = array("L")
         self.signatures: dict[Signature, int] = {}
         self._matters = matters
@@ -81,12 +89,8 @@ class FunctionCalls(TorchFunctionMode):
         self._stack = ExitStack()
 
     def __enter__(self) -> FunctionCalls:
-        self._stack.enter_context(replaced(torch.overrides, "has_torch_function", _transparent))
-        for script in (torch.jit.ScriptFunction, torch._C.ScriptMethod):
-            self._stack.enter_context(replaced(script, "__call__", _told))
-        dynamo = sys.modules.get("torch._dynamo.eval_frame") if self.past_compiled else None
-        if dynamo is not None:  # else nothing is compiled
-            self._stack.enter_context(replaced(dynamo.OptimizedModule, "__call__", _unseen))
+        compiled = optimized_module() if self.past_compiled else None
+        self._stack.enter_context(exchanged_for_counting(_ignoring_mode, _recorded, _without_mode, compiled))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
@@ -106,17 +110,17 @@ class FunctionCalls(TorchFunctionMode):
         return self.remember(func, func, args, kwargs) if matters else func(*args, **kwargs)
 
     def remember(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run it, and remember that it was."""
-        given = _given(func, args, kwargs)  # before it changes them
+        """Run the function, and record the call."""
+        given = _given(func, args, kwargs)  # before the function changes its arguments
         output = run(*args, **kwargs)
-        if isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket):  # whose formulas may ask for it
+        if isinstance(func, OPERATORS):  # formulas for operators may use the output
             given = replace(given, output=_frozen_or_opaque(output))
         self.log.append(self.signatures.setdefault(given, len(self.signatures)))
         return output
 
 
 def _given(func: Any, args: Any, kwargs: Any) -> Signature:
-    """The call without its output. Whatever its arguments are, the program must go on."""
+    """Return the call without its output. Never raises: the program must continue, whatever the arguments are."""
     try:
         times = _times((args, kwargs))
     except Exception:
@@ -127,13 +131,13 @@ def _given(func: Any, args: Any, kwargs: Any) -> Signature:
 def _frozen_or_opaque(value: Any) -> Any:
     try:
         hash(found := frozen(value))
-    except Exception:  # sizes that are symbols, a tensor that tells nothing
+    except Exception:  # symbolic sizes, or a tensor that has none
         return Opaque(type(value).__name__)
     return found
 
 
 def frozen(value: Any) -> Any:
-    """An argument as a hashable value without tensors."""
+    """Return an argument as a hashable value without tensors."""
     if isinstance(value, Tensor):
         return _shape(value)
     if isinstance(value, (list, tuple)):
@@ -151,42 +155,29 @@ def _shape(x: Tensor) -> Shape:
     sizes = tuple(x.shape)
     if x.layout is torch.strided or x.device.type == "meta" or not x.numel():
         return Shape(sizes, x.dtype)
-    stored = x._values() if x.layout is torch.sparse_coo else x.values()
+    stored = stored_values(x) if x.layout is torch.sparse_coo else x.values()
     return Shape(sizes, x.dtype, stored.numel() / x.numel())
 
 
 def _times(args: Any) -> int:
-    """Over how many items `torch.vmap` maps the call."""
-    if not in_func():
-        return 1
-    functorch: Any = torch._C._functorch
-    sizes: dict[int, int] = {}
-    for x in torch.utils._pytree.tree_leaves(args):
-        while isinstance(x, Tensor) and functorch.is_functorch_wrapped_tensor(x):
-            inner = functorch.get_unwrapped(x)
-            if functorch.is_batchedtensor(x):
-                sizes[functorch.maybe_get_level(x)] = inner.shape[functorch.maybe_get_bdim(x)]
-            x = inner
-    product = 1
-    for size in sizes.values():
-        product *= size
-    return product
+    """Return over how many items `torch.vmap` maps the call."""
+    return times_mapped(x for _, x in tree.leaves(args)) if in_func() else 1
 
 
-def _transparent(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """`torch.overrides.has_torch_function`, which attention asks before it takes its fused path, blind to our mode."""
+def _ignoring_mode(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Wrap `torch.overrides.has_torch_function` to ignore our mode: attention asks it before its fused path."""
 
     def has_torch_function(relevant_args: Any) -> bool:
         if torch.compiler.is_compiling() or _innermost() is None:
             return original(relevant_args)
-        with _pop_mode_temporarily():
+        with without_innermost_function_mode():
             return original(relevant_args)
 
     return has_torch_function
 
 
-def _told(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of a TorchScript function or method, which no mode is told of."""
+def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the call of a TorchScript function or method, which PyTorch passes to no mode."""
 
     def call(script: Any, *args: Any, **kwargs: Any) -> Any:
         calls = None if torch.compiler.is_compiling() else _innermost()
@@ -198,20 +189,19 @@ def _told(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _unseen(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of a compiled module, without our mode."""
+def _without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the call of a compiled module, to run it without our mode."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or _innermost() is None:
             return original(*args, **kwargs)
-        with _pop_mode_temporarily():
+        with without_innermost_function_mode():
             return original(*args, **kwargs)
 
     return call
 
 
 def _innermost() -> FunctionCalls | None:
-    """Our mode, where it is the next one to be asked."""
-    depth = torch._C._len_torch_function_stack()
-    mode = torch._C._get_function_stack_at(depth - 1) if depth else None
+    """Return our mode, if it is the innermost one."""
+    mode = innermost_function_mode()
     return mode if isinstance(mode, FunctionCalls) else None

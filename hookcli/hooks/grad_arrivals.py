@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view
 
 
 def all_gone(handles: Iterable[RemovableHandle]) -> bool:
@@ -30,7 +31,7 @@ class GradArrivals:
     def watch(self, output: Any) -> None:
         """Hook the tensors of an output that have a graph, except views, whose hooks in-place operations drop."""
         for _, y in tree.leaves(output):
-            if y.requires_grad and not y.is_leaf and not y._is_view():
+            if y.requires_grad and not y.is_leaf and not is_view(y):
                 arrive = unserializable_hook(partial(self._arrive))  # marked, which a bound method can't be
                 self._handles.append(y.register_hook(arrive))
 

@@ -1,9 +1,9 @@
-"""Gradients of the tensors that modules receive, by each module's use of them, without a change to the graph.
+"""Gradients of modules' inputs, from each module's own use of them, without a change to the graph.
 
-A tensor's own hook gets the sum over everything that used it. A module's part of that sum arrives from the autograd
-nodes which the module's forward makes from the tensor: they get a hook as they are made, and their gradients are added
-up. A module that makes nothing of the tensor but returns it (Identity) has handed it on: the tensor's whole gradient is
-told, with `handed_on`.
+A tensor's own hook gets the sum over everything that used the tensor. A module's part of that sum comes from the
+autograd nodes that the module's forward creates from the tensor: they get a hook when they are created, and their
+gradients are added up. If a module only returns the tensor (Identity), the event has the tensor's whole gradient, and
+is marked `handed_on`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.received import Edge, ReceivedTensor, TensorVersion
 from hookcli.hooks.tensor_hooks import TensorHooks
+from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view, version
 
 Grads = tuple[Tensor | None, ...]
 
 
 class InputGrads:
-    """What the calls under way received. `TensorGradHooks` tells of their begin and end."""
+    """Hooks on the inputs of calls. `TensorGradHooks` calls it when a call begins and ends."""
 
     def __init__(self, core: SessionCore, hooks: TensorHooks, creation: NodeCreation) -> None:
         self._core = core
@@ -40,12 +42,12 @@ class InputGrads:
         self._open: dict[Edge, list[ReceivedTensor]] = {}
 
     def start(self) -> None:
-        """Be told of every node that is made from now on. PyTorch has that since 2.15; before, `returned` searches."""
+        """Listen for new nodes, which PyTorch offers since 2.15; before, `returned` searches for them."""
         if self._creation.available:
             self._creation.listen(partial(self._hook, self._open))
 
     def receive(self, call: Call, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """A call begins, with these tensors that require grad."""
+        """Hook the tensors that require grad as a call receives them."""
         found: dict[int, ReceivedTensor] = {}
         for path, x in tensors:
             if not self._hooks.hookable(x):
@@ -56,32 +58,32 @@ class InputGrads:
                 continue
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
             shape = None if x.is_nested else x.shape
-            use = found[id(x)] = ReceivedTensor(edge, [event], shape, -1 if x.is_inference() else x._version)
+            use = found[id(x)] = ReceivedTensor(edge, [event], shape, -1 if x.is_inference() else version(x))
             settle = unserializable_hook(self._core.guard(partial(self._settle, use)))
             self._hooks.keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._creation.available:
                 self._open.setdefault(edge, []).append(use)
         call.received = found
-        call.began = torch._C._autograd._get_sequence_nr()
+        call.began = next_sequence_number()
 
     def returned(self, call: Call, received: Mapping[int, Tensor], returned: Sequence[Tensor]) -> None:
-        """The call is over: note what it handed on, and what of it is a view that can lose its hooks."""
+        """Note the tensors that a call handed on, and those of which it returned views, which can lose their hooks."""
         if not self._creation.available:
             self._search(returned, call)
-        same, bases = {id(y) for y in returned}, {id(tree.base(y)) for y in returned if y._is_view()}
+        same, bases = {id(y) for y in returned}, {id(tree.base(y)) for y in returned if is_view(y)}
         for key, x in received.items():
             if use := call.received.get(key):
                 self._compare(x, use, handed_on=key in same, seen=id(tree.base(x)) in bases)
 
     def _compare(self, x: Tensor, use: ReceivedTensor, *, handed_on: bool, seen: bool) -> None:
-        changed = use.version >= 0 and x._version != use.version
-        use.lost = changed and x._is_view()  # its gradient goes past it, to what it is a view of
+        changed = use.version >= 0 and version(x) != use.version
+        use.lost = changed and is_view(x)  # its gradient goes past it, to the tensor that it is a view of
         use.handed_on = handed_on and not changed
-        if seen and use.version >= 0:  # a view of it was returned, which the caller may change
+        if seen and use.version >= 0:  # the caller may change the returned view in place
             use.views.append(TensorVersion(x))
 
     def leave(self, call: Call) -> None:
-        """The call is over, whatever way it ended."""
+        """Forget a call that is over, however it ended."""
         for use in call.received.values():
             if found := self._open.get(use.edge):
                 found[:] = [other for other in found if other is not use]
@@ -100,15 +102,15 @@ class InputGrads:
                 continue
             leaf = type(after).__name__ == "AccumulateGrad"
             received = uses.get(id(after.variable) if leaf else (after, number), [])  # type: ignore[attr-defined]
-            for use in reversed(received):  # a part's comes before that of the module around it
+            for use in reversed(received):  # an inner module's gradient comes before that of the module around it
                 use.made += 1
                 self._hooks.keep(node.register_hook(self._core.guard(partial(self._arrive, use, place))))
 
     def _search(self, outputs: Sequence[Tensor], call: Call) -> None:
-        """Find the nodes of a call that lead to its outputs, which it made since it began."""
+        """Hook the nodes that a call created since it began, as far as its outputs lead to them."""
         uses = {use.edge: [use] for use in call.received.values()}
         ends = [y.grad_fn for y in outputs if y.grad_fn is not None]
-        for node in list(walk(ends, lambda node: node._sequence_nr() >= call.began)):
+        for node in list(walk(ends, lambda node: sequence_number(node) >= call.began)):
             self._hook(uses, node)
 
     # Gradients.
@@ -123,7 +125,7 @@ class InputGrads:
             self._tell(use)
 
     def _settle(self, use: ReceivedTensor, grad: Tensor | None) -> None:
-        """Everything that used the tensor has handed its gradient on; some nodes may not have been reached."""
+        """Emit what has arrived: the tensor's gradient is complete, though backward may not have reached every node."""
         if use.arrived:
             self._tell(use)
         elif use.handed_on and not use.made and grad is not None:

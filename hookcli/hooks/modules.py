@@ -1,8 +1,8 @@
-"""Forward hooks of modules, which tell the session which calls are under way.
+"""Forward hooks on modules, which also keep the session's stack of calls.
 
 `nn.TransformerEncoderLayer` leaves its fused path as soon as it or a child carries a *local* forward hook, which
-changes bits. It and its children are watched by global hooks instead. A module that runs again inside backward
-(activation checkpointing) is one call, not two.
+changes bits. Global hooks watch it and its children instead. A module that runs again inside backward (activation
+checkpointing) counts as one call.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from hookcli.hooks.calls import Call, HookedModule, in_backward, in_func
+from hookcli.hooks.calls import Call, HookedModule
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.edits.base import Applied, matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup, Needs
-from hookcli.hooks.keywords import keywords
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.tensor_grads import TensorGradHooks
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.frames import keywords
+from hookcli.hooks.torch_private.overrides import in_func
 from hookcli.tensors import tree
 
 
 class ModuleHooks(HookGroup):
-    """`forward_pre` and `forward`, and the calls that other hook groups need to know of.
+    """`forward_pre` and `forward`, and the calls that other hook groups need to know.
 
-    `thread`: where not None, the one whose calls count.
+    `thread`: the only thread whose calls count; None for all.
     """
 
     kinds = (HookKind.FORWARD_PRE, HookKind.FORWARD)
@@ -53,7 +55,7 @@ class ModuleHooks(HookGroup):
         self._attached = False
 
     def hook(self, *, everything: bool = False) -> None:
-        """Hook the watched modules and those that edits name; or all, where it matters which one is running."""
+        """Hook the watched modules and those that edits name; with `everything`, all modules."""
         if self._started and (self._everything or not everything):
             return
         if not self._started:
@@ -74,7 +76,7 @@ class ModuleHooks(HookGroup):
         self._attach([hooked for key, hooked in new.items() if key not in through], through)
 
     def detach(self) -> None:
-        """Take the hooks off the modules; what they have begun to see goes on, such as gradients on their way."""
+        """Remove the hooks from the modules; hooks on tensors stay, for gradients that are still to come."""
         for call in self._calls.running[::-1]:
             self._calls.drop(call)
             self._gradients.leave(call)
@@ -82,15 +84,15 @@ class ModuleHooks(HookGroup):
         self._attached = False
 
     def attach(self) -> None:
-        """Put them on again, after `detach`."""
+        """Register the hooks again, after `detach`."""
         if self._attached:
             return
         self._attach([hooked for key, hooked in self.hooked.items() if key not in self._through], self._through)
 
     def enter(self, args: tuple[Any, ...]) -> None:
-        """The model itself is being called: told where hooks were put on by a hook of this very call.
+        """Begin a call of the model itself, if a hook of that very call registered this session's hooks.
 
-        PyTorch had gathered the hooks to call by then.
+        PyTorch calls only the hooks that were there when the call began.
         """
         if hooked := self.hooked.get(id(self.core.model)):
             self._before(hooked, hooked.module, args, keywords(hooked.module))
@@ -106,11 +108,11 @@ class ModuleHooks(HookGroup):
             self._hook_globally(through)
 
     def _hook_globally(self, modules: dict[int, HookedModule]) -> None:
-        """Global hooks see every module of the process."""
+        """Register global hooks, which PyTorch calls for every module of the process."""
         strangers = self.core.globally and self.core.select is None
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
-            if strangers and id(module) not in modules:  # asked to be global: those not in the model are shown, too
+            if strangers and id(module) not in modules:  # also modules outside the model
                 modules[id(module)] = HookedModule(f"(outside) {type(module).__name__}", module)
             hooked = modules.get(id(module))
             if hooked is None:
@@ -134,10 +136,10 @@ class ModuleHooks(HookGroup):
     # Firing.
 
     def _here(self, hook: Callable[..., Any], *, arguments: int) -> Callable[..., Any]:
-        """The hook, which leaves calls in threads alone that the session does not watch.
+        """Wrap a hook, so that it ignores calls in threads that the session does not watch.
 
-        PyTorch gathers the hooks of a call before it calls them. One that was taken off since comes without keyword
-        arguments: it is of no call that is watched.
+        PyTorch collects the hooks of a call before it calls them. It calls a hook that was removed since without
+        keyword arguments; such a call is not watched.
         """
 
         def here(*given: Any) -> Any:
@@ -161,7 +163,7 @@ class ModuleHooks(HookGroup):
 
     def _after(self, hooked: HookedModule, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         ended = self._calls.end(hooked)
-        if not ended:  # the session began while the module was running
+        if not ended:  # the call began before the session did
             return None
         call, *lost = ended
         for other in lost:
@@ -173,13 +175,13 @@ class ModuleHooks(HookGroup):
 
     def _returned(self, call: Call, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         hooked = call.hooked
-        if output is None and sys.exc_info()[1] is not call.error:  # it raised, and PyTorch calls the hook all the same
+        if output is None and sys.exc_info()[1] is not call.error:  # it raised: PyTorch calls the hook nevertheless
             hooked.raised[call.number] = type(sys.exc_info()[1]).__name__
             return None
         self._nodes.claim(output, call)
         applied = Applied()
         if edits := hooked.edits.get("output"):
-            self._calls.running.append(call)  # what an edit does is the module's
+            self._calls.running.append(call)  # the edit runs as a part of the module
             for edit in edits:
                 with applied.noting(edit):
                     output = tree.replace(output, edit.at(hooked.fqn, call.number))
@@ -199,6 +201,6 @@ class ModuleHooks(HookGroup):
 
 
 def _fused(model: nn.Module) -> set[int]:
-    """The modules on PyTorch's fused path in eval mode, and their parts."""
+    """Return the ids of modules on PyTorch's fused path in eval mode, and of their parts."""
     layers = [m for m in model.modules() if isinstance(m, nn.TransformerEncoderLayer) and not m.training]
     return {id(part) for layer in layers for part in layer.modules()}

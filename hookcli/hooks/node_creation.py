@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch._guards import TracingContext
 from torch.autograd import graph
 from torch.autograd.graph import Node
 
 from hookcli.hooks.core import SessionCore
+from hookcli.hooks.torch_private.autograd import tracing_context
 
 
 class NodeCreation:
@@ -26,6 +26,6 @@ class NodeCreation:
         self._listeners.append(listener)
 
     def _created(self, node: Node) -> None:
-        if TracingContext.try_get() is None:  # else torch.compile is tracing: this graph never runs
+        if tracing_context() is None:  # else torch.compile is tracing: this graph never runs
             for listener in self._listeners:
                 listener(node)

@@ -1,9 +1,9 @@
-"""Hooks on autograd nodes, and which module's forward made each node.
+"""Hooks on autograd nodes, and the module whose forward created each node.
 
-Where PyTorch tells of every new node (`torch.autograd.graph.node_creation_hook`, 2.15), that is exact, and a backward
-pass that the model runs itself is seen too. Before, a module that returns claims the nodes between its outputs and what
-was claimed earlier; nodes that no module's output leads to are then not seen. What is known of a node stands in its
-`metadata`: no node is held, nor any tensor that it saved.
+With PyTorch's hook on the creation of nodes (torch 2.15) this is exact, and covers backward passes that the model runs
+itself. Without it, a module that returns claims the nodes between its outputs and the nodes claimed earlier; a node
+that no module's output leads to goes unnoticed. Facts about a node are stored in its `metadata`, so that neither nodes
+nor the tensors that they saved are kept alive.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
 
-from hookcli.hooks.autograd_graph import gradient_accumulator, nodes_of, queue_callback, walk
+from hookcli.hooks.autograd_graph import gradient_accumulator, nodes_of, walk
 from hookcli.hooks.calls import Call
 from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent, NodeInfo
@@ -26,16 +25,17 @@ from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
 from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.select import selects_parameter
+from hookcli.hooks.torch_private.autograd import next_sequence_number, queue_callback, sequence_number
 from hookcli.tensors import tree
 
 OUTSIDE = "(loss)"
-"""Where nodes come from that no module made."""
+"""The place of nodes that no module created."""
 LEAF = "(leaf)"
-"""Where gradients end that no parameter of the model gets: an input, or a tensor that the model makes as it runs."""
+"""The place of leaves that are no parameters: the model's inputs, and tensors that it creates in forward."""
 
 
 class NodeHooks(HookGroup):
-    """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node that was found."""
+    """`node_creation`, `node_pre`, `node` and `engine_callback`. `made` lists every node found."""
 
     kinds = NODE
     needs = Needs.EVERY_CALL
@@ -70,20 +70,20 @@ class NodeHooks(HookGroup):
     @contextmanager
     def _marking(self) -> Iterator[None]:
         self._ours = True
-        first = _next_number()
+        first = next_sequence_number()
         try:
             yield
         finally:
             self._ours = False
             if not self.exact:  # known by their numbers once a module claims them
-                self._numbers |= {*range(first, _next_number())}
+                self._numbers |= {*range(first, next_sequence_number())}
 
     def ours(self) -> AbstractContextManager[None]:
-        """While it lasts, new nodes are the hooks' own."""
+        """Mark nodes that are created in this block as hookcli's own."""
         return self._marking() if self._started else nullcontext()
 
     def claim(self, value: Any, call: Call | None = None) -> None:
-        """The nodes behind a value that nobody has claimed were made by this call, or by the one under way."""
+        """Assign the unclaimed nodes behind a value to this call, or to the innermost one."""
         if not self._started or self.exact:
             return
         ends = [x.grad_fn for _, x in tree.leaves(value) if x.grad_fn is not None]
@@ -92,7 +92,7 @@ class NodeHooks(HookGroup):
             self._hook(node, made)
 
     def following(self, made: NodeInfo) -> list[int | None]:
-        """The ids of the nodes that get its gradients, past nodes that hooks added."""
+        """Return the ids of the nodes that get its gradients, skipping hookcli's own nodes."""
         found: list[int | None] = []
         for after in made.next:
             ours = after is not None and self.made[after].ours
@@ -114,7 +114,7 @@ class NodeHooks(HookGroup):
             fqn = self._names.get(id(variable), LEAF)
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.core.wants(*FULL_BACKWARD)
-        ours = passes or (variable is None and (self._ours or node._sequence_nr() in self._numbers))
+        ours = passes or (variable is None and (self._ours or sequence_number(node) in self._numbers))
         again = call is not None and call.again
         made = NodeInfo(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
         notes = _notes(node)
@@ -124,7 +124,7 @@ class NodeHooks(HookGroup):
         return made
 
     def _watches(self, fqn: str) -> bool:
-        """Whether the nodes of this module or parameter were asked for."""
+        """Return whether this module or parameter is watched."""
         return self._asked is None or fqn in self._asked
 
     # Firing.
@@ -133,10 +133,10 @@ class NodeHooks(HookGroup):
         ends = nodes_of(roots)
         if not ends:
             return
-        with self.ours():  # reaching an accumulator makes a node
+        with self.ours():  # asking for an accumulator creates it
             for parameter in self.core.model.parameters():
                 if parameter.requires_grad and not is_lazy(parameter):
-                    # Hooks on a gradient accumulator vanish with it, unless someone holds it.
+                    # A gradient accumulator that nobody holds vanishes, and its hooks with it.
                     self._kept[gradient_accumulator(parameter)] = None
         for node in walk([*ends, *self._kept]):
             self._hook(node, self._made(node))
@@ -144,7 +144,7 @@ class NodeHooks(HookGroup):
             self._queue_callback(ends[0])
 
     def in_walk_order(self, roots: Iterable[Tensor]) -> list[NodeInfo]:
-        """The nodes below these tensors, breadth first, as the C++ hooks number them."""
+        """Return the nodes below these tensors in walk order, as the C++ hooks number them."""
         return [self._made(node) for node in walk(nodes_of(roots))]
 
     def _made(self, node: Node) -> NodeInfo:
@@ -187,11 +187,6 @@ class NodeHooks(HookGroup):
             notes.pop(self._key, None)
         self._noted.clear()
         self._kept.clear()
-
-
-def _next_number() -> int:
-    """What autograd will number the next node with."""
-    return torch._C._autograd._get_sequence_nr()
 
 
 def _notes(node: Node) -> dict[Any, Any]:

@@ -1,4 +1,4 @@
-"""Hooks around optimizers and state dicts."""
+"""Hooks on optimizers, and on state dicts of modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hookcli.hooks.picklable import PicklableHook
 
 
 class OptimizerHooks(HookGroup):
-    """Before and after `step`, `state_dict` and `load_state_dict` of an optimizer that the session is told of."""
+    """Hooks before and after `step`, `state_dict` and `load_state_dict` of the optimizers passed to `attach`."""
 
     kinds = OPTIMIZER
 
@@ -28,7 +28,7 @@ class OptimizerHooks(HookGroup):
         self._wanted[kind] = None
 
     def attach(self, optimizer: Optimizer) -> None:
-        """Hook this optimizer; by PyTorch's global functions, which there are for steps alone, if the session is so."""
+        """Hook an optimizer; in a global session, its steps through PyTorch's global functions."""
         registers: dict[HookKind, Any] = {
             HookKind.OPTIMIZER_STEP_PRE: optimizer.register_step_pre_hook,
             HookKind.OPTIMIZER_STEP_POST: optimizer.register_step_post_hook,
@@ -48,7 +48,7 @@ class OptimizerHooks(HookGroup):
 
 
 class StateDictHooks(HookGroup):
-    """Before and after each module gives, and takes, its part of a state dict."""
+    """Hooks before and after each module's part in `state_dict` and `load_state_dict`."""
 
     kinds = STATE_DICT
 

@@ -17,9 +17,10 @@ from torch.package.package_exporter import PackageExporter, PackagingError
 from torch.package.package_exporter import PackagingErrorReason as Reason
 
 from hookcli.errors import ModelError, UsageError, class_name, in_brief, message_of
+from hookcli.hooks.torch_private.modules import PARTS
 from hookcli.system.escaping import shell_word
 
-_ALWAYS = "always (torch, stdlib)"  # torch.package itself; of the standard library all but sys and io
+_ALWAYS = "always (torch, stdlib)"  # torch.package decides for these, except the modules sys and io
 _ITSELF = "the model itself"
 
 
@@ -142,9 +143,8 @@ def _export(file: IO[bytes], rules: Iterable[Rule], fill: Callable[[PackageExpor
         with ExitStack() as handles:
             for rule in rules:
                 getattr(exporter, rule.kind)(rule.pattern)
-            registers = exporter.register_extern_hook, exporter.register_intern_hook, exporter.register_mock_hook
-            for register in registers:
-                handles.enter_context(register(hook))
+            for kind in ("extern", "intern", "mock"):
+                handles.enter_context(getattr(exporter, f"register_{kind}_hook")(hook))
             fill(exporter)
             exporter.close()  # here the hooks fire
     except BaseException as error:
@@ -181,10 +181,10 @@ def _problem(reason: Reason, rule: str) -> str:
     said: dict[Reason, str] = {
         Reason.NO_ACTION: "no pattern matches it",
         Reason.DENIED: f"denied by {rule}",
-        Reason.MOCKED_BUT_STILL_USED: f"mocked by {rule}, but the model has objects of it",
+        Reason.MOCKED_BUT_STILL_USED: f"mocked by {rule}, but the model contains its objects",
         Reason.IS_EXTENSION_MODULE: "a C extension: it has no source to intern",
         Reason.NO_DUNDER_FILE: "no source file to intern",
-        Reason.SOURCE_FILE_NOT_FOUND: "its source file is not there",
+        Reason.SOURCE_FILE_NOT_FOUND: "its source file is missing",
         Reason.DEPENDENCY_RESOLUTION_FAILED: "its imports can't be read",
     }
     return said.get(reason) or str(reason.value)
@@ -232,7 +232,7 @@ def _culprit(model: nn.Module, error: BaseException) -> str:
         if (why := _refused(type(module))) is not None:
             return f"the class of {where}: {why}"
         for attribute, value in vars(module).items():
-            if attribute not in ("_modules", "_parameters", "_buffers") and (why := _refused(value)) is not None:
+            if attribute not in PARTS and (why := _refused(value)) is not None:
                 return f"{attribute} of {where}: {why}"
     return in_brief(error)
 

@@ -1,4 +1,4 @@
-"""Hooks on parameters: before and after their `.grad` is added to, and when all of a module's are there."""
+"""Hooks on parameters: before and after a gradient is added to `.grad`, and when all of a module's have arrived."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.select import selects_parameter
+from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 
 
 class ParameterHooks(HookGroup):
@@ -34,7 +35,7 @@ class ParameterHooks(HookGroup):
         if not self.watched:
             self._find()
         if kind is HookKind.MULTI_GRAD:
-            # Not before: such a hook on leaves raises where the model's forward calls autograd.grad.
+            # Not earlier: with such a hook on leaves, autograd.grad inside the model's forward raises.
             self.core.before_backward(lambda roots: self._hook_groups())
             return
         for fqn in filter(self.hooked.__contains__, self.watched):
@@ -48,7 +49,7 @@ class ParameterHooks(HookGroup):
             self.core.stack.enter_context(handle)
 
     def edit(self) -> None:
-        """Put the edits of parameters' gradients on, before any hook that looks at them."""
+        """Register the edits of parameters' gradients, before any hook that watches them."""
         for fqn, parameter in self.core.model.named_parameters():
             edits = matching_edits(self.core.edits, fqn).get("grad", [])
             if not (edits and parameter.requires_grad and not is_lazy(parameter)):
@@ -65,7 +66,7 @@ class ParameterHooks(HookGroup):
                     self.hooked.add(fqn)
 
     def _hook_groups(self) -> None:
-        """The parameters of each module, and of the whole model."""
+        """Register a hook on the parameters of each module, and one on all of them."""
         if self._grouped:
             return
         self._grouped = True
@@ -74,7 +75,7 @@ class ParameterHooks(HookGroup):
         for fqn, module in self.core.model.named_modules():
             own = [p for n, p in module.named_parameters(fqn, recurse=False) if fqn and n in self.hooked]
             groups |= {fqn: own} if own else {}
-        with self._nodes.ours():  # reaching a parameter's node makes another
+        with self._nodes.ours():  # registering creates nodes
             for fqn, group in groups.items():
                 tensors = [p for p in group if p.requires_grad]  # the forward may have frozen some
                 if tensors:
@@ -98,8 +99,7 @@ class ParameterHooks(HookGroup):
 
 
 def _to_the_front(parameter: Tensor) -> None:
-    """Have the hook that was put on last called first: one of the program's may step an optimizer and drop `.grad`."""
-    table = parameter._post_accumulate_grad_hooks
-    assert table is not None
+    """Make the last hook the first: a hook of the program's may step an optimizer and drop `.grad`."""
+    table = post_accumulate_grad_hooks(parameter) or {}
     for key in list(table)[:-1]:  # PyTorch does not look at what `move_to_end` changes
         table[key] = table.pop(key)

@@ -1,4 +1,4 @@
-"""Tensors that a call received, and whether a tensor was changed in place since."""
+"""Tensors that a call received, and versions that tell whether a tensor was changed in place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from hookcli.hooks.events import HookEvent
+from hookcli.tensors.torch_private import is_view, version
 
 Edge = tuple[Node, int] | int
-"""A place in the graph: a node and the number of its output; of a leaf the id of the tensor."""
+"""A place in the autograd graph: a node and the number of its output; for a leaf, the id of the tensor."""
 
 
 class TensorVersion:
-    """The version of a tensor, without keeping its memory: `changed` tells whether it was changed in place since.
+    """The version of a tensor, which does not keep its memory: `changed` tells of later in-place changes.
 
     PyTorch has no public access to a version counter: here is an empty tensor that shares it. An in-place change to a
     view, or to another view of its memory, gives the view another node, which drops the hooks on the view.
@@ -25,26 +26,32 @@ class TensorVersion:
     __slots__ = ("_counter", "_then")
 
     def __init__(self, tensor: Tensor) -> None:
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        with torch.no_grad(), torch.DisableTorchFunctionSubclass():
             self._counter = tensor.detach()
             self._counter.data = self._counter.new_empty(0)
-        self._then = tensor._version
+        self._then = version(tensor)
 
     @classmethod
     def of_view(cls, tensor: Tensor) -> Self | None:
-        """None for a tensor that is no view: its hooks stay with its value."""
-        return cls(tensor) if tensor._is_view() and not tensor.is_inference() else None
+        """Return the version of a view; None for another tensor, whose hooks stay with its value."""
+        return cls(tensor) if is_view(tensor) and not tensor.is_inference() else None
 
     def changed(self) -> bool:
-        """Whether the tensor, or memory that it shares, was changed since."""
-        return self._counter._version != self._then
+        """Return whether the tensor, or memory that it shares, was changed in place since."""
+        return version(self._counter) != self._then
 
 
 @dataclass(slots=True)
 class ReceivedTensor:
-    """A tensor that a call received, and the gradients that have arrived from the nodes that the call made of it.
+    """A tensor that a call received, and the sum of the gradients from the nodes that the call created from it.
 
-    `made` counts these nodes, `arrived` those whose gradients are in `total`.
+    `edge`: the place in the graph that these nodes lead to.
+    `events`: the event to emit for each place among the call's arguments.
+    `version`: the tensor's version when the call began; -1 for an inference tensor.
+    `made`: how many nodes the call created from it. `arrived`: how many of their gradients are in `total`.
+    `handed_on`: the call returned the tensor itself, unchanged.
+    `lost`: an in-place change took the gradient past the tensor.
+    `views`: versions of the tensor, if the call returned a view of it.
     """
 
     edge: Edge
@@ -59,7 +66,7 @@ class ReceivedTensor:
     views: list[TensorVersion] = field(default_factory=list)
 
     def add(self, grad: Tensor) -> None:
-        """Add what one node hands on, in the tensor's own shape: PyTorch sums what was broadcast after hooks ran."""
+        """Add a node's gradient, in the tensor's own shape: PyTorch reduces broadcast ones only after hooks."""
         if self.shape is not None and grad.shape != self.shape:
             grad = grad.sum_to_size(self.shape)
         self.total = grad if self.total is None else self.total + grad

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.torch_private.dynamo import made_by_tracing
 
 Registered = Callable[[HookKind, nn.Module, str, Any], None]
 """Gets the kind, the owner, the attribute's name, and what is registered (None for an empty attribute)."""
@@ -63,7 +64,7 @@ def noting_created_modules(model: nn.Module, tell: Callable[[CreatedModule], Non
     def registered(owner: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if parameter is None or id(owner) in parts or id(parameter) in known or threading.get_ident() != thread:
             return
-        if not torch.compiler.is_compiling() and not type(owner).__module__.startswith(("torch.fx", "torch._")):
+        if not torch.compiler.is_compiling() and not made_by_tracing(owner):
             elements = 0 if is_lazy(parameter) else parameter.numel()
             tell(CreatedModule(weakref.ref(owner), type(owner).__name__, elements))
 

@@ -1,9 +1,9 @@
-"""Gradients of what modules receive and return, from plain tensor hooks that change nothing (design, rule 3).
+"""Gradients of modules' inputs and outputs, from plain tensor hooks that change nothing (design, rule 3).
 
 The hook on an output is on the very tensor that the module returned. It fires once, with the sum over all uses, and
-stays with that value through later in-place changes. A module that returns a tensor which it received (Identity)
-returned that very tensor: its row is the tensor's whole gradient. A view that is changed in place later loses its hook;
-the gradient is then not told. input_grads.py has the hooks on inputs.
+stays with that value through later in-place changes. If a module returns a tensor that it received (Identity), the
+event has the tensor's whole gradient. A view that is changed in place later loses its hook: there is no event then.
+The hooks on inputs are in input_grads.py.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from hookcli.hooks.node_creation import NodeCreation
 from hookcli.hooks.nodes import NodeHooks
 from hookcli.hooks.tensor_hooks import GRADIENT_EDITS, TensorHooks
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import version
 
 _IN, _OUT = GRADIENT_EDITS
 
 
 class TensorGradHooks(HookGroup):
-    """`tensor_grad_input` and `tensor_grad_output`; `ModuleHooks` says when a module is called and returns."""
+    """`tensor_grad_input` and `tensor_grad_output`. `ModuleHooks` calls it when a module is called, and returns."""
 
     kinds = (_IN, _OUT)
     needs = Needs.WATCHED_CALLS
@@ -44,7 +45,7 @@ class TensorGradHooks(HookGroup):
             self._inputs.start()
 
     def receive(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        """Watch the tensors that a module receives. Returns what to call it with instead, where edits need that."""
+        """Hook the tensors that a module receives. Returns other arguments to call it with, if edits need that."""
         if self._edited:
             return self._edited.receive(call, args, kwargs)
         inputs, outputs = self.core.watches(call.hooked, _IN), self.core.watches(call.hooked, _OUT)
@@ -54,11 +55,11 @@ class TensorGradHooks(HookGroup):
                 self._inputs.receive(call, received)
             if outputs:
                 bases = [tree.base(x) for _, x in received if not x.is_inference()]
-                call.versions = {id(base): base._version for base in bases}
+                call.versions = {id(base): version(base) for base in bases}
         return None
 
     def returned(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """Watch the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
+        """Hook the tensors that a module returned. Returns what its caller gets: the same, unless edits change it."""
         if self._edited:
             return self._edited.returned(call, args, kwargs, output)
         outputs = self.core.watches(call.hooked, _OUT)
@@ -72,12 +73,12 @@ class TensorGradHooks(HookGroup):
         return output
 
     def leave(self, call: Call) -> None:
-        """The call is over, whatever way it ended."""
+        """Forget a call that is over, however it ended."""
         self._inputs.leave(call)
 
     def _hook_outputs(self, call: Call, received: dict[int, Tensor], returned: list[tuple[str, Tensor]]) -> None:
         for path, y in returned:
             before = call.versions.get(id(tree.base(y)))
-            handed_on = id(y) in received and (y.is_inference() or y._version == before)
+            handed_on = id(y) in received and (y.is_inference() or version(y) == before)
             if y.requires_grad and self.hooks.hookable(y, None if id(y) in received else before):
                 self.hooks.hook(_OUT, call, path, y, handed_on=handed_on)

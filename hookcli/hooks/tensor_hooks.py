@@ -1,15 +1,15 @@
 """Hooks on the tensors that pass through modules, which change neither the tensors nor the graph (design, rule 3).
 
-PyTorch makes the node of a view anew when it is first asked for after an in-place change. A hook asks, and the number
-of that node decides in which order gradients are summed. In a run of the caller's a view is therefore hooked only where
-its memory is known not to have changed since the view was made.
+After an in-place change, PyTorch creates a new node for a view when something first asks for it. Registering a hook
+asks, and the node's number decides the order in which gradients are summed. In the caller's own run, a view is
+therefore hooked only if its memory is known to be unchanged since the view was created.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle, unserializable_hook
@@ -21,12 +21,14 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.grad_arrivals import all_gone
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.received import TensorVersion
+from hookcli.hooks.torch_private.autograd import tensor_hooks
+from hookcli.tensors.torch_private import is_view, version
 
 GRADIENT_EDITS = {HookKind.TENSOR_GRAD_INPUT: "grad_input", HookKind.TENSOR_GRAD_OUTPUT: "grad_output"}
 
 
 class TensorHooks:
-    """Puts hooks on tensors, and takes them off when the session ends."""
+    """Registers hooks on tensors, and removes them when the session ends."""
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
@@ -35,29 +37,31 @@ class TensorHooks:
         core.stack.callback(self._remove)
 
     def gone(self) -> bool:
-        """Whether none of the hooked tensors' hooks can fire any more, but for leaves, which outlive their graphs."""
+        """Return whether no hook can fire any more, except hooks on leaves, which outlive their graphs."""
         return all_gone(self.handles)
 
     def keep(self, handle: RemovableHandle, *, leaf: bool = False) -> None:
-        """Remove this handle when the session ends."""
+        """Remove this hook when the session ends."""
         (self._on_leaves if leaf else self.handles).append(handle)
         if len(self.handles) % 4096 == 0:  # a long session must not keep the handles of graphs that are gone
             self.handles = [h for h in self.handles if h.hooks_dict_ref() is not None]
 
     def hookable(self, x: Tensor, before: int | None = None) -> bool:
-        """Whether a hook on this tensor can't change the order of sums. `before`: its memory's version, before it was
-        made."""
-        if not (self._core.callers_run and x._is_view()) or x.is_inference():
+        """Return whether a hook on this tensor leaves the order of sums as it is.
+
+        `before`: the version that the tensor's memory had when the call began.
+        """
+        if not (self._core.callers_run and is_view(x)) or x.is_inference():
             return True
-        if x._version in (0, before):
+        if version(x) in (0, before):
             return True
-        hooks: Iterable[Any] = (x._backward_hooks or {}).values()
+        hooks: Iterable[Any] = (tensor_hooks(x) or {}).values()
         ours = [hook for hook in hooks if getattr(hook, "of", None) is self]
         return any(hook.version and not hook.version.changed() for hook in ours)
 
     def hook(self, kind: HookKind, call: Call, path: str, x: Tensor, *, handed_on: bool = False) -> Tensor:
-        """Hook the tensor: edits in their order, then the watching probe. Ahead of other modules' hooks on it."""
-        if not x.requires_grad:  # a view taken inside torch.func, of a tensor from outside
+        """Hook the tensor: edits in their order, then the probes' event; all ahead of other modules' hooks on it."""
+        if not x.requires_grad:  # a view, taken inside torch.func, of a tensor from outside
             return x
         edits = call.hooked.edits.get(GRADIENT_EDITS[kind], [])
         hooks: list[Any] = [partial(_edit, edit, call.hooked.fqn, call.number, path) for edit in edits]
@@ -74,18 +78,18 @@ class TensorHooks:
             version = TensorVersion.of_view(x)
             hooks.append(self._core.guard(partial(self._arrive, event, version)))
             hooks[-1].version = version
-        table = cast("dict[int, Any]", x._backward_hooks or {})
+        table = tensor_hooks(x) or {}
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]
         for hook in hooks:
             hook.of = self
-            # Marked as one that is not saved, so that a program which saves the tensor is not warned.
+            # Marked as unserializable, so that PyTorch does not warn a program that saves the tensor.
             self.keep(x.register_hook(unserializable_hook(hook)), leaf=x.is_leaf)
-        for key in earlier:  # this gradient comes first: of an outer module, or of one that the tensor was given to
+        for key in earlier:  # an outer or later module's gradient comes first
             table[key] = table.pop(key)  # PyTorch does not look at what `move_to_end` changes
         return x
 
     def _arrive(self, event: HookEvent, version: TensorVersion | None, grad: Tensor | None) -> None:
-        if grad is None:  # an operator that has no gradient for this input, such as roi_align for its boxes
+        if grad is None:  # an operator without a gradient for this input, as roi_align for its boxes
             return
         if version is None or not version.changed():
             self._core.emit_gradient(event, grad)

@@ -16,7 +16,8 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Reason, Report, Row, Skipped
-from hookcli.tensors.stats import Pending, Reducer, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, type_text
 
 

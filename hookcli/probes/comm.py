@@ -14,7 +14,8 @@ from hookcli.report import Report, Row, Skipped, TensorStats
 from hookcli.report.buckets import COLUMNS, bucket_row, totals
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.tensors import distance
-from hookcli.tensors.stats import Pending, measure, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import measure, resolve
 
 
 class CommProbe:
@@ -31,7 +32,7 @@ class CommProbe:
         self._lock = threading.Lock()
         self._before: dict[Exchange, Pending] = {}
         self._after: dict[Exchange, Pending] = {}
-        self._errors: dict[Exchange, distance.Pending] = {}
+        self._errors: dict[Exchange, Pending] = {}
         self._skipped: dict[Skipped, None] = {}
 
     def ready(self, exchange: Exchange, before: Tensor) -> None:

@@ -18,6 +18,7 @@ from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
 from hookcli.tensors import tree
+from hookcli.tensors.torch_private import is_view, version
 
 Of = Literal["parameters", "outputs", "inputs"]
 Via = Literal["tensor", "module"]
@@ -172,23 +173,23 @@ class GradsProbe(StatsProbe):
         for path, tensor in found:
             why = self._why_not(tensor, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
-            self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else tensor._version
+            self._versions[event.fqn, event.call, path] = 0 if tensor.is_inference() else version(tensor)
 
     def _why_not(self, tensor: Tensor, seen: bool, what: str) -> str:
         if not tensor.requires_grad:
             return _NEEDS_NONE
         if self.via == "module" and not seen:
             return f"full backward hooks see no {what}; without --via module it is seen"
-        view = self.via == "tensor" and tensor._is_view()
+        view = self.via == "tensor" and is_view(tensor)
         return f"{_NONE_REACHED}{_VIEW}" if view else _NONE_REACHED
 
     def _notice_in_place(self, event: HookEvent) -> None:
-        viewed = {id(tree.base(y)) for _, y in tree.leaves(event.output) if y._is_view()}
+        viewed = {id(tree.base(y)) for _, y in tree.leaves(event.output) if is_view(y)}
         for path, tensor in tree.arguments(event.args, event.kwargs):
             key = (event.fqn, event.call, path)
             if key not in self._versions:
                 continue  # the module put it into a list that it received
-            if tensor.requires_grad and not tensor.is_inference() and tensor._version != self._versions[key]:
+            if tensor.requires_grad and not tensor.is_inference() and version(tensor) != self._versions[key]:
                 self._expected[key] = "input: it is a view that the module changes in place, which drops its hooks"
             elif tensor.requires_grad and self.via == "tensor" and id(tree.base(tensor)) in viewed:
                 self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"

@@ -14,8 +14,10 @@ from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
-from hookcli.tensors.stats import Pending, Reducer, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of
 
 
@@ -131,7 +133,7 @@ class NativeHooks:
 
     def _hook(self, roots: Sequence[Tensor]) -> None:
         # A hook from C++ on a tensor drops those that it has from Python.
-        free = {n: p for n, p in self._session.model.named_parameters() if p.requires_grad and not p._backward_hooks}
+        free = {n: p for n, p in self._session.model.named_parameters() if p.requires_grad and not tensor_hooks(p)}
         if self._passes:  # a gradient accumulator lives on: the pass that is over must not see it fire again
             self._passes[-1][0].detach()
         timeline = Timeline(roots, list(free.values()))

@@ -16,15 +16,16 @@ from hookcli.hooks.existing import ExistingHook, existing_hooks
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, never_called
-from hookcli.probes.shared.dead_units import Units, numbers_of
+from hookcli.probes.shared.dead_units import DeadUnits, numbers_of
 from hookcli.probes.shared.module_behavior import used_without_call
-from hookcli.probes.shared.module_inputs import Passing
+from hookcli.probes.shared.module_inputs import ModuleInputs
 from hookcli.probes.shared.parameter_counts import count_parameters
-from hookcli.probes.shared.saved_memory import Memory
+from hookcli.probes.shared.saved_memory import SavedMemory
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.tensors import tree
-from hookcli.tensors.stats import Pending, measure, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import measure, resolve
 
 # Those on state dicts and registrations fire outside of forward and backward.
 _FIRING = (
@@ -63,8 +64,8 @@ class InventoryProbe(Probe):
         self._hooks: list[ExistingHook] = []
         self._taken: list[tuple[dict[str, Any], Pending]] = []
         self._outputs: list[dict[str, Any]] = []
-        self._units = Units()
-        self._passing = Passing()
+        self._units = DeadUnits()
+        self._inputs = ModuleInputs()
         self._bits: list[tuple[dict[str, Any], Tensor]] = []
         self._kept = 0
 
@@ -80,19 +81,19 @@ class InventoryProbe(Probe):
         if self._sums_bits and self.needs_backward:
             session.post_accumulate_grad(self._arrive)
         if self._counts_memory:
-            self._memory = Memory([*session.model.parameters(), *session.model.buffers()])
+            self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
 
     def _enter(self, event: HookEvent) -> None:
         self._units.receive(event)
-        self._passing.enter(event, self.session)
+        self._inputs.enter(event, self.session)
         if event.fqn == "" and event.call == 0:
             for path, x in tree.arguments(event.args, event.kwargs):
                 self._taken.append(({"kind": "input", "fqn": "", "path": path}, measure(x)))
 
     def _leave(self, event: HookEvent) -> None:
         self._units.see(event)
-        self._passing.leave(event)
+        self._inputs.leave(event)
         if event.fqn == "" and event.call == 0:
             self._outputs = [
                 {"kind": "output", "fqn": "", "path": path, "shape": tree.shape_of(x), "dtype": tree.dtype_text(x)}
@@ -123,7 +124,7 @@ class InventoryProbe(Probe):
             *(Row(values, stats) for (values, _), stats in zip(self._taken, measured, strict=True)),
             *(Row(values) for values in self._outputs),
             *(Row({"kind": "units", **values}) for values in self._units.rows()),
-            *(Row(values) for values in self._passing.rows()),
+            *(Row(values) for values in self._inputs.rows()),
             *(Row(values) for values in self._never_called()),
             *(Row({"kind": "unregistered", **asdict(item)}) for item in unregistered(self.session)),
             *(Row(values | {"sum": total}) for (values, _), total in zip(self._bits, sums, strict=True)),

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
-from operator import itemgetter
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,14 +16,15 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS, HookKind
 from hookcli.hooks.registration import registrations
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.base import Probe, edited, unmeasured
 from hookcli.probes.fallbacks import leave_out, left_out
-from hookcli.probes.shared.saved_memory import Memory, recomputed
+from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
+from hookcli.probes.trace_summary import KEPT, most_kept, summarized, summary_columns
 from hookcli.report import Column, Row, Skipped
 from hookcli.tensors import tree
 
-_KEPT = Column("kept", "Kept", "bytes")
 _COLUMNS = (
     Column("index", "Order"),
     Column("us", "µs", "microseconds"),
@@ -40,7 +38,7 @@ _COLUMNS = (
     Column("shape", "Shape"),
     Column("dtype", "Dtype"),
     Column("bytes", "Bytes", "bytes"),
-    _KEPT,
+    KEPT,
 )
 
 
@@ -63,12 +61,11 @@ class TraceProbe(Probe):
         self.summary = summary
         self.needs_backward = any(kind not in FORWARD for kind in self.kinds)
         self.grouping = "disjoint" if summary else "events"
-        counts = [Column(kind, _title(kind), "firings") for kind in self.kinds]
-        self.columns = (Column("fqn", "Layer"), Column("type", "Type"), *counts, _KEPT) if summary else _COLUMNS
+        self.columns = summary_columns(self.kinds) if summary else _COLUMNS
         self._refused: dict[Skipped, None] = {}
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []
-        self._memory = Memory([])
+        self._memory = SavedMemory([])
         self._unseen = UnreachableTensors()
         self._started = 0
         self._building = 0  # nanoseconds, until the run began
@@ -100,7 +97,7 @@ class TraceProbe(Probe):
 
     def building(self) -> AbstractContextManager[Any]:
         if set(self.kinds) & set(OPTIMIZER):
-            import_module("torch._dynamo")  # as the first optimizer of a process does: half a second, not the model's
+            preload()  # as the first optimizer of a process does: half a second, not the model's
         return registrations(self._register) if set(self.kinds) & set(REGISTRATION) else nullcontext()
 
     def _register(self, kind: HookKind, owner: nn.Module, name: str, item: Any) -> None:
@@ -128,7 +125,7 @@ class TraceProbe(Probe):
             self._started = time.perf_counter_ns() - self._building
         leave_out(session, self.one_tensor)
         self._name_built(session.model)
-        self._memory = Memory([*session.model.parameters(), *session.model.buffers()])
+        self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
         for kind in self.kinds:
             if kind not in REGISTRATION:
                 session.on(kind, self._see)
@@ -169,36 +166,12 @@ class TraceProbe(Probe):
 
     def rows(self) -> list[Row]:
         if self.summary:
-            return self._summary()
+            return summarized(self._rows, self.session.model, self.kinds)
         return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
 
-    def _summary(self) -> list[Row]:
-        modules = dict(self.session.model.named_modules())
-        most, _ = self._most_kept()
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for row in self._rows:
-            where = row["fqn"] if row["fqn"] in modules else row["fqn"].rpartition(".")[0] or row["fqn"]
-            where = "" if where not in modules and "(" not in where else where
-            counts[where][row["kind"]] += 1
-            counts[where]["kept"] += (row["kept"] or 0) if row["pass"] == most else 0
-        names = [*self.kinds, "kept"]
-        first = [name for name in modules if name in counts]
-        return [
-            Row({"fqn": name, "type": type(modules.get(name)).__name__ if name in modules else None}
-                | {key: counts[name][key] for key in names})
-            for name in [*first, *(name for name in counts if name not in modules)]
-        ]  # fmt: skip
-
     def totals(self) -> Mapping[str, Any]:
-        _, kept = self._most_kept()
+        _, kept = most_kept(self._rows)
         return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
-
-    def _most_kept(self) -> tuple[int, int]:
-        """The pass that kept the most for its backward, and how many bytes."""
-        sums: Counter[int] = Counter()
-        for row in self._rows:
-            sums[row["pass"]] += row["kept"] or 0
-        return max(sums.items(), key=itemgetter(1), default=(0, 0))
 
     def skipped(self) -> list[Skipped]:
         fired = {row["kind"] for row in self._rows}
@@ -228,32 +201,6 @@ def _why_silent(kind: HookKind, session: HookSession) -> str:
     if kind is HookKind.NODE_CREATION and not session.nodes.exact:
         return "PyTorch has this hook since 2.15"
     return "never fired"
-
-
-def _title(kind: str) -> str:
-    """A kind in short words, for the heading of a narrow column."""
-    for long, short in _SHORT.items():
-        kind = kind.replace(long, short)
-    return kind.replace("_", " ")
-
-
-_SHORT = {
-    "saved_tensor_": "",
-    "tensor_grad_parameter": "grad_param",
-    "tensor_": "",
-    "post_accumulate_grad": "accum_grad",
-    "backward": "bwd",
-    "forward": "fwd",
-    "registration": "regd",
-    "parameter": "param",
-    "module": "mod",
-    "creation": "made",
-    "engine_callback": "pass_over",
-    "optimizer": "optim",
-    "state_dict": "state",
-    "output": "out",
-    "input": "in",
-}
 
 
 def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`hookcli.watch`: look at a model while the caller's own code runs it."""
+"""`hookcli.watch`: observe a model while the caller's own code runs it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def watch(
 
 
 def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **settings: Any) -> Any:
-    """Look at a model while code of one's own runs it.
+    """Observe a model while the caller's own code runs it.
 
-    Around a step: the `with` block gives a Watch, whose `reports()` tell what the probes ("activations" by default)
-    have seen so far. Nothing is reset afterwards but the hooks: what the step did to the model stays done. Rows grow
-    with the number of forwards; of several backward passes the last one's gradients are kept.
+    Around a step: the `with` block gives a Watch, whose `reports()` return what the probes ("activations" by default)
+    have measured so far. Only the hooks are removed afterwards; what the step did to the model stays. Rows grow with
+    the number of forwards; of several backward passes, the gradients of the last one are kept.
 
-    Around a whole training, with `every=100`: each 100th step goes into a record, as of `hookcli run`; see Recording,
-    which takes `output` and the other settings.
+    Around a whole training, with `every=100`: every 100th step goes into a record, as with `hookcli run`. See Recording
+    for `output` and the other settings.
     """
     if every is None:
         return watched(model, ("activations",) if probes is None else probes, **settings)

@@ -179,7 +179,17 @@ _ROW: Mapping[str, Fits] = {
     **dict.fromkeys(
         (
             *("call", "calls", "pass", "index", "depth", "params", "trainable", "macs", "order", "fired", "bytes"),
-            *("kept", "bytes_before", "bytes_after", "elements", "step", "forward", "forwards", "steps", "windows"),
+            *(
+                "kept",
+                "bytes_before",
+                "bytes_after",
+                "elements",
+                "step",
+                "forward",
+                "forwards",
+                "steps",
+                "recorded_steps",
+            ),
             *("no_grad_forwards", "parameters", "grad_nan", "grad_inf", "merged", "line", "size", "bucket"),
         ),
         optional(is_count),
@@ -208,7 +218,7 @@ _META: Mapping[str, Fits] = {
     "fail_on": lambda value: value in SEVERITIES,
     "seconds": is_figure,
     **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
-    **dict.fromkeys(("step", "forwards", "watched", "processes"), is_count),
+    **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
     "forward": optional(is_count),
     **dict.fromkeys(("notes", "checks", "edits"), listed(is_text)),
     "losses": listed(is_figure),

@@ -9,14 +9,23 @@ from operator import attrgetter
 from typing import Any
 
 
-def _count(title: str) -> Any:
+def _count(title: str, kw_only: bool = True) -> Any:
     """A count of elements: an integer; counts of parts are added up."""
-    return field(default=0, metadata={"title": title, "unit": "elements"})
+    return field(default=0, kw_only=kw_only, metadata={"title": title, "unit": "elements"})
 
 
-def _figure(title: str, default: float = math.nan, merge: Callable[[Sequence[float]], float] | None = None) -> Any:
-    """A float over the finite elements, in the unit of the elements; `merge` makes one of those of several parts."""
-    return field(default=default, metadata={"title": title, "merge": merge})
+def _figure(
+    title: str,
+    default: float = math.nan,
+    merge: Callable[[Sequence[float]], float] | None = None,
+    moves: Callable[[int], float] | None = None,
+) -> Any:
+    """A float over the finite elements, in their unit.
+
+    `merge` makes one figure of those of several parts. `moves` is by how much the figure of n elements moves at most
+    when the elements move by an rms of 1.
+    """
+    return field(default=default, metadata={"title": title, "merge": merge, "moves": moves})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +37,12 @@ class TensorStats:
     defined (no finite element; for `std`, fewer than two). `l2` of a tensor without elements is 0.
     """
 
-    numel: int = _count("Elements")
-    mean: float = _figure("Mean")  # merged together with std
-    std: float = _figure("Std")
+    numel: int = _count("Elements", kw_only=False)
+    mean: float = _figure("Mean", moves=lambda n: 1.0)  # merged together with std
+    std: float = _figure("Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0)
     min: float = _figure("Min", merge=min)
     max: float = _figure("Max", merge=max)
-    l2: float = _figure("L2", 0.0, merge=lambda norms: math.hypot(*norms))
+    l2: float = _figure("L2", 0.0, merge=lambda norms: math.hypot(*norms), moves=math.sqrt)
     zeros: int = _count("Zeros")
     nan: int = _count("NaN")
     inf: int = _count("Inf")
@@ -65,8 +74,8 @@ class TensorStats:
     @classmethod
     def from_floats(cls, floats: Iterable[float]) -> TensorStats:
         """The inverse of `floats`."""
-        values: Any = (kind(number) for kind, number in zip(_KINDS, floats, strict=True))
-        return cls(*values)
+        values: Any = {key: kind(number) for (key, kind), number in zip(_KINDS, floats, strict=True)}
+        return cls(**values)
 
     @classmethod
     def measured(cls, floats: Iterable[float]) -> TensorStats:
@@ -90,11 +99,13 @@ class TensorStats:
     def merge(cls, parts: Iterable[TensorStats]) -> TensorStats:
         """The statistics of the concatenation of the parts, exactly (never an average of averages)."""
         parts = list(parts)
-        counts = {key: sum([getattr(part, key) for part in parts]) for key in COUNTS}
         solid = [part for part in parts if part.finite]
+        columns = _columns(parts)
+        counts = {key: sum(columns[key]) for key in COUNTS}
         if solid:
-            mean, std = _spread(solid)
-            figures = {key: rule([getattr(part, key) for part in solid]) for key, rule in _RULES.items()}
+            columns = columns if len(solid) == len(parts) else _columns(solid)
+            mean, std = _spread(columns, [part.finite for part in solid])
+            figures = {key: rule(columns[key]) for key, rule in _RULES.items()}
             return cls(mean=mean, std=std, **figures, **counts)
         undefined: dict[str, Any] = dict.fromkeys(FIGURES, math.nan) if counts["numel"] else {}
         return cls(**counts, **undefined)
@@ -105,26 +116,34 @@ STATS_KEYS = tuple(f.name for f in _FIELDS)
 COUNTS = tuple(f.name for f in _FIELDS if "unit" in f.metadata)
 FIGURES = tuple(f.name for f in _FIELDS if "unit" not in f.metadata)
 TITLES = tuple((f.name, f.metadata["title"], f.metadata.get("unit")) for f in _FIELDS)
-_KINDS = tuple(int if key in COUNTS else float for key in STATS_KEYS)
+MOVES = {f.name: f.metadata["moves"] for f in _FIELDS if f.metadata.get("moves")}
+_KINDS = tuple((key, int if key in COUNTS else float) for key in STATS_KEYS)
 _RULES = {f.name: f.metadata["merge"] for f in _FIELDS if f.metadata.get("merge")}
 _in_order = attrgetter(*STATS_KEYS)
 
 
-def _spread(parts: Sequence[TensorStats]) -> tuple[float, float]:
-    """Mean and standard deviation of the parts' finite elements together.
+def _columns(parts: Sequence[TensorStats]) -> dict[str, Sequence[Any]]:
+    """The values of all parts by the name of the statistic."""
+    values = zip(*map(_in_order, parts), strict=True) if parts else [()] * len(STATS_KEYS)
+    return dict(zip(STATS_KEYS, values, strict=True))
+
+
+def _spread(columns: Mapping[str, Sequence[float]], sizes: Sequence[int]) -> tuple[float, float]:
+    """Mean and standard deviation of parts that have these numbers of finite elements, one or more each.
 
     Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance". Computed in units of the power of
     two next to the largest magnitude, which is exact, and so that squares neither overflow nor vanish (as BLAS `nrm2`
     does).
     """
-    n = sum(part.finite for part in parts)
-    exponent = math.frexp(max(max(abs(p.min), abs(p.max)) for p in parts))[1]
-    means = [math.ldexp(p.mean, -exponent) for p in parts]
+    n = sum(sizes)
+    exponent = math.frexp(max(-min(columns["min"]), max(columns["max"])))[1]
+    means = [math.ldexp(mean, -exponent) for mean in columns["mean"]]
     # The mean is summed about the first part's, so that nothing cancels where it is far above the spread.
-    mean = means[0] + math.fsum((m - means[0]) * p.finite for m, p in zip(means, parts, strict=True)) / n
-    within = (math.ldexp(p.std, -exponent) ** 2 * (p.finite - 1) for p in parts if p.finite > 1)
-    between = (p.finite * (m - mean) ** 2 for m, p in zip(means, parts, strict=True))
-    std = math.sqrt(math.fsum((*within, *between)) / (n - 1)) if n > 1 else math.nan
+    mean = means[0] + math.fsum([(m - means[0]) * size for m, size in zip(means, sizes, strict=True)]) / n
+    stds = zip(columns["std"], sizes, strict=True)
+    squares = [math.ldexp(std, -exponent) ** 2 * (size - 1) for std, size in stds if size > 1]
+    squares += [size * (m - mean) ** 2 for m, size in zip(means, sizes, strict=True)]
+    std = math.sqrt(math.fsum(squares) / (n - 1)) if n > 1 else math.nan
     return raised(mean, exponent), raised(std, exponent)
 
 

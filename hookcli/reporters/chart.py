@@ -48,7 +48,7 @@ def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, in
     """A chart with its title; of what never changed, one line."""
     known = [value for _, value in points if not math.isnan(value)]
     if min(known) == max(known):
-        where = "throughout" if len(known) == len(points) else f"in {len(known)} of {len(points)} windows"
+        where = "throughout" if len(known) == len(points) else f"in {len(known)} of {len(points)} recorded steps"
         yield f"{title}: {formatting.number(known[0])}" + (f" {where}" if points[1:] else "")
         return
     logarithmic = min(known) > 0 and max(known) > _SPREAD * min(known)
@@ -71,9 +71,9 @@ def _is_charted(report: Report, column: Column) -> bool:
 def _span(report: Report) -> str:
     steps = [row["step"] for row in report.rows]
     if not steps:
-        return "nothing was looked at"
-    where = f"step {steps[0]:,}" if steps[0] == steps[-1] else f"steps {steps[0]:,} to {steps[-1]:,}"
-    return f"{formatting.counted(len(steps), 'window')}, {where}"
+        return "nothing was recorded"
+    where = f"{steps[0]:,}" if steps[0] == steps[-1] else f"{steps[0]:,} to {steps[-1]:,}"
+    return f"{formatting.counted(len(steps), 'recorded step')} ({where})"
 
 
 def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:

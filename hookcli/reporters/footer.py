@@ -66,10 +66,12 @@ def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
 def _verdict(totals: Mapping[str, Any]) -> str:
     counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
     found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
-    well = "All well" if totals["checks"] else "Nothing judged"
-    notes = f", {counted(totals['infos'], 'note')}" if totals.get("infos") else ""
-    judged = f"{counted(totals['checks'], 'check')} on {counted(totals['modules'], 'module')}"
-    return f"{', '.join(found) or well}{notes}: {judged}"
+    checks, modules = counted(totals["checks"], "check"), counted(totals["modules"], "module")
+    notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
+    if found:
+        return f"{', '.join([*found, *notes])} ({checks}, {modules})"
+    passed = f"{'All ' if totals['checks'] > 1 else ''}{checks} passed" if totals["checks"] else "No check could run"
+    return f"{', '.join([passed, *notes])} ({modules})"
 
 
 def run_line(report: Report) -> str:
@@ -95,7 +97,7 @@ def run_line(report: Report) -> str:
     return " · ".join(said)
 
 
-_STEP = {"step", "forward", "forwards", "watched", "losses", "phase"}
+_STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
 
 
 def _of_step(meta: Mapping[str, Any]) -> list[str]:
@@ -108,7 +110,7 @@ def _of_step(meta: Mapping[str, Any]) -> list[str]:
     if losses:
         said.append(f"loss {loss(sum(losses))}" + (f" ({len(losses)} backward passes)" if losses[1:] else ""))
     if meta["forwards"] > 1:
-        seen = "" if meta["watched"] == meta["forwards"] else f", {meta['watched']} looked at"
+        seen = "" if meta["observed_forwards"] == meta["forwards"] else f", {meta['observed_forwards']} observed"
         said.append(f"{meta['forwards']} forwards{seen}")
     return said
 

@@ -34,14 +34,15 @@ def suffixes() -> list[str]:
     return [suffix for _, reporter in _loaded() for suffix in declared(reporter, "suffixes")]
 
 
-def suits(reporter: Any, columns: Collection[Column]) -> bool:
-    """Whether a reporter can show a report with these columns."""
-    return {*declared(reporter, "needs")} <= {column.name for column in columns}
+def missing(reporter: Any, columns: Collection[Column]) -> list[str]:
+    """The columns that a reporter needs and a report lacks."""
+    names = {column.name for column in columns}
+    return [name for name in declared(reporter, "needs") if name not in names]
 
 
 def suited(columns: Collection[Column]) -> list[str]:
     """The names of the reporters that can show a report with these columns."""
-    return [name for name, reporter in _loaded() if suits(reporter, columns)]
+    return [name for name, reporter in _loaded() if not missing(reporter, columns)]
 
 
 def offered(command: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Copies of models."""
+"""Copies models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 
-def twin(model: nn.Module) -> nn.Module:
-    """A deep copy. Parameters of TorchScript would else come as parts of a graph."""
+def copy_model(model: nn.Module) -> nn.Module:
+    """A deep copy, whose parameters are leaves with the model's `requires_grad` (TorchScript's would not be)."""
     with torch.no_grad():
         copied_model = copy.deepcopy(model)
     for parameter, own in zip(copied_model.parameters(), model.parameters(), strict=True):

@@ -14,7 +14,7 @@ from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
 from hookcli.sources.base import Recipe, Request
-from hookcli.sources.copies import twin
+from hookcli.sources.copies import copy_model
 from hookcli.system.importing import load_object
 
 Example = tuple[Any, ...] | dict[str, Any]
@@ -28,7 +28,7 @@ class ImportPathSource:
         if isinstance(target, nn.Module):
             if request.args:
                 raise UsageError(f"{request.spec} is a module already: it takes no --arg")
-            return replace(_recipe(request, partial(twin, target)), ready=target)
+            return replace(_recipe(request, partial(copy_model, target)), ready=target)
         if not callable(target):
             raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")
         _check_arguments(target, request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,19 +15,19 @@ DEVICE_CHUNK = 1 << 24
 TINY, HUGE = 1e-15, 1e15
 
 
-class Pending(Generic[T]):
-    """Figures of the chunks of a tensor: `parts` that are known, and a row for each chunk still on an accelerator."""
+class Pending:
+    """What was reduced of a tensor: a part for each of its chunks, or a row for each chunk still on an accelerator."""
 
     __slots__ = ("on_device", "parts")
 
-    def __init__(self, parts: list[T], on_device: Tensor | None = None) -> None:
+    def __init__(self, parts: list[Any], on_device: Tensor | None = None) -> None:
         self.parts = parts
         self.on_device = on_device
 
 
 def reduced(
-    tensors: Sequence[Tensor], size: int, one: Callable[..., T], one_on_device: Callable[..., Tensor]
-) -> Pending[T]:
+    tensors: Sequence[Tensor], size: int, one: Callable[..., Any], one_on_device: Callable[..., Tensor]
+) -> Pending:
     """Reduce tensors of one shape and device together, now: on the CPU in chunks of at most `size` elements."""
     if on_cpu(tensors[0]):
         return Pending([one(*chunk) for chunk in chunks(tensors, size)])
@@ -40,14 +40,16 @@ def on_cpu(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def resolved(
-    pending: Sequence[Pending[T]], read: Callable[[list[float]], T], merge: Callable[[Iterable[T]], T]
-) -> list[T]:
-    """The figures of each tensor: those on accelerators are fetched, from each device in one copy, and all merged."""
+def resolved(pending: Sequence[Pending], finished: Callable[[Any], T], merge: Callable[[Iterable[T]], T]) -> list[T]:
+    """The figures of each tensor, merged from its parts; those on accelerators are fetched, each device's in one copy.
+
+    `finished` makes figures of a part, or of the numbers of a device; figures are left as they are.
+    """
     waiting = {id(item): item.on_device for item in pending if item.on_device is not None}
     arrived = dict(zip(waiting, fetched(list(waiting.values())), strict=True))
     for item in pending:
-        item.parts += map(read, arrived.pop(id(item), ()))
+        parts = item.parts if item.on_device is None else [*item.parts, *arrived[id(item)]]
+        item.parts = [finished(part) for part in parts]
         item.on_device = None
     return [item.parts[0] if len(item.parts) == 1 else merge(item.parts) for item in pending]
 

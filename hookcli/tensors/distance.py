@@ -15,14 +15,11 @@ from torch import Tensor
 
 from hookcli.report import raised
 from hookcli.report.discrepancy import KEYS, Discrepancy
-from hookcli.tensors import chunks
-from hookcli.tensors.chunks import HUGE, TINY, Scratch, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, Pending, Scratch, reduced, resolved, unit_of, unnested
 
 CHUNK = 1 << 18
 _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
-
-Pending = chunks.Pending[Discrepancy]
 
 
 def compare(a: Tensor, b: Tensor) -> Pending | None:
@@ -31,7 +28,7 @@ def compare(a: Tensor, b: Tensor) -> Pending | None:
     Complex values count as pairs of real ones, sparse and quantized tensors as what they stand for. A tensor on
     another device than `a` is fetched to the CPU, and `a` with it. None where there are no values (the meta device).
     """
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), torch.DisableTorchFunction():
         a, b = _plain(a.detach()), _plain(b.detach())
         if a.device.type == "meta" or b.device.type == "meta":
             return None
@@ -42,7 +39,11 @@ def compare(a: Tensor, b: Tensor) -> Pending | None:
 
 def resolve(pending: Sequence[Pending]) -> list[Discrepancy]:
     """The finished figures. On an accelerator this waits for them, once for each device."""
-    return resolved(pending, Discrepancy.from_floats, Discrepancy.merge)
+    return resolved(pending, _finished, Discrepancy.merge)
+
+
+def _finished(part: Discrepancy | list[float]) -> Discrepancy:
+    return part if isinstance(part, Discrepancy) else Discrepancy.from_floats(part)
 
 
 def _plain(x: Tensor) -> Tensor:

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from hookcli.report import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, tree
-from hookcli.tensors.chunks import HUGE, TINY, is_dense, reduced, resolved, unit_of, unnested
-from hookcli.tensors.sums import CHUNK, sums
+from hookcli.tensors.chunks import HUGE, TINY, Pending, is_dense, reduced, resolved, unit_of, unnested
+from hookcli.tensors.sums import CHUNK, Sums, sums
+from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 # Above this ratio of squared mean to variance, sum(x^2) - n*mean^2 loses more than 1e-5 of a float32 variance.
@@ -32,7 +33,8 @@ _FARTHEST = 450
 _SMALL, _GLIMPSED = 1 << 16, 251
 
 
-Pending = chunks.Pending[TensorStats]
+Part = TensorStats | tuple[int, Sums] | list[float]
+"""A chunk's statistics: finished; a number of elements and their sums, on the CPU; or fetched from a device."""
 
 
 def measure(tensor: Tensor) -> Pending:
@@ -42,12 +44,13 @@ def measure(tensor: Tensor) -> Pending:
     quantized ones by the values that they stand for, sparse ones as the dense tensors that they stand for, bool ones as
     0 and 1.
     """
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), torch.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
             return Pending([TensorStats(numel=values.numel(), l2=math.nan)])
         pending = reduced((values,), CHUNK, _cpu_chunk, _device_chunk)
-        pending.parts += [TensorStats.of_zeros(implied)] if implied else []
+        if implied:
+            pending.parts.append(TensorStats.of_zeros(implied))
         return pending
 
 
@@ -65,7 +68,7 @@ class Reducer:
         glimpsed = glimpse(tensor)
         if glimpsed is None:
             return measure(tensor)
-        state = tensor._version, glimpsed
+        state = version(tensor), glimpsed
         before, pending = self._seen.get(tensor) or (None, None)
         if pending is None or before != state:
             pending = measure(tensor)
@@ -80,7 +83,7 @@ def glimpse(tensor: Tensor) -> object:
     """
     if tensor.device.type != "cpu" or tensor.is_inference() or not tree.is_plain(tensor):
         return None
-    with torch._C.DisableTorchFunction(), suppress(RuntimeError):
+    with torch.DisableTorchFunction(), suppress(RuntimeError):
         values = tensor.detach()
         if values.numel() <= _SMALL:
             total = values.sum().item()
@@ -93,7 +96,7 @@ def glimpse(tensor: Tensor) -> object:
 
 def resolve(pending: Sequence[Pending]) -> list[TensorStats]:
     """The finished statistics, fetched from each device in one copy."""
-    return resolved(pending, TensorStats.measured, TensorStats.merge)
+    return resolved(pending, _finished, TensorStats.merge)
 
 
 def stats(tensor: Tensor) -> TensorStats:
@@ -129,7 +132,7 @@ def _magnitudes(values: Tensor) -> Tensor:
     return torch.where(finite, sizes.clamp(max=torch.finfo(torch.float64).max), sizes)
 
 
-def _cpu_chunk(chunk: Tensor) -> TensorStats:
+def _cpu_chunk(chunk: Tensor) -> Part:
     """Statistics of a chunk on the CPU; the fast way where float32 is good enough, else in float64."""
     if chunk.dtype in (torch.float16, torch.bfloat16) or chunk.element_size() == 1:
         chunk = chunk.to(torch.float32)
@@ -144,10 +147,21 @@ def _cpu_chunk(chunk: Tensor) -> TensorStats:
     m2 = found.squares - found.total * mean
     if found.total * mean > _FAR * m2:
         return _exact_chunk(chunk.double())
+    return n, found
+
+
+def _finished(part: Part) -> TensorStats:
+    """The statistics of a chunk, computed from its sums only here, after the model ran."""
+    if isinstance(part, TensorStats):
+        return part
+    if isinstance(part, list):
+        return TensorStats.measured(part)
+    n, found = part
+    mean = found.total / n
     return TensorStats(
         numel=n,
         mean=mean,
-        std=math.sqrt(max(m2, 0.0) / (n - 1)) if n > 1 else math.nan,
+        std=math.sqrt(max(found.squares - found.total * mean, 0.0) / (n - 1)) if n > 1 else math.nan,
         min=found.low,
         max=found.high,
         l2=math.sqrt(found.squares),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hookcli.tensors.chunks import Scratch
+from hookcli.tensors.torch_private import is_copy_on_write
 
 # 1 M float32 elements are 4 MB: small enough for the cache, and measured a little faster than 2 MB or 8 MB.
 CHUNK = 1 << 20
@@ -48,10 +49,9 @@ def _address(chunk: Tensor) -> int:
     """
     if not (type(chunk) is Tensor and chunk.is_contiguous() and not chunk.is_neg()):
         return 0
-    c: Any = torch._C
     try:
-        return 0 if c._is_cow_tensor(chunk) else chunk.data_ptr()
-    except (RuntimeError, AttributeError):  # the latter of a PyTorch without that question, which is not public
+        return 0 if is_copy_on_write(chunk) else chunk.data_ptr()
+    except RuntimeError:
         return 0
 
 

@@ -1,23 +1,22 @@
 """The tensors inside nested values: lists, tuples, named tuples, mappings, dataclasses, and types that are registered
-with `torch.utils._pytree`.
+with pytree.
 
-`torch.utils._pytree` knows neither plain dataclasses nor paths in PyTorch's spelling, and rebuilds containers even
+pytree knows neither plain dataclasses nor paths in PyTorch's spelling, and rebuilds containers even
 where nothing changed; hooks must hand back the very object they were given unless a tensor in it was replaced.
 """
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree
+
+from hookcli.tensors.containers import get_item, is_registered, items_of, keys_of, rebuilt, set_item
+from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view
 
 T = TypeVar("T")
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
@@ -41,7 +40,7 @@ def _inside(
     value: Any, path: str, unseen: Unseen | None, depth: int = 0, around: set[int] | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors inside a value that is none. `around`: the containers that it is in, and deep ones seen before."""
-    children = _children(value) if depth < DEEPEST else None
+    children = items_of(value) if depth < DEEPEST else None
     if children is None:
         if unseen is not None:
             unseen.append((path, value))
@@ -88,7 +87,7 @@ def once(change: Change) -> Change:
 
 def base(tensor: Tensor) -> Tensor:
     """The tensor that this one is a view of; itself where it is none."""
-    found = tensor._base if tensor._is_view() else None
+    found = base_of_view(tensor) if is_view(tensor) else None
     return tensor if found is None else found
 
 
@@ -123,11 +122,6 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided and not (own or tensor.is_quantized or tensor.is_nested or tensor.is_meta)
 
 
-def is_mapped(tensor: Tensor) -> bool:
-    """Whether it stands for one item of a tensor that `torch.vmap` maps over: nothing of it can be read back."""
-    return torch._C._functorch.is_batchedtensor(tensor)
-
-
 def is_sharded(tensor: Tensor) -> bool:
     """Whether this process holds but a part of the tensor (a DTensor, which nobody has who has not imported it)."""
     distributed = sys.modules.get("torch.distributed.tensor")
@@ -144,8 +138,8 @@ class Undo(list[tuple[Any, Any, Any, Any]]):
 
     def __call__(self) -> None:
         for container, key, was, now in reversed(self):
-            if _item(container, key) is now:
-                _set_item(container, key, was)
+            if get_item(container, key) is now:
+                set_item(container, key, was)
 
 
 def replace_arguments(
@@ -176,8 +170,8 @@ def _replaced(value: Any, change: Change, path: str, undo: Undo | None, above: l
         return change(path, value)
     if type(value) in _PLAIN or len(above) >= DEEPEST or id(value) in above:
         return value
-    old = _children(value)
-    if old is None or (undo is not None and _is_registered(value)):
+    old = items_of(value)
+    if old is None or (undo is not None and is_registered(value)):
         return value
     old = list(old)
     above.append(id(value))
@@ -189,89 +183,16 @@ def _replaced(value: Any, change: Change, path: str, undo: Undo | None, above: l
         _exchange(value, [item for _, item in old], new, undo)
         return value
     try:
-        return _rebuilt(value, new)
+        return rebuilt(value, new)
     except Exception:  # a container that can't be copied stays as it is, and its tensors unwatched
         return value
 
 
 def _exchange(value: Any, old: list[Any], new: list[Any], undo: Undo) -> None:
     try:
-        for key, was, now in zip(_keys(value), old, new, strict=True):
+        for key, was, now in zip(keys_of(value), old, new, strict=True):
             if was is not now:
-                _set_item(value, key, now)
+                set_item(value, key, now)
                 undo.append((value, key, was, now))
     except Exception:  # one that takes no items, such as a read-only mapping, stays as it is
         return
-
-
-def _children(value: Any) -> Iterable[tuple[str, Any]] | None:
-    """The items of a container, each with its step of the path; None where the value is none."""
-    if type(value) in (tuple, list):
-        return [(f"[{index}]", item) for index, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        return [(f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", item) for key, item in value.items()]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)]
-    if isinstance(value, (list, tuple, deque)):
-        return [(f"[{index}]", item) for index, item in enumerate(value)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return [(f".{name}", getattr(value, name, None)) for name in _attributes(value)]
-    return _registered(value) if _is_registered(value) else None
-
-
-def _attributes(value: Any) -> list[str]:
-    """The fields of a dataclass, and what else was set on it."""
-    names = [field.name for field in fields(value)]
-    return names + [name for name in getattr(value, "__dict__", ()) if name not in names]
-
-
-def _is_registered(value: Any) -> bool:
-    """Whether pytree alone tells how to take this value apart."""
-    known = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
-    return type(value) in _pytree.SUPPORTED_NODES and not known
-
-
-def _registered(value: Any) -> list[tuple[str, Any]] | None:
-    node = _pytree.SUPPORTED_NODES[type(value)]
-    try:
-        if (named := node.flatten_with_keys_fn) is not None:
-            return [(str(key), item) for key, item in named(value)[0]]
-        return [(f"[{index}]", item) for index, item in enumerate(node.flatten_fn(value)[0])]
-    except Exception:  # a function of the model's, which fails on this value
-        return None
-
-
-def _keys(value: Any) -> Sequence[Any]:
-    """The keys of a container's items, in the order of `_children`."""
-    if isinstance(value, (list, deque)):
-        return range(len(value))
-    return list(value) if isinstance(value, Mapping) else _attributes(value)
-
-
-def _item(container: Any, key: Any) -> Any:
-    """The item that is there now; None where there is none any more."""
-    if isinstance(container, (list, deque)):
-        return container[key] if key < len(container) else None
-    return container.get(key) if isinstance(container, Mapping) else getattr(container, key, None)
-
-
-def _set_item(container: Any, key: Any, item: Any) -> None:
-    if isinstance(container, (list, deque, MutableMapping)):
-        container[key] = item
-    else:
-        object.__setattr__(container, key, item)  # works on frozen dataclasses too
-
-
-def _rebuilt(value: Any, items: list[Any]) -> Any:
-    """A container like `value` that holds `items`. Subclasses are copied: how to construct them is not known."""
-    if isinstance(value, tuple):
-        return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
-    if type(value) is list:
-        return items
-    if _is_registered(value):
-        node = _pytree.SUPPORTED_NODES[type(value)]
-        return node.unflatten_fn(items, node.flatten_fn(value)[1])
-    twin = copy.copy(value)
-    for key, item in zip(_keys(value), items, strict=True):
-        _set_item(twin, key, item)
-    return twin

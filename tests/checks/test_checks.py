@@ -291,7 +291,7 @@ def test_thresholds_move_the_verdict() -> None:
 
 def test_few_values_per_channel_are_said_and_not_judged() -> None:
     report = check(biased(nn.ReLU(), 7), torch.randn(2, 4), select="HK010")
-    assert report.findings == [] and "fewer than 8 values per channel" in report.skipped[0].reason
+    assert report.findings == [] and "too few values per channel (< 8)" in report.skipped[0].reason
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -375,9 +375,9 @@ def test_expectations_of_nested_outputs(what: str) -> None:
     assert check(model, x, expect_output=["out=*x4:float32", "aux=16"], select="HK021").findings == []
     assert check(model, x, expect_output=["16x4", "*"], select="HK021").findings == []
     wrong = {
-        "named": (["out=*x4:float16"], "returned out=16x4:float32 where out=*x4:float16 was expected"),
-        "counted": (["*x4"], "returned out=16x4:float32, aux=16:float32 where *x4 was expected"),
-        "path": (["logits=*x4"], "returned no tensor 'logits'; there are out, aux"),
+        "named": (["out=*x4:float16"], "returned out=16x4:float32, expected out=*x4:float16"),
+        "counted": (["*x4"], "returned out=16x4:float32, aux=16:float32, expected *x4"),
+        "path": (["logits=*x4"], "returned no tensor 'logits'; available: out, aux"),
     }
     expected, message = wrong[what]
     [finding] = check(model, x, expect_output=expected, select="HK021").findings
@@ -435,20 +435,20 @@ def test_one_cause_is_one_finding() -> None:
     assert [(f.check, f.fqn, f.message, f.value) for f in found] == [
         ("HK008", "1.extra", "no gradient reached weight, bias", 2),
         ("HK008", "2.0", "no gradient reached extra.weight, extra.bias", 2),
-        ("HK007", "1.drop", "Dropout was never called, nor were 2 more of that name", 3),
+        ("HK007", "1.drop", "Dropout was never called, nor were 2 others of that name", 3),
     ]
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     nn.init.zeros_(model[2].weight)
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
     assert (zero.fqn, zero.value) == ("1", 4)
-    said = "the gradient of bias, weight is all zero: what flows back to it is zero"
+    said = "the gradient of bias, weight is all zero: the gradient that flows back to it is zero"
     assert zero.message == f"{said}; so is that of 2 parameters of other modules"
 
 
 def test_a_weight_whose_input_is_zero_is_told_from_one_that_nothing_flows_back_to() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Fn(before=lambda x: torch.relu(x - 100)))
     [zero] = check(model, torch.randn(16, 4), select="HK009").findings
-    said = "the gradient of weight is all zero, though that of bias is not: what the layer receives is zero"
+    said = "the gradient of weight is all zero, but that of bias is not: the layer's input is zero"
     assert (zero.fqn, zero.message) == ("1.layer", f"{said}; so is that of 2 parameters of other modules")
 
 
@@ -471,7 +471,10 @@ def test_the_first_module_that_overflows_is_named_not_the_largest() -> None:
     report = check(nn.Sequential(*layers), torch.randn(16, 4), select="HK016")
     [finding] = report.findings
     assert (finding.fqn, finding.value) == ("1.1", 2e4)
-    assert finding.message == "what it returns reaches 20000; up to 50000 in 2, 5 places in all; float16 ends at 65504"
+    assert (
+        finding.message
+        == "what it returns reaches 20000; up to 50000 in 2, 5 places in all; the largest float16 number is 65504"
+    )
     assert figure(finding.value) in finding.message, "as in the column of figures"
 
 
@@ -693,7 +696,7 @@ def test_a_list_of_images_is_no_batch_but_has_its_eval_mode() -> None:
     assert check(Detects(False), images, select="HK028").findings == []
     [finding] = check(Detects(True), images, select="HK028").findings
     assert (finding.fqn, finding.severity) == ("body.1", "warning")
-    assert finding.message == "it draws random numbers in eval mode"
+    assert finding.message == "draws random numbers in eval mode"
 
 
 def test_a_model_that_fails_in_eval_mode_is_told_once() -> None:
@@ -713,7 +716,7 @@ def test_state_is_told_from_dependence_on_the_batch(buffer: bool, batch: int) ->
         report = check(model, x, select=["HK020", "HK028", "HK029"])
     [finding] = report.findings
     assert (finding.check, finding.fqn, finding.severity) == ("HK029", "1", "error")
-    assert "when it is run again, by " in finding.message
+    assert "a second run on the same batch gives another result, by " in finding.message
     if batch > 1 and not buffer:  # a buffer is put back before other batches are compared
         [item] = report.skipped
         assert item.fqn == "HK020 batch-dependence" and "HK029" in item.reason

@@ -11,7 +11,7 @@ from support import untouched
 from torch import Tensor, nn
 
 from hookcli.engine.checking import check
-from hookcli.engine.eval_runs import _plain
+from hookcli.engine.outputs import plain
 
 
 def nested(y: Tensor, layout: Any) -> Tensor:
@@ -82,5 +82,5 @@ def test_gradients_of_a_nested_output_are_those_of_its_parts() -> None:
 def test_values_that_are_compared_are_the_tensors_own() -> None:
     y = torch.randn(3, 4)
     for made in (y, y.to_sparse(), y.to_sparse_csr(), y.to_mkldnn(), y.as_subclass(type("Own", (Tensor,), {}))):
-        found = _plain(made)
+        found = plain(made)
         assert found is not None and type(found) is Tensor and torch.equal(found, y)

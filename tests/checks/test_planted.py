@@ -229,7 +229,7 @@ def test_what_came_with_the_input_is_said_after_it() -> None:
     x[0, 0] = torch.nan
     found = check(Stages(lambda y: y), x, select=["HK002", "HK003"]).findings
     assert [(f.check, f.fqn) for f in found] == [("HK002", ""), ("HK003", "pre")]
-    assert found[1].message.endswith("; the model's input has such values already")
+    assert found[1].message.endswith("; the model's input already has such values")
 
 
 # Causes and consequences.

@@ -194,7 +194,7 @@ def test_resnet_passes_as_suggested(cli: Cli, model: str, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     ran = cli("package", model, "-f", "json")
     assert ran.code == 2 and went(report(ran.out), "blocked") == ["torchvision.models.resnet"]
-    assert f"1 module blocks the export of {model}: torchvision.models.resnet. This passes:" in ran.err
+    assert f"1 module blocks the export of {model}: torchvision.models.resnet. This works:" in ran.err
     again = cli(*printed(ran.err))
     assert again.code == 0, again.err
     assert report(again.out)["totals"]["extern"] == 11
@@ -291,8 +291,8 @@ def test_packages_of_others(cli: Cli, mine: Path) -> None:
     ran = cli("package", "--load", "two.pt2pkg", "--trust")
     assert ran.code == 2 and "Give --resource, one of a/b/one.pkl, c/two.pkl" in ran.err
     argv = ("package", "--load", "two.pt2pkg", "--trust", "--resource")
-    assert "unknown --resource 'c/tow.pkl': did you mean c/two.pkl" in cli(*argv, "c/tow.pkl").err
-    assert "say what it takes, for example --input 1x5" in cli(*argv, "c/two.pkl").err
+    assert "unknown --resource 'c/tow.pkl'; did you mean c/two.pkl" in cli(*argv, "c/tow.pkl").err
+    assert "input shape needed, for example --input 1x5" in cli(*argv, "c/two.pkl").err
     ran = cli(*argv, "a/b/one.pkl", "-i", "4x3", "-f", "json")
     assert report(ran.out)["rows"][0]["output_shape"] == [4, 2]
     ran = cli(*argv, "c/two.pkl", "-i", "4x3")

@@ -55,9 +55,9 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--every", "2", script(TRAIN), "--epochs", "3")
     assert ran.code == 0 and ran.out.startswith("loss 0.") and ran.out.endswith("['--epochs', '3']\n")
     assert ran.err.startswith("hookcli: train.py: 5 steps of 1 model in ")
-    assert "3 windows in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
+    assert "3 recorded steps in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
     found = lines("train.run.jsonl")
-    assert [line["line"] for line in found] == ["run", "window", "window", "window", "end"]
+    assert [line["line"] for line in found] == ["run", "step", "step", "step", "end"]
     assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[1:4]] == [0, 2, 4]
     assert found[3]["losses"] == [float(ran.out.split()[1])]
     again = cli("run", "--quiet", "train.py")
@@ -73,31 +73,31 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
 def test_a_script_that_never_calls_a_module(text: str, code: int, cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", script(text))
     assert (ran.code, ran.out) == (code, "") and "hookcli/" not in ran.err
-    assert "no module was called, so there is nothing to see" in ran.err and "no record is kept" in ran.err
+    assert "no module was called" in ran.err and "no record was kept" in ran.err
     assert not list(Path().glob("*.jsonl"))
     ran = cli("run", "--output", "given.jsonl", script(text))
-    assert ran.code == code and "0 windows in given.jsonl" in ran.err
+    assert ran.code == code and "0 recorded steps in given.jsonl" in ran.err
     assert [line["line"] for line in lines("given.jsonl")] == ["run", "end"]
 
 
-def test_why_no_step_was_looked_at(cli: Cli, script: Callable[[str], str]) -> None:
+def test_why_no_step_was_recorded(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--steps", "5:", script(TRAIN))
-    assert "no step was looked at: --steps begins with step 5, the last one was 4" in ran.err
+    assert "no step was recorded: --steps begins at step 5, but the last step was 4" in ran.err
     ran = cli("run", "--max-seconds", "0", script(TRAIN))
-    assert "no step was looked at in the 0 s of --max-seconds" in ran.err
-    assert "no step was looked at" not in cli("run", "--steps", "4:", script(TRAIN)).err
+    assert "no step was recorded in the 0 s of --max-seconds" in ran.err
+    assert "no step was recorded" not in cli("run", "--steps", "4:", script(TRAIN)).err
 
 
 @pytest.mark.parametrize("made", ["torch.jit.script(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)"])
 @pytest.mark.parametrize(("options", "told"), [((), False), (("--steps", "100:"), True)])
-def test_why_no_forward_was_looked_at(
+def test_why_no_forward_was_recorded(
     made: str, options: tuple[str, ...], told: bool, cli: Cli, script: Callable[[str], str]
 ) -> None:
-    """TorchScript, of which no step can be looked at, has a note of its own."""
+    """TorchScript, no step of which can be recorded, has its own note."""
     text = f"import torch\nmodel = {made}\nwith torch.no_grad():\n    for _ in range(3): model(torch.ones(1, 2))"
     ran = cli("run", *options, script(text))
-    assert ("--steps begins with step 100, the last one was 2" in ran.err) == told
-    assert ("no step was looked at" in ran.err) == told
+    assert ("--steps begins at step 100, but the last step was 2" in ran.err) == told
+    assert ("no step was recorded" in ran.err) == told
 
 
 def test_a_record_of_our_own_failure_is_kept(cli: Cli, script: Callable[[str], str]) -> None:
@@ -134,24 +134,24 @@ BAD = TRAIN.replace("loss.backward()", "(loss * float('nan' if step == 3 else 1)
 
 def test_the_first_bad_value_is_told_at_once(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "report", script(BAD))
-    said = "first that is not finite: 1 NaN in the loss (Sequential, step 3)"
+    said = "first non-finite value: 1 NaN in the loss (Sequential, step 3)"
     assert ran.code == 0 and ran.err.startswith(f"hookcli: {said}\n") and ran.out.startswith("loss")
-    assert [line["what"] for line in lines("train.run.jsonl") if line["line"] == "bad"] == ["loss"]
+    assert [line["what"] for line in lines("train.run.jsonl") if line["line"] == "non_finite"] == ["loss"]
 
 
 def test_the_step_of_the_first_bad_value_is_the_one_that_is_shown(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "stop", script(BAD))
     assert "Sequential · step 3 · " in ran.err and "loss NaN" in ran.err and "step 0" not in ran.err
-    (window,) = [line for line in lines("train.run.jsonl") if line["line"] == "window" and line["step"] == 3]
-    (grads,) = [report for report in window["reports"] if report["probe"] == "grads"]
+    (recorded,) = [line for line in lines("train.run.jsonl") if line["line"] == "step" and line["step"] == 3]
+    (grads,) = [report for report in recorded["reports"] if report["probe"] == "grads"]
     reasons = {item["reason"] for item in grads["skipped"] if item["fqn"].endswith("weight")}
-    assert reasons == {"gradients are read as the optimizer steps, which it did not"}
+    assert reasons == {"gradients are read as the optimizer steps, which did not happen"}
 
 
 def test_a_script_that_is_stopped_at_the_first_bad_value(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "stop", script(BAD))
     assert (ran.code, ran.out) == (1, "") and "Traceback" not in ran.err
-    assert "first that is not finite: 1 NaN in the loss (Sequential, step 3)" in ran.err
+    assert "first non-finite value: 1 NaN in the loss (Sequential, step 3)" in ran.err
     assert lines("train.run.jsonl")[-1]["exit_code"] == 1
 
 
@@ -163,7 +163,7 @@ ERRORS = {
     ("--probe", "shapes", "train.py"): "needs a run of its own (`hookcli shapes`)",
     ("--steps", "5", "train.py"): "--steps '5': give a range such as 0:1000",
     ("--steps", "9:2", "train.py"): "--steps '9:2'",
-    ("--first-bad", "halt", "train.py"): "'halt': there are report, stop",
+    ("--first-bad", "halt", "train.py"): "'halt'; choose from: report, stop",
     ("--every", "0", "train.py"): "--every",
     ("--max-seconds", "-1", "train.py"): "--max-seconds",
     ("--output", "no/such/folder.jsonl", "train.py"): "can't write no/such/folder.jsonl: No such file or directory",
@@ -244,7 +244,7 @@ def test_all_that_scripts_do_in_one(tmp_path: Path) -> None:
     told = seen_err.decode().splitlines()
     assert len(told) == 1 and told[0].startswith("hookcli: warning: can't write ") and "File too large" in told[0]
     record = read_record(tmp_path / "record.jsonl")
-    assert [w.step for w in record.places][:4] == [0, 2, 4, 6] and {w.model for w in record.places} == {"Sequential"}
+    assert [w.step for w in record.entries][:4] == [0, 2, 4, 6] and {w.model for w in record.entries} == {"Sequential"}
 
 
 ENDLESS = TRAIN.replace("range(5)", "iter(int, 1)").replace(
@@ -269,7 +269,7 @@ def test_a_script_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
         assert process.returncode == -how and err == b""
         record = read_record(folder / "record.jsonl")
-        assert record.end is None and [w.step for w in record.places][:2] == [0, 2]
+        assert record.end is None and [w.step for w in record.entries][:2] == [0, 2]
 
 
 THREADS = """
@@ -328,4 +328,4 @@ def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp
     run = partial(subprocess.run, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     plain, ours = run((sys.executable, "train.py")), run((*HOOKCLI[:4], "train.py"))
     assert plain.returncode == ours.returncode == -signal.SIGINT
-    assert "KeyboardInterrupt (exit code 130); 1 window in train.run.jsonl" in ours.stderr
+    assert "KeyboardInterrupt (exit code 130); 1 recorded step in train.run.jsonl" in ours.stderr

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import HEADER, RUN, activation, bad, end, ran, save, text, window
+from records import HEADER, RUN, activation, bad, end, ran, recorded_step, save, text
 
 from hookcli.commands.show import EXAMPLES
 from hookcli.report import Report, TensorStats
@@ -60,19 +60,19 @@ def on_terminal(columns: int, *argv: str, **environment: str) -> str:
     return found.decode().replace("\r\n", "\n")
 
 
-def test_the_last_window_of_each_model_and_phase(cli: Cli, record: Path) -> None:
+def test_the_last_step_of_each_model_and_phase(cli: Cli, record: Path) -> None:
     found = cli("show", str(record), "-f", "json")
     train, no_grad = reports(found.out)
     assert found.code == 0 and (train["meta"]["step"], no_grad["meta"]["step"]) == (200, 100)
     rows = {row["fqn"]: row for row in train["rows"]}
     assert (rows["body.0"]["param_grad"], rows["body.0"]["std"], rows["body.1"]["zeros"]) == (5.0, 0.5, 64)
     assert rows["body.0"]["ratio"] == pytest.approx(0.001) and rows["body"]["param_grad"] is None
-    assert f"300 steps of 1 model in 41.2 s, exit code 0; 4 windows in {record}" in found.err
+    assert f"300 steps of 1 model in 41.2 s, exit code 0; 4 recorded steps in {record}" in found.err
 
 
 @pytest.mark.parametrize("columns", [80, 160])
 def test_golden(record: Path, columns: int, request: pytest.FixtureRequest) -> None:
-    save(record, (HEADER, window(0), replace(window(100), model="Discriminator"), bad(), end()))
+    save(record, (HEADER, recorded_step(0), replace(recorded_step(100), model="Discriminator"), bad(), end()))
     found = on_terminal(columns, "show", record.name, NO_COLOR="1")
     file = GOLDEN / f"show{columns}.txt"
     if request.config.getoption("--golden"):
@@ -112,7 +112,7 @@ def test_a_probe_as_it_was_recorded(cli: Cli, record: Path) -> None:
 
 def test_other_probes_are_shown_as_they_are(cli: Cli, record: Path) -> None:
     more = Report("inputs", "Net", (), [activation("body", "Sequential", TensorStats(4, 7.0))])
-    save(record, (HEADER, replace(window(0), reports=[*window(0).reports, more])))
+    save(record, (HEADER, replace(recorded_step(0), reports=[*recorded_step(0).reports, more])))
     (found,) = reports(cli("show", record.name, "--probe", "inputs", "-f", "json").out)
     assert found["rows"][0]["mean"] == 7.0
 
@@ -139,7 +139,7 @@ def test_a_saved_report(cli: Cli, record: Path) -> None:
     cli("show", record.name, "--phase", "train", "-o", "saved.json")
     markdown = cli("show", "saved.json", "-f", "markdown")
     assert markdown.code == 0 and markdown.out == cli("show", record.name, "--phase", "train", "-f", "markdown").out
-    assert cli("show", "saved.json", "--step", "3").err.endswith("; --step goes with a record of hookcli run\n")
+    assert cli("show", "saved.json", "--step", "3").err.endswith("; --step is for records of hookcli run\n")
 
 
 def test_columns_sort_and_depth(cli: Cli, record: Path) -> None:
@@ -154,13 +154,13 @@ def test_columns_sort_and_depth(cli: Cli, record: Path) -> None:
 
 
 def test_what_was_not_finite(cli: Cli, record: Path) -> None:
-    save(record, (HEADER, window(0), bad(), end(exit_code=1, error="ValueError: loss is NaN")))
+    save(record, (HEADER, recorded_step(0), bad(), end(exit_code=1, error="ValueError: loss is NaN")))
     found = cli("show", record.name)
-    assert found.code == 0 and "12 NaN, 1 Inf" in found.out and "the last before body.1" in found.out
+    assert found.code == 0 and "12 NaN, 1 Inf" in found.out and "the last rows before body.1" in found.out
     assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in found.err
     assert "ValueError: loss is NaN (exit code 1)" in found.err
     for how in (("--probe", "grads"), ("--step", "0"), ("--columns", "fqn,ratio"), ("--over-time", "body")):
-        assert "the last before" not in cli("show", record.name, *how).out
+        assert "the last rows before" not in cli("show", record.name, *how).out
 
 
 def test_what_is_whole_is_shown_and_the_rest_is_counted(cli: Cli, record: Path) -> None:
@@ -168,41 +168,41 @@ def test_what_is_whole_is_shown_and_the_rest_is_counted(cli: Cli, record: Path) 
     found = cli("show", record.name)
     assert found.code == 0 and "Net · step 0" in found.out
     assert "hookcli: 2 of 4 lines are damaged and left out: 3, 4\n" in found.err
-    assert "no end is recorded; it still runs, or was killed" in found.err
+    assert "no end is recorded; it is still running, or was killed" in found.err
     assert re.search(r"the last line came \S+ .?s ago", found.err)
 
 
-def test_windows_without_a_header(cli: Cli, record: Path) -> None:
+def test_steps_without_a_header(cli: Cli, record: Path) -> None:
     found = cli("show", str(save(record, RUN[1:])))
-    assert found.code == 0 and "has no header; what was run, and how, is not known" in found.err
+    assert found.code == 0 and "has no header, so the script and its settings are unknown" in found.err
 
 
-def test_a_run_without_a_window(cli: Cli, record: Path) -> None:
+def test_a_run_without_a_recorded_step(cli: Cli, record: Path) -> None:
     found = cli("show", str(save(record, (HEADER, end([])))))
-    assert found.code == 0 and "no window was recorded" in found.err and found.out == ""
+    assert found.code == 0 and "no step was recorded" in found.err and found.out == ""
 
 
 MISTAKES = {
     ("none.jsonl",): "none.jsonl: no such file",
     (".",): ".: is a folder",
-    ("train.run.jsonl", "--step", "150"): "--step 150: was not looked at; the nearest are 100 and 200 (every 100)",
-    ("train.run.jsonl", "--step", "999"): "--step 999: was not looked at; the nearest is 200 (every 100)",
-    ("train.run.jsonl", "--model", "Nett"): "unknown --model 'Nett': did you mean Net?",
-    ("train.run.jsonl", "--phase", "eval"): "unknown --phase 'eval': there are no_grad, train",
-    ("train.run.jsonl", "--probe", "grad"): "unknown --probe 'grad': did you mean grads?",
-    ("train.run.jsonl", "--over-time", "hed"): "unknown module or parameter 'hed': did you mean head?",
+    ("train.run.jsonl", "--step", "150"): "step 150 was not recorded; nearest: 100 and 200 (every 100)",
+    ("train.run.jsonl", "--step", "999"): "step 999 was not recorded; nearest: 200 (every 100)",
+    ("train.run.jsonl", "--model", "Nett"): "unknown --model 'Nett'; did you mean Net?",
+    ("train.run.jsonl", "--phase", "eval"): "unknown --phase 'eval'; choose from: no_grad, train",
+    ("train.run.jsonl", "--probe", "grad"): "unknown --probe 'grad'; did you mean grads?",
+    ("train.run.jsonl", "--over-time", "hed"): "unknown module or parameter 'hed'; did you mean head?",
     (
         "train.run.jsonl",
         "--over-time",
         "qqq",
-    ): "unknown module or parameter 'qqq': hookcli show train.run.jsonl lists them",
-    ("train.run.jsonl", "--over-time", "x", "--step", "1"): "--step and --over-time: ",
-    ("train.run.jsonl", "--columns", "ratoi"): "unknown column 'ratoi': did you mean ratio?",
+    ): "unknown module or parameter 'qqq'; hookcli show train.run.jsonl lists them",
+    ("train.run.jsonl", "--over-time", "x", "--step", "1"): "--step and --over-time: a chart shows all steps",
+    ("train.run.jsonl", "--columns", "ratoi"): "unknown column 'ratoi'; did you mean ratio?",
     ("train.run.jsonl", "--format", "svg"): "--format svg: ",
-    ("train.run.jsonl", "--format", "chart"): "--format chart: only for `hookcli show --over-time`; choose from: table",
-    ("train.run.jsonl", "--follow", "--format", "json"): "--follow: shows the latest as it comes",
-    ("train.run.jsonl", "--follow", "--columns", "ratoi"): "unknown column 'ratoi': did you mean ratio?",
-    ("none/x.jsonl", "--follow"): "no folder none/ in which to wait",
+    ("train.run.jsonl", "--format", "chart"): "--format chart: only for `hookcli show --over-time` (",
+    ("train.run.jsonl", "--follow", "--format", "json"): "--follow shows the latest steps as they come",
+    ("train.run.jsonl", "--follow", "--columns", "ratoi"): "unknown column 'ratoi'; did you mean ratio?",
+    ("none/x.jsonl", "--follow"): "no folder none/ to wait in",
     (".", "--follow"): ".: is a folder",
 }
 
@@ -245,14 +245,14 @@ def append(path: Path, *lines: Any) -> None:
         file.write(text(lines))
 
 
-def test_a_line_per_window_as_they_come(record: Path) -> None:
+def test_a_line_per_step_as_they_come(record: Path) -> None:
     record.unlink()
     process = following(record.name)
     assert process.stdout is not None and process.stderr is not None
-    assert "not there yet; waiting for it" in process.stderr.readline()
-    append(record, HEADER, window(0))
+    assert "does not exist yet; waiting for it" in process.stderr.readline()
+    append(record, HEADER, recorded_step(0))
     assert process.stdout.readline() == "Net  step 0  train  loss 2.000  gradient 13.00  |dw|/|w| 0.001000\n"
-    whole = text([window(100)])
+    whole = text([recorded_step(100)])
     with record.open("a") as file:  # a line that is written in two parts is shown once, and whole
         file.write(whole[:200])
         file.flush()
@@ -262,7 +262,7 @@ def test_a_line_per_window_as_they_come(record: Path) -> None:
     append(record, bad(), end())
     out, err = process.communicate(timeout=20)
     assert process.returncode == 0 and "300 steps of 1 model in 41.2 s, exit code 0" in err
-    assert out == "first that is not finite: 12 NaN and 1 Inf in the output of body.1 (Net, step 100)\n"
+    assert out == "first non-finite value: 12 NaN and 1 Inf in the output of body.1 (Net, step 100)\n"
 
 
 def test_a_new_run_in_the_same_file_is_followed_from_its_beginning(record: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_new_run_in_the_same_file_is_followed_from_its_beginning(record: Path)
     process = following(record.name, "--phase", "train")
     assert process.stdout is not None
     assert [process.stdout.readline().split()[2] for _ in range(2)] == ["0", "100"]
-    save(record, (HEADER, window(7), window(8, phase="no_grad"), end()))
+    save(record, (HEADER, recorded_step(7), recorded_step(8, phase="no_grad"), end()))
     out, _ = process.communicate(timeout=20)
     assert [line.split()[2] for line in out.splitlines()] == ["7"] and process.returncode == 0
 
@@ -289,7 +289,7 @@ def test_a_reader_that_has_seen_enough(record: Path) -> None:
     process = following(record.name)
     assert process.stdout is not None and process.stderr is not None and process.stdout.readline()
     process.stdout.close()
-    append(record, window(1))
+    append(record, recorded_step(1))
     assert process.wait(timeout=20) == 0 and process.stderr.read() == ""
     process.stderr.close()
 
@@ -299,7 +299,7 @@ def test_a_writer_that_died_is_noticed_and_waited_for(record: Path) -> None:
     os.utime(record, (time.time() - 200, time.time() - 200))
     process = following(record.name)
     assert process.stderr is not None
-    assert re.search(r"the last line came 3 min 2\d s ago, and no end; waiting", process.stderr.readline())
+    assert re.search(r"the last line came 3 min 2\d s ago, without an end; waiting", process.stderr.readline())
     append(record, end())
     process.communicate(timeout=20)
     assert process.returncode == 0
@@ -313,7 +313,7 @@ def test_on_a_terminal_the_table_is_the_latest(record: Path) -> None:
 
 
 def test_a_record_of_two_models_in_a_pipe(record: Path) -> None:
-    other = replace(window(0), model="Other")
-    save(record, (HEADER, window(0), other, end([ran(), ran("Other")])))
+    other = replace(recorded_step(0), model="Other")
+    save(record, (HEADER, recorded_step(0), other, end([ran(), ran("Other")])))
     out, _ = following(record.name, "--model", "Other").communicate(timeout=20)
     assert [line.split()[0] for line in out.splitlines()] == ["Other"]

@@ -1,4 +1,4 @@
-"""`hookcli show` of records whose windows are damaged inside: JSON still, but not what a window holds."""
+"""`hookcli show` of records whose steps are damaged inside: JSON still, but not the fields of a step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import HEADER, end, text, window
+from records import HEADER, end, recorded_step, text
 
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import Window
+from hookcli.record.file.record import RecordedStep
 
 Cli = Callable[..., Any]
 Damage = Callable[[dict[str, Any]], object]
@@ -36,10 +36,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def damaged(damage: Damage, *lines: int, count: int = 7) -> list[str]:
-    """A record of so many windows, those of steps 0, 1 ... in lines 2, 3 ..., of which these lines are damaged."""
+    """A record of `count` steps, step 0 in line 2 and so on; these `lines` are damaged."""
     found = []
     for step in range(count):
-        data = window(step, std=1.0 + step).to_dict()
+        data = recorded_step(step, std=1.0 + step).to_dict()
         if step + 2 in lines:
             damage(data)
         found.append(json.dumps(data) + "\n")
@@ -52,11 +52,11 @@ def steps(ran: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_the_last_window_that_is_whole_is_shown(cli: Cli, damage: Damage) -> None:
+def test_the_last_step_that_is_whole_is_shown(cli: Cli, damage: Damage) -> None:
     damaged(damage, 7, 8)
     ran = cli("show", "r.jsonl", "--format", "json")
     assert (ran.code, steps(ran)) == (0, [4])
-    assert "2 of 9 lines are damaged and left out: 7, 8; windows that are not shown were not checked\n" in ran.err
+    assert "2 of 9 lines are damaged and left out: 7, 8; steps that are not shown were not checked\n" in ran.err
 
 
 @pytest.mark.parametrize("choice", [(), ("--probe", "grads"), ("--over-time", "head"), ("--over-time", "nothing")])
@@ -65,53 +65,55 @@ def test_where_nothing_is_whole_that_is_said(cli: Cli, damage: Damage, choice: t
     damaged(lambda data: (damage(data), data.update(reports="x")), *range(2, 9))
     ran = cli("show", "r.jsonl", *choice)
     assert (ran.code, ran.out) == (2, "")
-    said = "no window can be shown: all that was measured is damaged (lines 2, 3, 4, 5, 6 and 2 more)"
+    said = "no recorded step can be shown: all its measurements are damaged (lines 2, 3, 4, 5, 6 and 2 more)"
     assert ran.err == f"hookcli: error: r.jsonl: {said}\n"
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_step_whose_window_is_damaged_is_an_error_like_one_that_is_not_there(cli: Cli, damage: Damage) -> None:
+def test_a_damaged_step_is_an_error_like_one_that_is_not_there(cli: Cli, damage: Damage) -> None:
     damaged(damage, 4)
     ran = cli("show", "r.jsonl", "--step", "2")
     assert (ran.code, ran.out) == (2, "")
-    said = "--step 2: all that was measured is damaged (line 4); the nearest are 1 and 3"
+    said = "step 2 can't be shown: all its measurements are damaged (line 4); nearest: 1 and 3"
     assert ran.err == f"hookcli: error: {said}\n"
     assert cli("show", "r.jsonl", "--step", "1").code == 0
 
 
-def test_no_window_is_read_that_is_not_needed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_is_read_that_is_not_needed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged(strings, 8)
     read = []
-    whole = Window.from_dict.__func__  # type: ignore[attr-defined]
+    whole = RecordedStep.from_dict.__func__  # type: ignore[attr-defined]
     monkeypatch.setattr(
-        Window, "from_dict", classmethod(lambda cls, data: (read.append(data["step"]), whole(cls, data))[1])
+        RecordedStep, "from_dict", classmethod(lambda cls, data: (read.append(data["step"]), whole(cls, data))[1])
     )
     assert cli("show", "r.jsonl").code == 0 and read == [6, 5]
 
 
-def test_all_windows_that_were_checked_are_known_to_be_whole(cli: Cli) -> None:
+def test_all_steps_that_were_checked_are_known_to_be_whole(cli: Cli) -> None:
     damaged(strings, 4)
     ran = cli("show", "r.jsonl", "--over-time", "head", "--format", "csv")
     assert ran.code == 0 and len(ran.out.splitlines()) == 1 + 6
     assert ran.err.endswith("1 of 9 lines is damaged and left out: 4\n")
 
 
-def test_a_window_in_which_nothing_was_measured_is_no_table_without_rows(cli: Cli) -> None:
+def test_a_step_in_which_nothing_was_measured_is_no_table_without_rows(cli: Cli) -> None:
     damaged(lambda data: data.update(reports=[]), 8)
     ran = cli("show", "r.jsonl", "--format", "json")
     assert (ran.code, steps(ran)) == (0, [5]) and "damaged" not in ran.err
     ran = cli("show", "r.jsonl", "--step", "6")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "hookcli: error: --step 6: nothing was measured; the nearest is 5\n"
+    assert ran.err == "hookcli: error: step 6 can't be shown: nothing was measured; nearest: 5\n"
     damaged(lambda data: data.update(reports=[]), *range(2, 9))
-    assert cli("show", "r.jsonl").err == "hookcli: error: r.jsonl: no window can be shown: nothing was measured\n"
+    assert (
+        cli("show", "r.jsonl").err == "hookcli: error: r.jsonl: no recorded step can be shown: nothing was measured\n"
+    )
 
 
 def test_each_model_falls_back_by_itself(cli: Cli) -> None:
-    broken = window(3).to_dict()
+    broken = recorded_step(3).to_dict()
     strings(broken)
-    lines = [HEADER, window(1), window(1, phase="no_grad", forward=0), window(2)]
-    Path("r.jsonl").write_text(text(lines) + json.dumps(broken) + "\n" + text([window(2, model="Other")]))
+    lines = [HEADER, recorded_step(1), recorded_step(1, phase="no_grad", forward=0), recorded_step(2)]
+    Path("r.jsonl").write_text(text(lines) + json.dumps(broken) + "\n" + text([recorded_step(2, model="Other")]))
     found = [(w.model, w.phase, w.step) for w in read_record("r.jsonl").last()]
     assert found == [("Net", "train", 2), ("Net", "no_grad", 1), ("Other", "train", 2)]
 

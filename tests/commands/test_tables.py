@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
@@ -9,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torchvision
 
+from hookcli import commands
 from hookcli.commands import COMMANDS
 
 Cli = Callable[..., Any]
@@ -58,13 +61,33 @@ def test_help_ends_with_examples(cli: Cli, command: tuple[str, ...]) -> None:
 
 def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
     text = cli("grads", "--help").out
-    for heading in ("Arguments:", "Gradients:", "Model:", "Input:", "Run:", "What to show:", "Output:"):
+    for heading in ("Arguments:", "Gradients:", "Model:", "Input:", "Run:", "Display:", "Output:"):
         assert f"\n{heading}\n" in text
     options = (
         "input batch-size fill seed arg weights no-strict train eval device dtype threads depth match type columns"
     )
     options += " sort format output quiet debug of loss backward-vector passes"
     assert [option for option in options.split() if f"--{option}" not in text] == []
+
+
+def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:
+    for name, line in COMMANDS.items():
+        assert inspect.getdoc(getattr(import_module(f"hookcli.commands.{name}"), name)).splitlines()[0] == line
+    files = {path.stem for path in Path(commands.__file__).parent.glob("*.py")}
+    assert {name for name in files if hasattr(import_module(f"hookcli.commands.{name}"), "EXAMPLES")} == {
+        *COMMANDS,
+        "app",
+    }
+
+
+def test_help_imports_no_command() -> None:
+    code = (
+        "import sys; from hookcli.cli import main; main(['--help'])\n"
+        "sys.exit(' '.join(name for name in sys.modules if name.split('.')[0] in ('rich', 'torch')"
+        " or name.startswith('hookcli.commands.') and name.split('.')[-1] not in ('app', 'group')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stderr == "\n"
 
 
 MODULES = [import_module(f"hookcli.commands.{name}") for name in COMMANDS]

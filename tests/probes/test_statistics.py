@@ -204,7 +204,7 @@ def test_low_precision_and_non_finite_values() -> None:
 
 
 def test_an_output_passed_on_unchanged_is_reduced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    import hookcli.stats as module
+    import hookcli.tensors.stats as module
 
     real, calls = module.measure, []
     monkeypatch.setattr(module, "measure", lambda t: calls.append(t.shape) or real(t))

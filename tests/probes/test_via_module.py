@@ -272,7 +272,7 @@ def test_a_model_with_a_legacy_hook_is_refused_by_name(of: Of) -> None:
     for _ in ("with the hook", "with the flag that it leaves"):
         with untouched(model), pytest.raises(UsageError) as caught:
             capture(model, torch.ones(1, 2), [GradsProbe(of, "module")])
-        assert str(caught.value).startswith("relu (ReLU) carries, or carried, a hook of the deprecated")
+        assert str(caught.value).startswith("relu (ReLU) has, or had, a hook of the deprecated")
         assert "`hookcli hooks` lists it" in str(caught.value)
         handle.remove()
 

@@ -6,9 +6,9 @@ import math
 from itertools import pairwise
 
 import pytest
-from records import window
+from records import recorded_step
 
-from hookcli.record.file.series import series
+from hookcli.record.file.over_time import over_time
 from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.grouping import View
 from hookcli.reporters.chart import ChartReporter
@@ -29,7 +29,7 @@ def points(lines: list[str]) -> list[tuple[int, int]]:
 
 def test_points_stand_where_their_figures_say() -> None:
     lines = drawn([1.0, 3.0, 2.0, 1.0, 3.0])
-    assert lines[:2] == ["Net · 5 windows, steps 0 to 400", "|dw|/|w|"]
+    assert lines[:2] == ["Net · 5 recorded steps (0 to 400)", "|dw|/|w|"]
     found = points(lines)
     heights = {line[:10].strip(): y for y, line in enumerate(lines) if "┤" in line}
     assert list(heights) == ["3.000", "2.000", "1.000"]
@@ -49,14 +49,14 @@ def test_nan_none_and_infinity_are_gaps() -> None:
 
 def test_what_never_changes_is_one_line() -> None:
     assert drawn([0.5, 0.5, 0.5])[1:] == ["|dw|/|w|: 0.5000 throughout"]
-    assert drawn([0.5, None, 0.5])[1:] == ["|dw|/|w|: 0.5000 in 2 of 3 windows"]
+    assert drawn([0.5, None, 0.5])[1:] == ["|dw|/|w|: 0.5000 in 2 of 3 recorded steps"]
     assert drawn([0.5])[1:] == ["|dw|/|w|: 0.5000"]
     assert drawn([0.0, 0.0])[1:] == ["|dw|/|w|: 0 throughout"]
 
 
 def test_without_any_figure_there_is_no_chart() -> None:
-    assert drawn([math.nan, None]) == ["Net · 2 windows, steps 0 to 100"]
-    assert drawn([]) == ["Net · nothing was looked at"]
+    assert drawn([math.nan, None]) == ["Net · 2 recorded steps (0 to 100)"]
+    assert drawn([]) == ["Net · nothing was recorded"]
 
 
 def test_orders_of_magnitude_are_logarithms() -> None:
@@ -82,7 +82,7 @@ def test_charts_fit_and_are_plain(width: int | None, count: int) -> None:
 
 
 def test_all_figures_of_a_record_on_a_screen() -> None:
-    reports = series([window(step, std=1.0 + step) for step in range(5)], "")
+    reports = over_time([recorded_step(step, std=1.0 + step) for step in range(5)], "")
     lines = ChartReporter().render(reports, View(width=80, height=24)).splitlines()
     assert len(lines) <= 24
     titles = [line.partition(":")[0] for line in lines if line[0] not in " "]

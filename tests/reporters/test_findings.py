@@ -86,7 +86,7 @@ def test_information_is_told_and_is_no_failure() -> None:
     [run] = json.loads(render("sarif", report))["runs"]
     assert run["results"][0]["level"] == "note"
     assert run["tool"]["driver"]["rules"][0]["defaultConfiguration"] == {"level": "note"}
-    assert "All well, 1 note: 1 check on 3 modules" in render("table", report)
+    assert "1 check passed, 1 note (3 modules)" in render("table", report)
 
 
 def test_junit_fails_on_warnings_where_the_command_does() -> None:
@@ -169,8 +169,8 @@ def test_github_annotations_are_escaped() -> None:
         'resnet18: block.0: a < b & "c"\\x00 — 100 %25,%0Asecond: line%0Ait means; try'
     )
     assert lines[1].startswith("::warning title=HK010 dead-units::resnet18: act: ")
-    assert lines[4] == "::notice title=hookcli check resnet18::2 errors, 2 warnings: 4 checks on 3 modules"
-    assert lines[5:] == ["::notice title=hookcli check net.py%3ANet::All well: 3 checks on 3 modules"]
+    assert lines[4] == "::notice title=hookcli check resnet18::2 errors, 2 warnings (4 checks, 3 modules)"
+    assert lines[5:] == ["::notice title=hookcli check net.py%3ANet::All 3 checks passed (3 modules)"]
 
 
 def test_a_comma_in_a_file_name_does_not_end_the_property_of_an_annotation() -> None:
@@ -187,7 +187,7 @@ def test_the_other_formats_hold_every_finding(name: str) -> None:
     text = render(name, ailing())
     for finding in ailing().findings:
         assert finding.check in text
-    assert "7 of 8 channels" in text and (name in ("csv", "json") or "2 errors, 2 warnings: 4 checks" in text)
+    assert "7 of 8 channels" in text and (name in ("csv", "json") or "2 errors, 2 warnings (4 checks" in text)
 
 
 def test_many_findings_are_never_folded() -> None:
@@ -227,6 +227,6 @@ def test_the_action_hands_on_options_as_they_are_quoted(tmp_path: Path, net: Pat
     }
     run = {"python": sys.executable, "bash": "bash"}[step["shell"]]
     ran = subprocess.run([run, tmp_path / "step"], env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 1 and "returned 8x10:float32 where *x1000 was expected" in ran.stdout, ran
+    assert ran.returncode == 1 and "returned 8x10:float32, expected *x1000" in ran.stdout, ran
     assert "| HK021 | error |" in (tmp_path / "summary.md").read_text()
     assert (net / "$(touch gone) a.sarif").is_file() and not (net / "gone").exists()

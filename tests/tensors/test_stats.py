@@ -18,7 +18,8 @@ from torch import Tensor
 from hookcli.report import TensorStats
 from hookcli.tensors import chunks, sums
 from hookcli.tensors import stats as module
-from hookcli.tensors.stats import Pending, Reducer, measure, resolve, stats
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import Reducer, measure, resolve, stats
 
 
 def _with(x: Tensor, **places: float) -> Tensor:

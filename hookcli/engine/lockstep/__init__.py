@@ -1,5 +1,6 @@
-"""Two models run side by side, and their tensors compared as they come by."""
+"""Runs two models side by side and compares their tensors."""
 
-from hookcli.engine.lockstep.compare import Side, compare
+from hookcli.engine.lockstep.compare import compare
+from hookcli.engine.lockstep.side import Side
 
 __all__ = ["Side", "compare"]

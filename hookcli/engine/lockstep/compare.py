@@ -1,11 +1,11 @@
-"""Two models run side by side on the same input, and what their modules return compared tensor by tensor."""
+"""Runs two models side by side on the same input and compares what their modules return, tensor by tensor."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,19 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.diff import verdict
-from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.capture import arguments
-from hookcli.engine.lockstep.compiled import compiled, outermost, within
-from hookcli.engine.lockstep.lockstep import A, B, Rendezvous
-from hookcli.engine.lockstep.process_state import ModelWorld, SourceTree
-from hookcli.engine.lockstep.state_diff import Held, beside
-from hookcli.engine.lockstep.tensor_pairs import GRAD_OUTPUT, OUTPUT, Meeting, Seen
+from hookcli.engine.lockstep.compiled import compiled, within
+from hookcli.engine.lockstep.lockstep import A, B, Lockstep
+from hookcli.engine.lockstep.process_state import ProcessState
+from hookcli.engine.lockstep.side import Side, alignment_of
+from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
+from hookcli.engine.lockstep.tensor_pairs import GRAD_OUTPUT, OUTPUT, ModuleTensors, TensorPairs
 from hookcli.engine.preserve import copied, preserved
 from hookcli.engine.probing import parse_edits
-from hookcli.engine.run_info import UNSET, RunInfo, describe_run
+from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.edits.base import Edit, check_applied
@@ -35,36 +35,8 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
-from hookcli.sources.copies import twin
+from hookcli.sources.copies import copy_model
 from hookcli.tensors import tree
-
-
-@dataclass
-class Side:
-    """One of two models to compare, and how to run it; `inputs` and `edits` as for `capture`.
-
-    `compile` is a glob: the outermost modules that match are compiled, each by itself, with `backend`. `tree` holds
-    what was imported from the side's own folder.
-    """
-
-    model: nn.Module
-    inputs: Any
-    name: str = ""
-    fastpath: bool = True
-    edits: Sequence[str | Edit] = ()
-    compile: str | None = None
-    backend: str = "inductor"
-    tree: SourceTree | None = None
-    info: RunInfo | None = None
-
-    @property
-    def described(self) -> RunInfo:
-        """The description of its run."""
-        return self.info or describe_run(self.model, self.inputs)
-
-    def compiled(self) -> dict[str, nn.Module]:
-        """The modules that are compiled."""
-        return outermost(self.model, self.compile) if self.compile else {}
 
 
 def compare(
@@ -79,22 +51,22 @@ def compare(
 ) -> Report:
     """Run both models once, module by module in step, and return how far apart their tensors are.
 
-    A row is what a module of A returned, held against what its counterpart in B returned (`hookcli.diff.align`), if the
-    step runs backward also the gradients of both and of the parameters. Only tensors under comparison are kept.
-    Parameters and buffers are compared as they are before the run: those that differ have rows below their module's,
-    which are `aside` where they are within tolerance, or many. `select` narrows by A's modules. Each side draws the
-    same random numbers, from `seed`. Models, buffers and random states are afterwards as they were before. Where the
-    models share modules or parameters, B is a copy.
+    A row compares a tensor that a module of A returned with that of its counterpart in B (`hookcli.diff.align`); if the
+    step runs backward there are rows for the gradients of outputs and parameters, too. Tensors are kept only until they
+    are compared. Parameters and buffers are compared before the run: those that differ have rows below their module's,
+    which are `aside` if they are within tolerance, or many. `select` narrows by A's modules. Both sides draw the same
+    random numbers, from `seed`. Models, buffers and random states are afterwards as before. If the models share modules
+    or parameters, B is a copy.
 
-    Raises ModelError where a side fails; its `reports` hold what was compared until then, as do those of a
-    KeyboardInterrupt.
+    Raises ModelError if a side fails; its `reports`, like those of a KeyboardInterrupt, hold what was compared until
+    then.
     """
     started = time.perf_counter()
     if _shared(a.model, b.model):
-        b = replace(b, model=twin(b.model))
+        b = replace(b, model=copy_model(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
-    run = _Run(a, b, step, select)
-    error = _told(run.execute(seed), run.sides)
+    run = _Comparison(a, b, step, select)
+    error = _error_to_raise(run.execute(seed), run.sides)
     info = replace(info or RunInfo(), seconds=time.perf_counter() - started, complete=error is None)
     if isinstance(error, HookcliError):
         info.error = str(error).partition("\n")[0]
@@ -107,8 +79,8 @@ def compare(
     return report
 
 
-class _Run:
-    """Both sides, and what watches them."""
+class _Comparison:
+    """A comparison under way."""
 
     def __init__(self, a: Side, b: Side, step: Step, select: Select | None) -> None:
         self.sides = (a, b)
@@ -116,31 +88,31 @@ class _Run:
         self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
         self.infos = [_described(side, changes) for side, changes in zip(self.sides, self.edits, strict=True)]
-        self.meeting = Meeting(self.alignment)
+        self.pairs = TensorPairs(self.alignment)
         self.hidden = self._hidden()
         self.select = select
-        self.held = Held(a.model, b.model, self.alignment, select)
+        self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
         self.skipped: list[Skipped] = []
 
     def execute(self, seed: int) -> tuple[BaseException | None, BaseException | None]:
-        """Run both; what each raised."""
-        with self._in_place(seed) as worlds:
-            meeting = Rendezvous(worlds, self.meeting.meet, self.meeting.alone, self.meeting.keep)
+        """Run both sides and return their errors."""
+        with self._in_place(seed) as states:
+            lockstep = Lockstep(states, self.pairs.compare, self.pairs.unmatched, self.pairs.keep)
             sessions = [
                 HookSession(side.model, select=partial(self._watched, n), fastpath=side.fastpath, edits=self.edits[n])
                 for n, side in enumerate(self.sides)
             ]
-            errors = meeting.run(*(partial(self._play, n, sessions[n], meeting) for n in (A, B)))
+            errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
             if not any(errors):
                 self.skipped = [Skipped(fqn, _COMPILED) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])
                 if self.step.backward:
-                    self.meeting.parameters(*(side.model for side in self.sides))
+                    self.pairs.parameters(*(side.model for side in self.sides))
         return errors
 
     def report(self, tolerance: Tolerance, info: RunInfo) -> Report:
-        """What was compared."""
-        weights = self.held.rows(tolerance)
-        rows = beside(self.meeting.rows(tolerance, info.complete), weights)
+        """The report of what was compared until now."""
+        weights = self.state_diff.rows(tolerance)
+        rows = with_state_rows(self.pairs.rows(tolerance, info.complete), weights)
         names = [side.name or type(side.model).__name__ for side in self.sides]
         return verdict.report(
             rows,
@@ -150,51 +122,51 @@ class _Run:
             columns=[c for c in TENSORS if c.name != "kind" or self.step.backward],
             metas=[_meta(side, own) for side, own in zip(self.sides, self.infos, strict=True)],
             meta=info.to_meta(),
-            skipped=[*self.meeting.skipped(), *self.held.skipped, *self.skipped],
-            weights=verdict.weights_line(weights, self.held.compared),
+            skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
+            weights=verdict.weights_line(weights, self.state_diff.compared),
         )
 
     @contextmanager
-    def _in_place(self, seed: int) -> Iterator[tuple[ModelWorld, ModelWorld]]:
-        """Both models ready to run; afterwards they and the process are as before."""
+    def _in_place(self, seed: int) -> Iterator[tuple[ProcessState, ProcessState]]:
+        """Make both models ready to run, and restore them and the process after the block."""
         with ExitStack() as stack:
-            stack.callback(ModelWorld(_devices(self.sides)).enter)
-            worlds = []
+            stack.callback(ProcessState(_devices(self.sides)).enter)
+            states = []
             for side in self.sides:
                 stack.enter_context(preserved(side.model, side.inputs))
                 if side.compile:
                     stack.enter_context(compiled(side.model, side.compile, side.backend))
                 torch.manual_seed(seed)
-                worlds.append(ModelWorld(_devices([side]), side.tree))
-            yield worlds[A], worlds[B]
+                states.append(ProcessState(_devices([side]), side.tree))
+            yield states[A], states[B]
 
-    def _play(self, number: int, session: HookSession, meeting: Rendezvous[Seen]) -> None:
-        """What a side does when it is its turn."""
+    def _play(self, number: int, session: HookSession, lockstep: Lockstep[ModuleTensors]) -> None:
+        """Run one side under hooks that bring its tensors to the comparison."""
 
         def arrive(event: HookEvent, kind: str, tensors: list[tuple[str, Tensor]]) -> None:
-            seen = Seen(kind, event.fqn, type(event.module).__name__, event.call, event.index, tensors)
-            key: Hashable | None = self.meeting.key(number, seen)
+            seen = ModuleTensors(kind, event.fqn, type(event.module).__name__, event.call, event.index, tensors)
+            key: Hashable | None = self.pairs.key(number, seen)
             if key is not None:
-                meeting.arrive(number, key, seen)
+                lockstep.arrive(number, key, seen)
 
         def grad(event: HookEvent) -> None:
             assert event.grad is not None
             arrive(event, GRAD_OUTPUT, [(event.path, event.grad)])
 
-        # Backward runs in the thread that calls it, for every device: a device's own thread would serve both sides, and
-        # wait for ever where one of them waits for the other.
+        # Backward must run in the calling thread, for every device: a device's own thread would serve both sides, and
+        # wait for ever once one side waits for the other.
         with session, torch.autograd.set_multithreading_enabled(False):
             if number == A:
-                session.forward_pre(self.meeting.receive)
+                session.forward_pre(self.pairs.receive)
             session.forward(lambda event: arrive(event, OUTPUT, list(tree.leaves(event.output))))
             if self.step.backward:
                 session.output_grad(grad)
                 if number == A:
-                    session.post_accumulate_grad(self.meeting.arrived)
+                    session.post_accumulate_grad(self.pairs.arrived)
             self.step.run(session, *arguments(self.sides[number].inputs), self.infos[number])
 
     def _watched(self, number: int, fqn: str, module: nn.Module) -> bool:
-        """What was asked for by A's names, and is not inside of a compiled module on either side."""
+        """Whether a module is selected, by A's names, and lies in no compiled module on either side."""
         if fqn in self.hidden[number]:
             return False
         if self.select is None or number == A:
@@ -203,7 +175,7 @@ class _Run:
         return name is not None and self.select(name, self.sides[A].model.get_submodule(name))
 
     def _hidden(self) -> tuple[set[str], set[str]]:
-        """The modules of each side that no hook sees, because they or their counterparts are parts of compiled ones."""
+        """The modules of each side without hooks, because they or their counterparts are parts of compiled modules."""
         parts = [_compiled_in(side) for side in self.sides]
         to_b, to_a = self.alignment.in_b, self.alignment.in_a
         of_a = parts[A] | {to_a[fqn] for fqn in parts[B] & to_a.keys()}
@@ -226,8 +198,8 @@ def _meta(side: Side, info: RunInfo) -> dict[str, Any]:
     return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
 
 
-def _told(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
-    """What to raise of what the sides raised: a person's interrupt, or an error with the side's letter."""
+def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> BaseException | None:
+    """The error to raise: that of a side, with the side's letter, else an interrupt; None if both sides succeeded."""
     for number, error in enumerate(errors):
         if error is None or isinstance(error, KeyboardInterrupt):
             continue
@@ -241,18 +213,9 @@ def _told(errors: Sequence[BaseException | None], sides: Sequence[Side]) -> Base
 
 
 def _shared(a: nn.Module, b: nn.Module) -> bool:
-    """Whether the models have a module or parameter in common: hooks could not tell one's run from the other's."""
+    """Whether the models share a module or parameter, so that hooks could not tell their runs apart."""
     ours = {id(part) for part in (*a.modules(), *a.parameters())}
     return any(id(part) in ours for part in (*b.modules(), *b.parameters()))
-
-
-def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
-    """Which module of one model is which of the other."""
-    return align(_places(a), _places(b))
-
-
-def _places(model: nn.Module) -> list[NamedPart]:
-    return [NamedPart(fqn, type(module).__name__) for fqn, module in model.named_modules()]
 
 
 def _devices(sides: Iterable[Side]) -> set[torch.device]:

@@ -1,4 +1,4 @@
-"""Parts of a model compiled each by itself, for as long as a comparison runs."""
+"""Compiles parts of a model, each by itself, for the time of a comparison."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hookcli.errors import UsageError, unknown
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
-    """The modules that a glob names and that are in no other that it names; "(model)" and `*` name the whole model.
+    """The modules that match a glob and lie in no other that matches; "(model)" and `*` match the whole model.
 
-    Raises UsageError where there is none.
+    Raises UsageError if none matches.
     """
     found: dict[str, nn.Module] = {}
     for fqn, module in model.named_modules():
@@ -28,15 +28,15 @@ def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
 
 
 def within(fqn: str, modules: Iterable[str]) -> bool:
-    """Whether a module is a part of one of these, and not one of them."""
+    """Whether a module lies inside one of `modules` without being one of them."""
     return any(not owner or fqn.startswith(f"{owner}.") for owner in modules if owner != fqn)
 
 
 @contextmanager
 def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
-    """Compile the forward of the outermost modules that match. Hooks on these fire as before, none inside does.
+    """Compile the forward of the outermost modules that match. Their own hooks fire as before, those inside don't.
 
-    Raises UsageError for a backend that there isn't.
+    Raises UsageError for an unknown backend.
     """
     known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:

@@ -1,8 +1,8 @@
-"""Two activities that run by turns and meet: each stops where it has something to compare until the other is there.
+"""Runs two sides by turns: each stops at things to compare until the other side has reached the same thing.
 
-Only one of them runs at any time, so that nothing that the process has once (random state, switches, imported modules)
-is disturbed by the other: what belongs to an activity is exchanged with the turn. What waits is neither copied nor
-kept longer than until the other has come; copies are made only where the two come by in different orders.
+Only one side runs at any time, so that neither disturbs state that the process has only once (random state, switches,
+imported modules): each side's own is exchanged with the turn. A thing that waits is not copied, and let go as soon as
+the other side has come; copies are made only where the two come in different orders.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ T = TypeVar("T")
 A, B = 0, 1
 
 
-class World(Protocol):
-    """What an activity has for itself of the process's state."""
+class SideState(Protocol):
+    """A side's own part of the process's state."""
 
     def enter(self) -> None:
-        """Put it in place: the activity goes on."""
+        """Put it in place when the side's turn begins."""
 
     def leave(self) -> None:
-        """Take it away: the other's turn."""
+        """Take it away when the side's turn ends."""
 
 
 class Stopped(BaseException):
-    """Unwinds an activity whose fellow has failed. No `except Exception` of a model's code may catch it."""
+    """Unwinds a side after the other has failed; no `except Exception` of a model's code may catch it."""
 
 
 class _Side(Generic[T]):
-    def __init__(self, world: World) -> None:
-        self.world = world
+    """One side: what it waits with, and what was put aside because the other came in another order."""
+
+    def __init__(self, state: SideState) -> None:
+        self.state = state
         self.gate = threading.Lock()
         self.gate.acquire()
         self.waiting: tuple[Hashable, T] | None = None
@@ -42,23 +44,23 @@ class _Side(Generic[T]):
         self.error: BaseException | None = None
 
 
-class Rendezvous(Generic[T]):
-    """`meet(key, a, b)` is called for every key that both sides come by, `alone(side, key, thing)` for one's own.
+class Lockstep(Generic[T]):
+    """Calls `both(key, a, b)` for each key that both sides reach, `alone(side, key, thing)` for one that only one does.
 
-    Where the sides come by in different orders, up to `patience` things of each are kept, as the copies that `keep`
-    makes; what is then still waiting longest is given up as alone. The same for what the other never comes by.
+    If the sides reach keys in different orders, up to `patience` things of each are kept, as copies made by `keep`;
+    beyond that the oldest is given up as alone.
     """
 
     def __init__(
         self,
-        worlds: tuple[World, World],
-        meet: Callable[[Hashable, T, T], None],
+        states: tuple[SideState, SideState],
+        both: Callable[[Hashable, T, T], None],
         alone: Callable[[int, Hashable, T], None],
         keep: Callable[[T], T],
         patience: int = 32,
     ) -> None:
-        self._sides: tuple[_Side[T], _Side[T]] = (_Side(worlds[A]), _Side(worlds[B]))
-        self._meet = meet
+        self._sides: tuple[_Side[T], _Side[T]] = (_Side(states[A]), _Side(states[B]))
+        self._both = both
         self._alone = alone
         self._keep = keep
         self._patience = patience
@@ -67,7 +69,7 @@ class Rendezvous(Generic[T]):
     def run(
         self, first: Callable[[], None], second: Callable[[], None]
     ) -> tuple[BaseException | None, BaseException | None]:
-        """Run both, the first in this thread, and return what each raised. After an error the other is stopped."""
+        """Run both sides, the first in this thread, and return their errors. An error of one stops the other."""
         thread = threading.Thread(target=self._play, args=(B, second), name="hookcli-b", daemon=True)
         thread.start()
         try:
@@ -83,9 +85,9 @@ class Rendezvous(Generic[T]):
         return self._sides[A].error, self._sides[B].error
 
     def arrive(self, number: int, key: Hashable, thing: T) -> None:
-        """A side has something: compare it with what the other has of that key, or wait for the other.
+        """Called by a side with a thing to compare: compares it with the other side's of that key, or waits for it.
 
-        Raises Stopped where the other side has failed.
+        Raises Stopped if the other side has failed.
         """
         self._check()
         side, other = self._sides[number], self._sides[1 - number]
@@ -102,17 +104,17 @@ class Rendezvous(Generic[T]):
 
     def _wait(self, number: int) -> None:
         side, other = self._sides[number], self._sides[1 - number]
-        if other.waiting:  # for something else: one of the two has to go on, by turns
+        if other.waiting:  # with another key: one of the two has to go on, by turns
             if len(side.parked) <= len(other.parked):
                 self._park(number)
                 return
             self._park(1 - number)
-        side.world.leave()
-        other.world.enter()
+        side.state.leave()
+        other.state.enter()
         other.gate.release()
         side.gate.acquire()
         self._check()
-        if side.waiting:  # the other is over, and did not come by here
+        if side.waiting:  # the other is over and never reached this key
             self._alone(number, *side.waiting)
             side.waiting = None
 
@@ -126,7 +128,7 @@ class Rendezvous(Generic[T]):
             self._alone(number, *side.parked.popitem(last=False))
 
     def _compare(self, number: int, key: Hashable, ours: T, theirs: T) -> None:
-        self._meet(key, *((ours, theirs) if number == A else (theirs, ours)))
+        self._both(key, *((ours, theirs) if number == A else (theirs, ours)))
 
     def _check(self) -> None:
         if self._stopped:
@@ -139,16 +141,16 @@ class Rendezvous(Generic[T]):
                 side.gate.acquire()
                 self._check()
             else:
-                side.world.enter()
+                side.state.enter()
             action()
         except Stopped:
             pass
-        except BaseException as error:  # of any kind: who started the run tells it
+        except BaseException as error:  # `run` returns it, in the thread that can raise it
             side.error = error
             self._stopped = True
         side.over = True
-        side.world.leave()
+        side.state.leave()
         if not other.over:
-            other.world.enter()
-            if other.gate.locked():  # not so if an interrupt came between the other's turn and its taking it
+            other.state.enter()
+            if other.gate.locked():  # it isn't if an interrupt came just as the other was given its turn
                 other.gate.release()

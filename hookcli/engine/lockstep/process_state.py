@@ -1,4 +1,4 @@
-"""What each of two models that run by turns has for itself of a process: random states, switches, imported modules."""
+"""Exchanges each model's own part of the process's state: random states, switches, imported modules."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hookcli.tensors.random_state import random_states, set_random_states
 
 
 class SourceTree:
-    """The modules that are imported from one folder while it is entered, kept apart from another's of the same names.
+    """Modules imported from one folder, kept apart from another folder's modules of the same names.
 
-    Modules that were there before, and what is installed (site-packages), is everybody's.
+    Modules that were imported before, and installed ones (site-packages), are shared.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +27,7 @@ class SourceTree:
         self._outside: list[str] = []
 
     def enter(self) -> None:
-        """Import from here from now on."""
+        """Import from this folder from now on."""
         self._before, self._outside = dict(sys.modules), list(sys.path)
         sys.modules.update(self._modules)
         sys.path[:] = self._path or [str(self._folder), *sys.path]
@@ -58,10 +58,10 @@ class SourceTree:
             self.leave()
 
 
-class ModelWorld:
-    """The random states of the CPU and of these devices, the switch of the fused attention path, and a source tree.
+class ProcessState:
+    """Random states of the CPU and some devices, the switch of the fused attention path, and a source tree.
 
-    It begins with the state that is in force when it is made.
+    Holds the state at its creation until it is first entered.
     """
 
     def __init__(self, devices: Iterable[torch.device], tree: SourceTree | None = None) -> None:
@@ -70,14 +70,14 @@ class ModelWorld:
         self._note()
 
     def enter(self) -> None:
-        """Put it in place."""
+        """Make this state the process's."""
         set_random_states(self._devices, self._states)
         torch.backends.mha.set_fastpath_enabled(self._fastpath)
         if self._tree:
             self._tree.enter()
 
     def leave(self) -> None:
-        """Take it away, as it has become."""
+        """Keep the state as it is now, for the next turn."""
         self._note()
         if self._tree:
             self._tree.leave()

@@ -1,4 +1,4 @@
-"""What the modules of two models hold, held against each other: parameters and buffers."""
+"""Compares the parameters and buffers of two models."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.distance import Pending, compare, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.distance import compare, resolve
 
-_MANY = 8  # beyond tolerance: of more, as of another initialisation, one line tells more than their rows
+_MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
 
 
-class Held:
-    """Parameters and buffers of modules that are in both models, compared as they are when this is made.
+class StateDiff:
+    """Compares the parameters and buffers of modules that both models have, at the time of its creation.
 
-    `select` narrows by A's modules. Of what differs there are rows; what is equal is only counted in `compared`.
+    `select` narrows by A's modules. Tensors that differ get rows; equal ones are only counted in `compared`.
     """
 
     def __init__(self, a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> None:
@@ -48,9 +49,9 @@ class Held:
                 self._unlike.append(Row(_place(fqn, x) | {"change": "added"}))
 
     def rows(self, tolerance: Tolerance) -> list[Row]:
-        """A row for each tensor that differs, or that one side alone has.
+        """A row for each tensor that differs or that only one side has.
 
-        People are not shown those that are `aside`: what is within tolerance, and all of them where many are beyond it.
+        Rows that are `aside` are not shown to people: those within tolerance, and all rows if many are beyond it.
         """
         distances = resolve([pending for *_, pending in self._pending])
         apart = [
@@ -87,8 +88,8 @@ class Held:
             self._pending.append((values, dtypes, pending))
 
 
-def beside(rows: Sequence[Row], weights: Sequence[Row]) -> list[Row]:
-    """The rows with those of weights after the first of their module; those of a module without one at the end."""
+def with_state_rows(rows: Sequence[Row], weights: Sequence[Row]) -> list[Row]:
+    """The rows, each module's first followed by those of its weights; weights of modules without a row come last."""
     by_owner: dict[str, list[Row]] = {}
     for row in weights:
         by_owner.setdefault(row.fqn.rpartition(".")[0], []).append(row)
@@ -117,6 +118,6 @@ def _place(fqn: str, x: Tensor) -> dict[str, Any]:
 
 
 def _equal(x: Tensor, y: Tensor) -> bool:
-    """Equal for certain; NaN, which equals nothing, is for the exact comparison."""
+    """Whether the tensors are surely equal; those with NaN are left to the exact comparison."""
     alike = x.device == y.device and x.dtype == y.dtype and x.layout == y.layout == torch.strided
     return alike and not x.is_meta and torch.equal(x, y)

@@ -1,4 +1,4 @@
-"""What two runs have in common: pairs of tensors as they come by, reduced at once, and rows of them at the end."""
+"""Compares pairs of tensors of two runs, reduced at once, and makes rows of them at the end."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.distance import Pending, compare, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.distance import compare as compare_tensors
+from hookcli.tensors.distance import resolve
 from hookcli.tensors.stats import glimpse
+from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 OUTPUT, GRAD_OUTPUT, GRAD = "output", "grad_output", "grad"
 _PHASES = (OUTPUT, GRAD_OUTPUT, GRAD)
-_NOTHING = torch.empty(0)  # in the place of a tensor that nothing more will be read of
+_NOTHING = torch.empty(0)  # stands for a tensor that is not read any more
 
 
 @dataclass(slots=True)
-class Seen:
-    """What one side comes by with: tensors, by path, of a call of a module. They are live until the callback ends."""
+class ModuleTensors:
+    """Tensors of a module's call on one side, by path. They are live until the callback ends."""
 
     kind: str
     fqn: str
@@ -43,7 +46,7 @@ class Seen:
 
 @dataclass(slots=True)
 class _Pair:
-    """A row to be: reduced figures, or why there are none."""
+    """A future row: reduced figures, or why there are none."""
 
     values: dict[str, Any]
     order: tuple[int, float]
@@ -53,8 +56,8 @@ class _Pair:
 
 
 @dataclass(slots=True)
-class _Met:
-    """A pair of tensors as they were when they were compared."""
+class _Compared:
+    """The state of two tensors when they were compared."""
 
     state: tuple[Any, Any]
     other: ref[Tensor]
@@ -63,33 +66,33 @@ class _Met:
 
 
 def _state(x: Tensor) -> tuple[Any, Any]:
-    return (None, None) if x.is_inference() else (x._version, glimpse(x))
+    return (None, None) if x.is_inference() else (version(x), glimpse(x))
 
 
-class Meeting:
-    """Takes what both sides come by with."""
+class TensorPairs:
+    """Collects the tensors of both sides; `compare`, `unmatched` and `keep` are called by Lockstep."""
 
     def __init__(self, alignment: Alignment) -> None:
         self._alignment = alignment
         self._pairs: list[_Pair] = []
-        self._of: WeakIds[Tensor, _Met] = WeakIds()  # by A's tensor
+        self._of: WeakIds[Tensor, _Compared] = WeakIds()  # by A's tensor
         self._received: dict[tuple[str, int], list[_Pair]] = {}
-        self._lone: tuple[dict[Hashable, Seen], dict[Hashable, Seen]] = ({}, {})
+        self._unmatched: tuple[dict[Hashable, ModuleTensors], dict[Hashable, ModuleTensors]] = ({}, {})
         self._latest = 0
         self._arrivals: dict[str, int] = {}
         self._skipped: list[Skipped] = []
 
-    def key(self, side: int, seen: Seen) -> Hashable | None:
-        """What the other side will know it by; None where the other has no such module."""
+    def key(self, side: int, seen: ModuleTensors) -> Hashable | None:
+        """The key by which both sides know the tensors; None if the other side has no such module."""
         names = self._alignment.in_b if side == A else self._alignment.in_a
         if seen.fqn not in names:
-            self._note_lone(side, seen, {"change": "removed" if side == A else "added"})
+            self._note_unmatched(side, seen, {"change": "removed" if side == A else "added"})
             return None
         path = seen.tensors[0][0] if seen.kind == GRAD_OUTPUT else ""
         return seen.kind, seen.fqn if side == A else names[seen.fqn], seen.call, path
 
-    def meet(self, key: Hashable, a: Seen, b: Seen) -> None:
-        """Both have come by: compare their tensors."""
+    def compare(self, key: Hashable, a: ModuleTensors, b: ModuleTensors) -> None:
+        """Compare the tensors that both sides have reached."""
         self._latest = a.index
         theirs = dict(b.tensors)
         for path, x in a.tensors:
@@ -98,18 +101,18 @@ class Meeting:
         for side, seen, others in ((A, a, theirs), (B, b, dict(a.tensors))):
             rest = [(path, x) for path, x in seen.tensors if path not in others]
             if rest:
-                self._note_lone(side, replace(seen, tensors=rest), _only(side, "returned"))
+                self._note_unmatched(side, replace(seen, tensors=rest), _only(side, "returned"))
 
-    def alone(self, side: int, key: Hashable, seen: Seen) -> None:
-        """One has come by with what the other did not, or too long before or after."""
-        self._lone[side][key] = replace(seen, tensors=[(path, _NOTHING) for path, _ in seen.tensors])
+    def unmatched(self, side: int, key: Hashable, seen: ModuleTensors) -> None:
+        """Note tensors that only one side has reached, or much earlier or later than the other."""
+        self._unmatched[side][key] = replace(seen, tensors=[(path, _NOTHING) for path, _ in seen.tensors])
 
-    def keep(self, seen: Seen) -> Seen:
+    def keep(self, seen: ModuleTensors) -> ModuleTensors:
         """A copy that survives the callback."""
         return replace(seen, tensors=[(path, x.detach().clone()) for path, x in seen.tensors])
 
     def receive(self, event: HookEvent) -> None:
-        """Note what is known of the tensors that a module of A is called with."""
+        """Note which pairs the arguments of a module of A belong to."""
         known = [self._known(x) for _, x in tree.arguments(event.args, dict(event.kwargs))]
         self._received[event.fqn, event.call] = [pair for pair in known if pair]
 
@@ -126,19 +129,19 @@ class Meeting:
             if other is None:
                 continue
             kind = type(a.get_submodule(owner)).__name__
-            seen = Seen(GRAD, fqn, kind, 0, self._arrivals.get(fqn, 0), [])
+            seen = ModuleTensors(GRAD, fqn, kind, 0, self._arrivals.get(fqn, 0), [])
             if p.grad is not None and other.grad is not None:
                 self._compare(seen, seen, "", p.grad, other.grad)
             elif p.grad is None and other.grad is None:
                 self._skipped.append(Skipped(fqn, "no gradient reached it on either side"))
             else:
-                self._note_lone(A, seen, _only(A if other.grad is None else B, "has a gradient"))
+                self._note_unmatched(A, seen, _only(A if other.grad is None else B, "has a gradient"))
 
     def rows(self, tolerance: Tolerance, complete: bool) -> list[Row]:
-        """What was compared, in the order in which A's modules were entered, then as gradients arrived.
+        """The rows, in the order in which A's modules were entered, then as gradients arrived.
 
-        Where a side failed, what the other was waiting with is not a difference, and what one side alone has is left to
-        the structures: a table of these would look like the comparison that there was not.
+        If a side failed, tensors that the other waited with are no difference, and rows of tensors on one side alone
+        are left out: a table of these would look like a comparison that was never made.
         """
         if complete:
             self._settle()
@@ -156,10 +159,10 @@ class Meeting:
         return [rows[id(pair)] if id(pair) in rows else Row(pair.values) for pair in ordered]
 
     def skipped(self) -> list[Skipped]:
-        """What could not be compared."""
+        """Tensors that could not be compared, with reasons."""
         return self._skipped
 
-    def _compare(self, a: Seen, b: Seen, path: str, x: Tensor, y: Tensor) -> None:
+    def _compare(self, a: ModuleTensors, b: ModuleTensors, path: str, x: Tensor, y: Tensor) -> None:
         dtypes = tree.dtype_text(x), tree.dtype_text(y)
         values = {**_place(a, path), "shape": tree.shape_of(x), "dtype": " → ".join(dict.fromkeys(dtypes))}
         changed = verdict.change(NamedPart(a.fqn, a.type), NamedPart(b.fqn, b.type))
@@ -172,51 +175,51 @@ class Meeting:
             if differs := _reshaped(x, y):
                 pair.values |= {"differs": differs, "beyond": True}
                 return
-            pair.pending = again.pending if again else compare(x, y)
+            pair.pending = again.pending if again else compare_tensors(x, y)
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self._pairs.pop()
             reason = f"can't be compared ({values['dtype']}, {type(error).__name__})"
             self._skipped.append(Skipped(a.fqn, reason, path))
             return
         if not x.is_inference():
-            self._of[x] = _Met(_state(x), ref(y), _state(y), pair)
+            self._of[x] = _Compared(_state(x), ref(y), _state(y), pair)
 
     def _known(self, x: Tensor, y: Tensor | None = None) -> _Pair | None:
-        """The pair that a tensor of A was part of, unchanged since; with `y`: with that tensor of B, unchanged too."""
-        met = self._of.get(x)
-        if met is None or met.state != _state(x):
+        """The pair that a tensor of A, unchanged since, was part of; with `y`, only a pair with that tensor of B."""
+        known = self._of.get(x)
+        if known is None or known.state != _state(x):
             return None
-        # Of a tensor without a glimpse nothing tells whether it was written to past its version.
+        # Without a glimpse nothing tells whether a tensor was written to without a new version.
         if y is not None and (
-            met.other() is not y or None in met.state + met.other_state or met.other_state != _state(y)
+            known.other() is not y or None in known.state + known.other_state or known.other_state != _state(y)
         ):
             return None
-        return met.pair
+        return known.pair
 
-    def _order(self, seen: Seen) -> tuple[int, float]:
+    def _order(self, seen: ModuleTensors) -> tuple[int, float]:
         return _PHASES.index(seen.kind), seen.index
 
-    def _note_lone(self, side: int, seen: Seen, said: dict[str, Any]) -> None:
-        """Of B alone: after what A did last."""
+    def _note_unmatched(self, side: int, seen: ModuleTensors, said: dict[str, Any]) -> None:
+        """Add rows of one side; those of B come after A's latest."""
         phase, index = self._order(seen)
         for path in [path for path, _ in seen.tensors] or [""]:
             order = (phase, index if side == A else self._latest + 0.5)
             self._pairs.append(_Pair({**_place(seen, path), **said}, order))
 
     def _settle(self) -> None:
-        """What was left alone: on both sides, it came by too far out of order."""
-        for key in self._lone[A].keys() & self._lone[B].keys():
-            seen = self._lone[A].pop(key)
-            del self._lone[B][key]
-            self._skipped.append(Skipped(seen.fqn, "the sides come by it in orders too different to compare it"))
+        """Add rows of unmatched tensors; those unmatched on both sides came too far out of order."""
+        for key in self._unmatched[A].keys() & self._unmatched[B].keys():
+            seen = self._unmatched[A].pop(key)
+            del self._unmatched[B][key]
+            self._skipped.append(Skipped(seen.fqn, "the sides reach it in orders too different to compare it"))
         for side in (A, B):
-            for seen in self._lone[side].values():
-                self._note_lone(side, seen, _only(side, "there"))
-            self._lone[side].clear()
+            for seen in self._unmatched[side].values():
+                self._note_unmatched(side, seen, _only(side, "there"))
+            self._unmatched[side].clear()
 
 
 def _reshaped(x: Tensor, y: Tensor) -> str:
-    """How the shapes differ, in words; "" where they don't. Nested tensors differ where an item of theirs does."""
+    """How the shapes differ, in words; "" if they don't. Nested tensors differ if one of their items does."""
     if x.is_nested and y.is_nested and x.size(0) == y.size(0):
         items = enumerate(zip(x.detach().unbind(), y.detach().unbind(), strict=True))
         return next((f"item {number}: {said}" for number, pair in items if (said := _reshaped(*pair))), "")
@@ -228,7 +231,7 @@ def _only(side: int, what: str) -> dict[str, Any]:
     return {"differs": f"{what} in {'AB'[side]} only", "beyond": True}
 
 
-def _place(seen: Seen, path: str) -> dict[str, Any]:
+def _place(seen: ModuleTensors, path: str) -> dict[str, Any]:
     return {
         "fqn": seen.fqn,
         "type": seen.type,

@@ -1,4 +1,4 @@
-"""The weights of one model for another."""
+"""Copies one model's weights into another."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hookcli.diff.align import Alignment
 
 
 def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None:
-    """Copy A's parameters and buffers into B, by the names that B has for their modules, cast and moved as needed.
+    """Copy A's parameters and buffers into their counterparts in B, cast and moved as needed.
 
-    Returns a remark on what of B's has no counterpart of its shape; None where all were copied.
+    Returns a remark on tensors of B without a counterpart of their shape; None if all were copied.
     """
     state = b.state_dict()
     ours = {_renamed(name, alignment): value for name, value in a.state_dict().items()}
@@ -36,5 +36,5 @@ def _renamed(name: str, alignment: Alignment) -> str:
 
 def _fits(ours: Any, theirs: Any) -> bool:
     if not isinstance(theirs, Tensor):
-        return True  # extra state, which is the module's own
+        return True  # extra state belongs to the module
     return isinstance(ours, Tensor) and ours.shape == theirs.shape

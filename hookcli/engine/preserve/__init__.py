@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.engine.preserve.values import Kept, copied, same_layout, unchanged_versions
+from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import RandomStates, accelerators, others_run_on, random_states, set_random_states
+from hookcli.tensors.torch_private import is_view
 
 __all__ = [
     "Kept",
@@ -79,9 +81,9 @@ class _Module:
         self._module = module
         self._training = module.training
         scripted = isinstance(module, torch.jit.ScriptModule)  # its tables can't change
-        tables: list[dict[str, Any]] = [] if scripted else [module._parameters, module._buffers, module._modules]
+        tables = [] if scripted else part_tables(module)
         # Where parameters are sharded, PyTorch exchanges them in the course of a run.
-        sharded = any(p is not None and tree.is_sharded(p) for p in module._parameters.values())
+        sharded = any(tree.is_sharded(p) for p in module.parameters(recurse=False))
         self._tables = [] if sharded else [(table, dict(table)) for table in tables]
         self._attributes = dict(vars(module)) if self._tables else {}
 
@@ -97,7 +99,7 @@ class _Module:
                 self._put_attributes_back(names)
         for _, before in self._tables[1:2]:
             for buffer in before.values():
-                if buffer is not None and buffer.grad_fn is not None and not buffer._is_view():
+                if buffer is not None and buffer.grad_fn is not None and not is_view(buffer):
                     buffer.detach_()
 
     def _put_attributes_back(self, names: set[str]) -> None:

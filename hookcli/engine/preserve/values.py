@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
 
+from hookcli.hooks.torch_private.autograd import keeping_versions
 from hookcli.tensors import tree
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Kept:
 def unchanged_versions(tensors: Iterable[Tensor]) -> AbstractContextManager[object]:
     """For a block after which the tensors hold what they held before: no change to a graph of the caller's."""
     counted = {id(x): x for x in tensors if not (is_lazy(x) or x.is_inference())}
-    return _unsafe_preserve_version_counter(tuple(counted.values()))
+    return keeping_versions(tuple(counted.values()))
 
 
 def copied(inputs: T) -> T:

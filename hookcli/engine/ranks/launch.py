@@ -23,7 +23,7 @@ _GIVES_WAY = 5  # seconds that a process has to end by itself after another has 
 def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> int:
     """Run `hookcli ARGUMENTS` as `processes` ranks on this machine and return the exit code.
 
-    A rank that fails tells its error itself. Raises HookcliError for one that died without a word.
+    A rank that fails tells its error itself. Raises HookcliError for one that died without an error message.
     """
     config = LaunchConfig(
         min_nodes=1,
@@ -50,7 +50,7 @@ def _outcome(rank: int, failure: ProcessFailure) -> int:
     if failure.exitcode in (FAILED, INTERRUPTED):  # it has told why
         return int(failure.exitcode)
     if failure.exitcode >= 0:
-        raise HookcliError(f"rank {rank} ended with exit code {failure.exitcode}, without a word")
+        raise HookcliError(f"rank {rank} exited with code {failure.exitcode} and no error message")
     name = signal.Signals(-failure.exitcode).name
     often = " (often: out of memory)" if name == "SIGKILL" else ""
     raise HookcliError(f"rank {rank} died: {name}{often}")

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 import torch
-import torch._dynamo  # DistributedDataParallel imports it, for seconds: not in the time of a run
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from hookcli.hooks.torch_private.dynamo import preload
+
+preload()  # which the first DistributedDataParallel does: not in the time of a run
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 

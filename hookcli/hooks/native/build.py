@@ -1,6 +1,6 @@
 """Build the C++ hooks with torch.utils.cpp_extension, once for each torch, Python and state of the sources.
 
-What is built stays in the user's cache folder. It is loaded from there without a compiler, and without importing
+The library stays in the user's cache folder. Loading it from there needs no compiler, and does not import
 cpp_extension.
 """
 
@@ -34,20 +34,20 @@ SOURCES = (
     *(Path(__file__).with_name(name) for name in ("timeline.cpp", "hooks.h", "state.h", "moments.h")),
     *(Path(tensors.__file__).with_name(name) for name in ("widen.h", "lanes.h")),
 )
-FLAGS = ("-O3", "-Wno-psabi")  # psabi: a note on vectors as arguments, which nothing here passes
+FLAGS = ("-O3", "-Wno-psabi")  # no notes about vectors as arguments, which nothing here passes
 _NAME = "hookcli_native"
 _GIVES_WAY = 5.0  # seconds that ninja has to end its compilers
-_TRUSTED = (0,)  # users who can do anything here anyway
+_TRUSTED = (0,)  # users who can do anything on this machine anyway
 
 _loading = threading.Lock()
 _loaded: Any = None
 
 
 def load(on_build: Callable[[str], None] | None = None) -> Any:
-    """The namespace of the extension's classes, loaded once a process and built where the cache does not have it.
+    """Return the namespace of the extension's classes: loaded once per process, built if the cache does not have it.
 
-    `on_build` gets one sentence before a build starts. Raises UsageError where there is no compiler or no ninja, where
-    the cache can't be written, and where the build fails: with the compiler's first error, and its log as a note of the
+    `on_build` gets one sentence before a build starts. Raises UsageError if there is no compiler or no ninja, if the
+    cache can't be written, and if the build fails: with the compiler's first error, and its log as a note of the
     exception's cause.
     """
     global _loaded
@@ -59,7 +59,7 @@ def load(on_build: Callable[[str], None] | None = None) -> Any:
 
 
 def cache_folder() -> Path:
-    """The folder of this build: by torch, Python's ABI, the machine, and a hash of the sources and flags."""
+    """Return the folder of this build, named by torch, Python's ABI, the machine, and a hash of sources and flags."""
     from platformdirs import user_cache_path
 
     digest = hashlib.sha256(" ".join(FLAGS).encode())
@@ -96,14 +96,14 @@ def _own_library(folder: Path, stamp: Path) -> Path:
     library = folder / stamp.read_text("utf-8", "replace").strip()
     if library.parent != folder or library.is_symlink() or not library.is_file():
         named = shortened(str(library), 80)
-        raise UsageError(f"{stamp} names {named!r}, which is no file of this folder: delete {folder}")
+        raise UsageError(f"{stamp} names {named!r}, which is not a file in this folder: delete {folder}")
     for path in (folder, stamp, library):
         _refuse_others(path)
     return library
 
 
 def _refuse_others(path: Path) -> None:
-    """Raises UsageError for a folder or file that others may write: what is loaded from there runs as this user."""
+    """Raise UsageError for a folder or file that others may write: code loaded from there runs as this user."""
     found = path.lstat()
     if not hasattr(os, "getuid"):
         return
@@ -117,18 +117,16 @@ def _tools() -> str:
     chosen = compiler()
     if chosen is None:
         given = os.environ.get("CXX")
-        what = f"CXX={given} is no program" if given else "there is no c++, g++ or clang++ on PATH"
-        raise UsageError(f"the C++ hooks are built on first use, which needs a C++ compiler: {what}")
+        what = f"CXX={given} is not a program" if given else "no c++, g++ or clang++ on PATH"
+        raise UsageError(f"building the C++ hooks, on first use, needs a C++ compiler: {what}")
     with _ninja_on_path():
         if not shutil.which("ninja"):
-            raise UsageError(
-                "the C++ hooks are built on first use, which needs ninja: `pip install 'hookcli[native]'` gets it"
-            )
+            raise UsageError("building the C++ hooks, on first use, needs ninja: pip install 'hookcli[native]'")
     return chosen
 
 
 def _build_alone(folder: Path, stamp: Path, chosen: str, on_build: Callable[[str], None] | None) -> None:
-    """Build unless another process did so while this one waited for it."""
+    """Build, unless another process has done so while this one waited for the lock."""
     from filelock import FileLock  # comes with torch
 
     with _private_files(), FileLock(folder / "hookcli.lock"):
@@ -163,8 +161,10 @@ def _compile(folder: Path, chosen: str) -> str:
 
 
 class _Grouped:
-    """The module subprocess, but for a `run` whose program is a session of its own: an interrupt, which then reaches
-    this process alone, ends it with all that it has started."""
+    """The module subprocess, with a `run` that starts the program in a new session.
+
+    An interrupt then reaches only this process, which ends the program and all that it has started.
+    """
 
     def __getattr__(self, name: str) -> Any:
         return getattr(subprocess, name)
@@ -174,7 +174,7 @@ class _Grouped:
             try:
                 output, _ = process.communicate()
             except BaseException:
-                process.terminate()  # ninja passes it on to compilers, which are groups of their own
+                process.terminate()  # ninja passes it on to the compilers, which are in other process groups
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_GIVES_WAY)
                 with suppress(ProcessLookupError):
@@ -187,7 +187,7 @@ class _Grouped:
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """Files that are made meanwhile are this user's alone to write, whatever the umask is elsewhere."""
+    """Create files in this block that only this user may write, whatever the umask is."""
     before = os.umask(0o077)
     try:
         yield
@@ -198,12 +198,12 @@ def _private_files() -> Iterator[None]:
 def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines()]
     named = (line for line in lines if re.search(r"\b(fatal error|error|not found)\b", line[1:], re.IGNORECASE))
-    # The first line is torch's own "Error building extension ...", which says nothing of why.
+    # The first line is torch's own "Error building extension ...", without the reason.
     return next((line for line in named if not line.startswith("Error building")), lines[0] if lines else "no reason")
 
 
 def _ninja_on_path() -> Any:
-    """PyPI's ninja is a program beside Python's, which is not on PATH where hookcli is called by its full path."""
+    """Add Python's scripts folder to PATH: PyPI's ninja is there, also if hookcli was called by its full path."""
     folders = [os.environ.get("PATH", ""), sysconfig.get_path("scripts")]
     return _environment(PATH=os.pathsep.join(filter(None, folders)))
 
@@ -224,7 +224,7 @@ def _environment(**values: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without cpp_extension's remarks on CUDA, which is not used here."""
+    """Silence cpp_extension's remarks about CUDA, which the C++ hooks do not use."""
     logger = logging.getLogger("torch.utils.cpp_extension")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,8 +1,7 @@
-"""What C++ hooks saw of backward passes: a Timeline of every node of an autograd graph.
+"""C++ hooks on every node of an autograd graph, and what they recorded of backward passes: a Timeline.
 
-Walk order, by which both paths of `hookcli graph` number the nodes: breadth-first from the `grad_fn` of each root (its
-gradient accumulator, where the root is a leaf), in the order of the roots, then of `next_edges()`; each node once,
-undefined edges skipped.
+Both paths of `hookcli graph` number the nodes in walk order: breadth-first from the `grad_fn` of each root (for a leaf,
+its gradient accumulator), in the order of the roots, then of `next_edges()`; each node once, undefined edges skipped.
 """
 
 from __future__ import annotations
@@ -19,18 +18,20 @@ from torch import Tensor
 
 from hookcli.errors import UsageError
 from hookcli.hooks.native import build
+from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
-from hookcli.tensors.stats import Pending, resolve
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import resolve
 
-_NONE = -1  # what C++ says for None
+_NONE = -1  # C++'s value for None
 
 
 @dataclass(frozen=True, slots=True)
 class GradRecord:
-    """One gradient. `stats` is None where none were asked for, or where `unmeasured` says why there are none."""
+    """One gradient. `stats` is None if nobody asked for statistics, or if `unmeasured` gives a reason."""
 
     shape: tuple[int, ...]
-    dtype: str  # as torch spells it: float32
+    dtype: str  # in PyTorch's spelling: float32
     device: str
     stats: TensorStats | None
     unmeasured: str = ""
@@ -38,12 +39,12 @@ class GradRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node, and what its last firing saw.
+    """A node, and its last firing.
 
-    `order` is the place of its first firing among the nodes', from 0. `began_ns` is the end of the pre-hook and
-    `ended_ns` the start of the post-hook, so statistics are not in between; None where it did not fire, or failed.
-    `grad_outputs` came in, `grad_inputs` went out; a gradient is None where it was undefined. Times are nanoseconds of
-    `time.perf_counter_ns`.
+    `order`: the position of its first firing among those of all nodes, from 0.
+    `began_ns`, `ended_ns`: the end of the pre-hook and the start of the post-hook, so that the time of the statistics
+    is not included; None if the node never fired, or failed. Nanoseconds of `time.perf_counter_ns`.
+    `grad_outputs`, `grad_inputs`: the gradients that it received and returned; None for an undefined one.
     """
 
     name: str
@@ -57,7 +58,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeafRecord:
-    """What `Tensor::register_hook` saw on one of the `leaves`, the last time. `order` is among the leaves, from 0."""
+    """The last firing of `Tensor::register_hook` on one of the `leaves`. `order` is among the leaves, from 0."""
 
     order: int | None
     fired: int
@@ -69,11 +70,11 @@ class LeafRecord:
 class CaptureRecord:
     """A gradient that the engine captured for torch.autograd.grad, as the engine's capture hook saw it.
 
-    Upstream marks that hook deprecated: a tensor's own hook replaces it, and `tensor_hook` has what that saw of the
-    same tensor, where it is one of the `leaves`. The two differ where a hook changes the gradient of a tensor from
-    which another input was computed: PyTorch captures it before the tensor's hooks. `input` is the place among the
-    inputs of torch.autograd.grad, `node` the place in walk order of the node at which it was captured (None: not below
-    the roots).
+    PyTorch marks the capture hook deprecated, in favour of the tensor's own hook: `tensor_hook` is the record of that
+    one, if the tensor is one of the `leaves`. The two differ where a hook changes the gradient of a tensor from which
+    another input was computed: PyTorch captures the gradient before it calls the tensor's hooks.
+    `input`: the position among the inputs of torch.autograd.grad.
+    `node`: the position in walk order of the node where it was captured; None if the node is not below the roots.
     """
 
     input: int
@@ -87,9 +88,9 @@ class CaptureRecord:
 class Timeline:
     """C++ hooks on every node of the autograd graph below `roots`, and on `leaves`; a context manager.
 
-    The hooks are there from the constructor on and are gone after the block; what they saw stays. They hold no tensor
-    and change no gradient. A gradient that one node hands to the next is reduced once. Raises UsageError where the
-    extension can't be built (see `build.load`) and where a root or leaf requires no gradient.
+    The constructor registers the hooks, and the end of the block removes them; the records stay. The hooks hold no
+    tensor and change no gradient. A gradient that one node passes to the next is reduced once. Raises UsageError if the
+    extension can't be built (see `build.load`), or if a root or leaf requires no gradient.
     """
 
     def __init__(
@@ -99,14 +100,12 @@ class Timeline:
         *,
         statistics: bool = True,
         on_build: Callable[[str], None] | None = None,
-        _as_on_device: bool = False,  # for tests: the operations that run on an accelerator, here on the CPU
+        _as_on_device: bool = False,  # for tests: run the operations for accelerators on the CPU
     ) -> None:
         for what, tensors in (("root", roots), ("leaf", leaves)):
             for place, tensor in enumerate(tensors):
-                if what == "leaf" and tensor.is_leaf and tensor._backward_hooks:
-                    raise UsageError(
-                        f"leaf {place} of the timeline has hooks from Python, which those of C++ would drop"
-                    )
+                if what == "leaf" and tensor.is_leaf and tensor_hooks(tensor):
+                    raise UsageError(f"leaf {place} of the timeline has Python hooks, which C++ hooks would drop")
                 if not tensor.requires_grad:
                     raise UsageError(f"{what} {place} of the timeline requires no gradient: nothing would reach it")
         self._statistics = statistics
@@ -123,7 +122,7 @@ class Timeline:
         self.detach()
 
     def detach(self) -> None:
-        """Remove every hook. Not while a pass runs through the graph in another thread."""
+        """Remove every hook. Do not call while a pass runs through the graph in another thread."""
         self._timeline.detach()
 
     @property
@@ -133,26 +132,26 @@ class Timeline:
 
     @property
     def passes(self) -> int:
-        """How many backward passes ended, by `Engine::queue_callback`. One that raises does not end."""
+        """How many backward passes ended without an exception, from `Engine::queue_callback`."""
         return int(self._timeline.passes()[0])
 
     @property
     def finished_ns(self) -> int | None:
-        """When the last pass ended, by `Engine::queue_callback`; None: none did."""
+        """The time at which the last pass ended, from `Engine::queue_callback`; None if none did."""
         return _or_none(self._timeline.passes()[1])
 
     @property
     def firings_under_gil(self) -> int:
-        """How many firings of hooks held Python's lock. None should."""
+        """How many firings of hooks held Python's global lock; 0 unless something is wrong."""
         return int(self._timeline.passes()[2])
 
     @property
     def reductions(self) -> int:
-        """How many tensors were reduced. One seen again unchanged, or a view of all of it, is not."""
+        """How many tensors were reduced: not again one seen unchanged, or a view of all of it."""
         return int(self._timeline.passes()[3])
 
     def nodes(self) -> list[NodeRecord]:
-        """Every node, in walk order. For after the pass: on an accelerator it waits for the statistics."""
+        """Return every node, in walk order. Call it after the pass: on an accelerator it waits for the statistics."""
         grads = self._gradients()
 
         def node(row: Any) -> NodeRecord:
@@ -163,15 +162,15 @@ class Timeline:
         return [node(row) for row in self._timeline.nodes()]
 
     def leaf_gradients(self) -> list[LeafRecord]:
-        """What `Tensor::register_hook` saw on each of the leaves, in their order."""
+        """Return the records of `Tensor::register_hook` on the leaves, in their order."""
         return self._leaves(self._gradients())
 
     def captures(self) -> list[CaptureRecord]:
-        """What was captured for torch.autograd.grad, in the order in which it was; empty for backward().
+        """Return the gradients captured for torch.autograd.grad, in the order of capture; empty for backward().
 
-        A root that is itself an input is missing where there are others: it is captured before any hook of the pass.
-        Also empty where the roots are on several devices: a pass then starts on several threads, and a capture hook
-        could not be added safely.
+        A root that is itself one of several inputs is missing: PyTorch captures it before any hook of the pass runs.
+        Also empty if the roots are on several devices: a pass then starts on several threads, where a capture hook
+        can't be added safely.
         """
         grads = self._gradients()
         leaves = self._leaves(grads)
@@ -196,7 +195,7 @@ class Timeline:
     def _gradients(self) -> list[GradRecord]:
         rows = self._timeline.gradients()
         for device in {row[5][0].device for row in rows if row[5]}:
-            if device.type != "cpu":  # the hooks ran on the nodes' streams, which need not be the one that reads
+            if device.type != "cpu":  # the hooks ran on the nodes' streams, this reads on another
                 torch.accelerator.synchronize(device)
         found = resolve([_pending(row) for row in rows])
         return [
@@ -223,7 +222,7 @@ def _dtype(name: str) -> str:
     return _DTYPES.get(name, name)
 
 
-# C++ spells dtypes otherwise than Python does.
+# The names of dtypes in C++, and in Python.
 _DTYPES = {
     "Float": "float32",
     "Double": "float64",

@@ -1,22 +1,19 @@
-"""PyTorch's global hooks, for a program that is looked at as it runs.
+"""PyTorch's global hooks, to observe a program while it runs.
 
-A global pre-hook finds the outermost module of each call, whose end a hook on that module alone tells; global hooks on
-optimizers see each step. There is no hook for the begin of a backward pass, for the scaling of a loss, for an optimizer
-that gets its parameters and for a module that is compiled in place: these functions of PyTorch's are wrapped meanwhile.
+A global pre-hook finds the outermost module of each call, and a hook on that module sees the call's end; global hooks
+on optimizers see each step. PyTorch has no hooks for the start of a backward pass, the scaling of a loss, an optimizer
+that gets parameters and a module that is compiled in place: these functions are wrapped meanwhile.
 
-Code that `torch.compile` traces goes past all of it. A forked process has none of it, but tells its parent if
-it trains.
+Code that `torch.compile` traces bypasses all of this. It is off in a forked process, which only marks that it trains.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import wraps
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from multiprocessing.process import BaseProcess
-from types import FrameType
 from typing import Any, Self
 from weakref import ref
 
@@ -25,15 +22,18 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hookcli.hooks.calls import in_backward
 from hookcli.hooks.program.children import ChildProcesses
 from hookcli.hooks.program.finalizer import KwargsWithToken, Token, raise_dropped, when_gone
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.program.outermost import OutermostCalls
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.exchange import replaced
+from hookcli.hooks.torch_private.frames import in_extended_step
+from hookcli.hooks.torch_private.modules import other_global_hooks
 
 
 class GlobalHooks:
-    """On for the time of a `with` block, in all threads of this process but not in its children."""
+    """Global hooks for the time of a `with` block, in all threads of this process, but not in its children."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -47,13 +47,16 @@ class GlobalHooks:
         mine = on(torch_module.register_module_forward_pre_hook(self._calls.entering()))
         on(register_optimizer_step_pre_hook(self._step_begins))
         on(register_optimizer_step_post_hook(self._step_over))
-        on(replaced(torch.autograd, "backward", self._backward))
-        on(replaced(Optimizer, "add_param_group", self._made))
-        on(replaced(nn.Module, "compile", self._compiled))
-        on(replaced(BaseProcess, "start", self.children.counting))
-        on(replaced(torch.amp.GradScaler, "scale", self._scaled))
-        on(replaced(torch.amp.GradScaler, "step", self._scaler_step))
-        on(replaced(torch_module, "_has_any_global_hook", lambda original: lambda: _others_than(mine.id)))
+        for owner, name, wrapper, lost in (
+            (torch.autograd, "backward", self._backward, "backward passes are not seen"),
+            (Optimizer, "add_param_group", self._made, "optimizers are known from their first step on"),
+            (nn.Module, "compile", self._compiled, "modules that are compiled in place are not named"),
+            (BaseProcess, "start", self.children.counting, "processes that begin anew are not counted"),
+            (torch.amp.GradScaler, "scale", self._scaled, "losses and gradients are shown as GradScaler scaled them"),
+            (torch.amp.GradScaler, "step", self._scaler_step, "steps that a GradScaler leaves out are not known"),
+            (torch_module, "_has_any_global_hook", partial(_without, mine.id), "torch.compile warns of global hooks"),
+        ):
+            on(replaced(owner, name, wrapper, lost))
         _on_now.add(self)
         return self
 
@@ -66,7 +69,7 @@ class GlobalHooks:
     # Optimizers.
 
     def _step_begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if torch.compiler.is_compiling() or _extended(optimizer, sys._getframe(1)):
+        if torch.compiler.is_compiling() or in_extended_step(optimizer):
             return None
         self._calls.drop_interrupted()
         self._calls.clean_up()
@@ -80,11 +83,11 @@ class GlobalHooks:
         return args, KwargsWithToken(kwargs, token)
 
     def _step_over(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not (torch.compiler.is_compiling() or _extended(optimizer, sys._getframe(1))):
+        if not (torch.compiler.is_compiling() or in_extended_step(optimizer)):
             self.listener.step_over(optimizer)
             self._ends.pop(id(optimizer), None)
 
-    # What there is no hook for.
+    # Wrapped functions, where PyTorch has no hooks.
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -103,14 +106,14 @@ class GlobalHooks:
     def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def add_param_group(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self.listener.made(optimizer)
+            self.listener.parameters_added(optimizer)
 
         return add_param_group
 
     def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            self.listener.compiled(module)
+            self.listener.module_compiled(module)
 
         return compile_in_place
 
@@ -118,7 +121,7 @@ class GlobalHooks:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if scaler.is_enabled():
-                self.listener.scaled(scaler, outputs, scaled)
+                self.listener.loss_scaled(scaler, outputs, scaled)
             return scaled
 
         return scale
@@ -133,41 +136,9 @@ class GlobalHooks:
         return step
 
 
-def _extended(optimizer: Optimizer, step: FrameType) -> bool:
-    """Whether this is a step inside another of the same optimizer: a subclass calls the step that it extends.
-
-    `step` is the frame of PyTorch's that calls the hooks of a step. Nothing is kept that would tell as much, since
-    nothing would tell of a step that an exception ends.
-    """
-    frame = step.f_back
-    while frame is not None:
-        if frame.f_code is step.f_code and frame.f_locals.get("self") is optimizer:
-            return True
-        frame = frame.f_back
-    return False
-
-
-@contextmanager
-def replaced(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Exchange a function for what `wrapper` makes of it, while the block runs."""
-    original = getattr(owner, name)
-    ours = wraps(original)(wrapper(original))
-    setattr(owner, name, ours)
-    try:
-        yield
-    finally:
-        if getattr(owner, name) is ours:  # what someone else has wrapped since stays
-            setattr(owner, name, original)
-
-
-def _others_than(ours: int) -> bool:
-    """Whether someone else has put global hooks on: `torch.compile` warns of any."""
-    tables = (
-        torch_module._global_backward_pre_hooks,
-        torch_module._global_backward_hooks,
-        torch_module._global_forward_hooks,
-    )
-    return any(tables) or any(number != ours for number in torch_module._global_forward_pre_hooks)
+def _without(ours: int, original: Callable[[], bool]) -> Callable[[], bool]:
+    """Wrap the question whether there are global hooks, of which `torch.compile` warns, to leave our own out."""
+    return partial(other_global_hooks, ours)
 
 
 _on_now: set[GlobalHooks] = set()

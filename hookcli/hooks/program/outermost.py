@@ -1,4 +1,4 @@
-"""The outermost call of a module in each thread: a global pre-hook finds it, a hook on that module tells its end."""
+"""The outermost call of a module in each thread: a global pre-hook finds it, a hook on the module sees its end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
-from hookcli.hooks.calls import in_backward
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.program.finalizer import Token, raise_dropped, when_gone
 from hookcli.hooks.program.listener import Listener
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.frames import frame_of_call, runs_inside
+from hookcli.hooks.torch_private.modules import forward_hooks
 
 
 @dataclass(slots=True)
 class _OutermostCall:
-    """The outermost call that is under way in a thread; `depth` counts calls of the module inside it."""
+    """A thread's outermost call, while it is under way. `depth`: how many calls of the same module are inside it."""
 
     module: nn.Module | None
     frame: FrameType | None
@@ -33,11 +35,11 @@ class _OutermostCall:
     depth: int = 0
 
     def over(self) -> None:
-        """Keep nothing of the program's alive: where an exception passes, the hook at the end stays for a while."""
+        """Release the program's objects: after an exception, the hook, which refers to this, stays for a while."""
         self.module = self.frame = self.error = None
 
     def still(self) -> bool:
-        """Whether its frame is on the stack: an interrupt, of which no hook is told, may have ended it."""
+        """Return whether its frame is still on the stack: no hook fires if an interrupt ends the call."""
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame is not self.frame:
             frame = frame.f_back
@@ -49,7 +51,7 @@ class _Local(threading.local):
 
 
 class OutermostCalls:
-    """Tells a listener of them. `entering` makes the pre-hook."""
+    """Reports outermost calls to a listener. `entering` makes the global pre-hook."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -57,57 +59,59 @@ class OutermostCalls:
         self._later: dict[int, tuple[RemovableHandle, ref[Token] | None]] = {}  # by thread
 
     def close(self) -> None:
-        """Take off what is left."""
+        """Remove the hooks that are left."""
         for handle, _ in self._later.values():
             handle.remove()
         self._later.clear()
 
     def clean_up(self) -> None:
-        """Take off what could not be taken off while an exception passed through it."""
+        """Remove this thread's hook that could not be removed while an exception passed."""
         if self._later and (later := self._later.pop(threading.get_ident(), None)) is not None:
             later[0].remove()
 
     def entering(self) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        """Return the global pre-hook."""
         local, listener = self._local, self._listener
         is_compiling = torch.compiler.is_compiling
+        is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
             if is_compiling():
                 return
             call = local.call
-            if call is not None and ((call.module is not module and _by_module()) or self._inside(call, module)):
+            if call is not None and self._inside(call, module, sys._getframe(1)):
                 return
-            if in_backward() or torch._C._is_tracing():  # a recomputation; not a run
+            if in_backward() or is_tracing():  # a recomputation, or tracing
                 return
             self.clean_up()
             raise_dropped()
             listener.enter(module, args)
-            if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could tell of its end
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hook that could see the end
                 return
-            local.call = call = _OutermostCall(module, sys._getframe(1), sys.exc_info()[1])
+            local.call = call = _OutermostCall(module, frame_of_call(sys._getframe(1)), sys.exc_info()[1])
             call.handle = self._at_the_end(module, PicklableHook(partial(self._leave, call)))
 
         return enter
 
     def _at_the_end(self, module: nn.Module, leave: Callable[..., Any]) -> RemovableHandle:
-        if isinstance(module, nn.TransformerEncoderLayer):  # a hook of its own would keep it off its fused path
+        if isinstance(module, nn.TransformerEncoderLayer):  # a local hook would switch its fused path off
             return torch_module.register_module_forward_hook(leave, always_call=True)
         return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
-    def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
-        """Whether a module is called by what runs, maybe by itself; not where that was interrupted."""
-        if call.still():
+    def _inside(self, call: _OutermostCall, module: nn.Module, caller: FrameType) -> bool:
+        """Return whether the module is called inside this call; an interrupted call is dropped."""
+        if runs_inside(caller, call.frame):
             call.depth += call.module is module
             return True
         self._drop(call)
         return False
 
     def _leave(self, call: _OutermostCall, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Token | None:
-        """The hook at the end. `rest`: keyword arguments and the output.
+        """Report the end of the call. `rest`: keyword arguments and the output.
 
-        Without the former where another thread, which runs the same module, has just taken this hook off.
+        PyTorch passes no keyword arguments if another thread, which runs the same module, has just removed this hook.
         """
-        if call is not self._local.call or module is not call.module:  # of another thread; or it was interrupted
+        if call is not self._local.call or module is not call.module:  # another thread's call, or an interrupted one
             return None
         if call.depth:
             call.depth -= 1
@@ -124,9 +128,9 @@ class OutermostCalls:
         return None
 
     def _failed(self, module: nn.Module, handle: RemovableHandle) -> Token | None:
-        """PyTorch is walking through the module's hooks: none can be taken off, nor see what this one returns."""
+        """Remove the hook later: PyTorch is iterating over the module's hooks now, because the call raised."""
         thread = threading.get_ident()
-        if next(reversed(module._forward_hooks), None) != handle.id:
+        if next(reversed(forward_hooks(module)), None) != handle.id:
             self._later[thread] = handle, None
             return None
         token = Token()
@@ -138,7 +142,7 @@ class OutermostCalls:
         if later is not None and later[0] is handle:
             del self._later[thread]
             handle.remove()
-            self._listener.failed(thread)
+            self._listener.call_failed(thread)
 
     def _drop(self, call: _OutermostCall) -> None:
         self._local.call = None
@@ -151,12 +155,3 @@ class OutermostCalls:
         call = self._local.call
         if call is not None and not call.still():
             self._drop(call)
-
-
-def _by_module() -> bool:
-    """Whether the forward of a module has itself made the call whose hook asks, which is quickly told: PyTorch has as
-    many frames around each."""
-    try:
-        return sys._getframe(6).f_code is sys._getframe(2).f_code
-    except ValueError:  # there are not so many
-        return False

@@ -15,10 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import resolve_name
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
 from hookcli.hooks.functions import Items, Opaque, Shape, Signature
+from hookcli.hooks.torch_private.overrides import (
+    OPERATORS,
+    OpOverload,
+    OpOverloadPacket,
+    TorchDispatchMode,
+    without_dispatch_modes,
+)
 from hookcli.probes.shared.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
 from hookcli.probes.shared.zero_cost import multiplies_nothing
 
@@ -43,21 +49,21 @@ class Costs:
 def matters(function: Any) -> bool:
     """Whether a call of this function may cost something."""
     name = getattr(function, "__name__", "")
-    if isinstance(function, torch._ops.OpOverload):
+    if isinstance(function, OpOverload):
         return not free(function)
-    if isinstance(function, torch._ops.OpOverloadPacket):
+    if isinstance(function, OpOverloadPacket):
         return not all(free(getattr(function, overload)) for overload in function.overloads())
-    return isinstance(function, torch._ops.OperatorBase) or name in _DERIVATIVES or not multiplies_nothing(name)
+    return isinstance(function, OPERATORS) or name in _DERIVATIVES or not multiplies_nothing(name)
 
 
-def free(operator: torch._ops.OpOverload) -> bool:
+def free(operator: Any) -> bool:
     """Whether an operator counts 0."""
-    if operator._overloadpacket in _registry():
+    if operator.overloadpacket in _registry():
         return False
     tags = set(operator.tags)
     if tags & {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy} or operator.is_view:
         return True
-    library, _, name = operator._schema.name.partition("::")
+    library, _, name = _qualified(operator).partition("::")
     return library in _OTHERS or (library in ("aten", "torchvision") and multiplies_nothing(name))
 
 
@@ -91,8 +97,8 @@ def _count(call: Signature, name: str) -> tuple[int, frozenset[str]]:
     args, kwargs = _made(call.args), _made(call.kwargs)
     counter = _Counter(products=name in PRODUCTS)
     with ExitStack() as stack:
-        stack.enter_context(torch._C.DisableTorchFunction())
-        stack.enter_context(_disable_current_modes())
+        stack.enter_context(torch.DisableTorchFunction())
+        stack.enter_context(without_dispatch_modes())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(warnings.catch_warnings(action="ignore"))
@@ -109,17 +115,20 @@ def _count(call: Signature, name: str) -> tuple[int, frozenset[str]]:
 
 
 def _formula(function: Any) -> Any:
-    packet = function._overloadpacket if isinstance(function, torch._ops.OpOverload) else function
-    return (
-        _registry().get(packet) if isinstance(packet, torch._ops.OpOverloadPacket | torch._ops.OperatorBase) else None
-    )
+    packet = function.overloadpacket if isinstance(function, OpOverload) else function
+    return _registry().get(packet) if isinstance(packet, OPERATORS) else None
+
+
+def _qualified(operator: Any) -> str:
+    """aten::add, of whatever overload."""
+    return str(operator.name()).partition(".")[0]
 
 
 def _named(function: Any) -> str:
     """aten::mm of operators, torch.mm of functions."""
-    if isinstance(function, torch._ops.OpOverload):
-        return str(function._schema.name)
-    if isinstance(function, torch._ops.OpOverloadPacket):
+    if isinstance(function, OpOverload):
+        return _qualified(function)
+    if isinstance(function, OpOverloadPacket):
         return str(function).replace(".", "::", 1)
     return resolve_name(function) or getattr(function, "__name__", None) or str(function)
 
@@ -132,7 +141,7 @@ class _Counter(TorchDispatchMode):
         mode.__init__()
         self.flops = 0
         self.unknown: set[str] = set()
-        self.at: torch._ops.OpOverload | None = None
+        self.at: Any = None
         self._products = products
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,7 +157,7 @@ class _Counter(TorchDispatchMode):
         output = func(*args, **kwargs)
         if formula is not None:
             self.flops += int(formula(*args, **kwargs, out_val=output))
-        elif self._products and func._overloadpacket is torch.ops.aten.mul and isinstance(args[1], Tensor):
+        elif self._products and func.overloadpacket is torch.ops.aten.mul and isinstance(args[1], Tensor):
             self.flops += 2 * output.numel()
         return output
 

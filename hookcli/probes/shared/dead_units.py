@@ -8,12 +8,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.torch_private.autograd import saved_result
+from hookcli.hooks.torch_private.modules import Convolution, Norm
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
+from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
 
 # After one of these, features are in the last dimension, after one of those in the second; others leave them there.
-_FEATURES_SECOND = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
+_FEATURES_SECOND = (Convolution, Norm, nn.GroupNorm)
 _FEATURES_LAST = (nn.Linear, nn.Bilinear, nn.LayerNorm, nn.Embedding, nn.MultiheadAttention, nn.RNNBase)
 _RANDOM = ("Drop", "Stochastic")  # what zeroes by chance
 _TORCH = "torch.nn.modules."
@@ -35,7 +38,7 @@ _BETWEEN = (
 _FAR = 4  # steps from a module's input back to a ReLU
 
 
-class Units:
+class DeadUnits:
     """Counts dead and saturated channels of activations, call by call, without reading a value back.
 
     Looked at are the activations of torch.nn, other modules (of one's own) that return what none of their parts did,
@@ -51,7 +54,7 @@ class Units:
     def receive(self, event: HookEvent) -> None:
         """Take in what a module is called with, where no module returned it but a ReLU did."""
         for path, x in tree.arguments(event.args, event.kwargs):
-            if tree.is_plain(x) and not x.is_inference() and self._returned.get(x) != x._version:
+            if tree.is_plain(x) and not x.is_inference() and self._returned.get(x) != version(x):
                 result = self._result_of_relu(x)
                 if result is not None and result.dim() > 1 and result.numel() and tree.is_plain(result):
                     self._take(event, path, result.detach(), received=True)
@@ -65,7 +68,7 @@ class Units:
             if node.name() in _RELUS:
                 self._relus.add(node)
                 try:
-                    return x if step == 0 else getattr(node, "_saved_result", None)
+                    return x if step == 0 else saved_result(node)
                 except RuntimeError:  # changed in place since
                     return None
             node = node.next_functions[0][0]
@@ -80,8 +83,8 @@ class Units:
         for path, x in tree.leaves(event.output):
             if not tree.is_plain(x) or not x.is_floating_point() or x.is_inference():
                 continue
-            new = all(self._returned.get(y) != y._version for y in (x, tree.base(x)))  # nor a view of a part's
-            self._returned[x] = x._version
+            new = all(self._returned.get(y) != version(y) for y in (x, tree.base(x)))  # nor a view of a part's
+            self._returned[x] = version(x)
             if new and event.fqn and x.dim() > 1 and x.numel() and _is_activation(module):
                 self._take(event, path, x.detach())
 

@@ -120,12 +120,12 @@ def _recurrent(tokens: Tensor, *rest: Any, **_: Any) -> int:
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, width: int, heads: int, qkv: Tensor, *_: Any, **__: Any) -> int:
-    """`torch._native_multi_head_attention`: projections of q, k, v and of the result, scores, and their product."""
+    """`_native_multi_head_attention`: projections of q, k, v and of the result, scores, and their product."""
     return _attention(q, k, width)
 
 
 def _fused_layer(x: Tensor, width: int, *rest: Any, **_: Any) -> int:
-    """`torch._transformer_encoder_layer_fwd`: attention, and two linear layers."""
+    """`_transformer_encoder_layer_fwd`: attention, and two linear layers."""
     first: Tensor = rest[13]
     return _attention(x, x, width) + 2 * (x.numel() // width) * first.numel()
 

@@ -10,15 +10,15 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
+
+from hookcli.hooks.torch_private.modules import BatchNorm, InstanceNorm
 
 _FUSED = "scaled_dot_product_attention"
 
 
 def acts_in_training(module: nn.Module) -> bool:
     """Whether the module does in training mode what it does not do in eval mode: drop, or learn running statistics."""
-    if isinstance(module, (_BatchNorm, _InstanceNorm)):
+    if isinstance(module, (BatchNorm, InstanceNorm)):
         return module.track_running_stats and module.running_mean is not None
     if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
         return bool(module.dropout) and getattr(module, "num_layers", 2) > 1

@@ -13,9 +13,10 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import fetched
+from hookcli.tensors.torch_private import is_mapped
 
 
-class Passing:
+class ModuleInputs:
     """Rows of kind `called`, of each module's first call, and `received`, of each call that was given NaN or infinity.
 
     Values are read back for the rows alone.
@@ -77,7 +78,7 @@ def _bounds(x: Tensor) -> list[Tensor]:
     if not tree.is_plain(x) or not x.numel():
         return []
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    if not x.is_floating_point() or tree.is_mapped(x):
+    if not x.is_floating_point() or is_mapped(x):
         return []
     try:
         low, high = torch.aminmax(x)

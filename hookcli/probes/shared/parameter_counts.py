@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.tensors import tree
+from hookcli.hooks.torch_private.modules import unpacked
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:
@@ -25,8 +24,7 @@ def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
     for part in module.modules():
         kind = type(part)
         if ".quantized." in kind.__module__ and not kind.__name__.endswith("PackedParams"):  # which a Linear has inside
-            with suppress(AttributeError, RuntimeError):  # it has none, or not yet
-                yield from (x for _, x in tree.leaves(part._weight_bias()))
+            yield from unpacked(part)
 
 
 def count_elements(tensors: Iterable[Tensor]) -> int:

@@ -12,10 +12,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import CheckpointFunction
 
-from hookcli.hooks.calls import Call, in_backward
+from hookcli.hooks.calls import Call
+from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.overrides import storage_key
 
 
-class Memory:
+class SavedMemory:
     """What memory is kept for backward, each storage once."""
 
     def __init__(self, held: Sequence[Tensor]) -> None:
@@ -61,4 +63,4 @@ def _in_checkpoint(frame: FrameType | None) -> bool:
 def _storage(tensor: Tensor) -> int | None:
     """Which memory a tensor lies in; None where it is not one stretch (sparse, nested)."""
     plain = tensor.layout is torch.strided and not tensor.is_nested and type(tensor) in (Tensor, nn.Parameter)
-    return tensor.untyped_storage()._cdata if plain else None
+    return storage_key(tensor.untyped_storage()) if plain else None

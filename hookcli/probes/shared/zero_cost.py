@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hookcli.hooks.torch_private.overrides import OpOverloadPacket
 from hookcli.probes.shared.formulas import COUNTED
 
 _NAMES = re.compile(
@@ -73,7 +74,7 @@ def _tagged(name: str) -> bool:
     """Whether PyTorch calls the operator elementwise, a reduction or a view."""
     for spelled in (name, f"special_{name}"):
         packet: Any = getattr(torch.ops.aten, spelled, None)
-        for overload in packet.overloads() if isinstance(packet, torch._ops.OpOverloadPacket) else ():
+        for overload in packet.overloads() if isinstance(packet, OpOverloadPacket) else ():
             operator = getattr(packet, overload)
             if {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy} & set(operator.tags) or operator.is_view:
                 return True

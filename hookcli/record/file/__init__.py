@@ -1,1 +1,1 @@
-"""Records of runs: what `hookcli run` writes while a script runs, and how it is read back."""
+"""Records: the files that `hookcli run` writes while a script runs, and how they are read back."""

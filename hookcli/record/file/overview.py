@@ -1,4 +1,4 @@
-"""A window at a glance: activations, gradients and updates of each module, in one row."""
+"""A recorded step at a glance: activations, gradients and updates of each module in one row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookcli.record.file.record import Window
+from hookcli.record.file.record import RecordedStep
 from hookcli.report import Column, Report, Row
 from hookcli.report.norms import gathered, norm, ratio
 
@@ -35,7 +35,7 @@ JOINED = ("activations", "grads", "updates")
 
 @dataclass
 class _Module:
-    """What the reports of a window say of a module: an activation and an output's gradient per path, its parameters."""
+    """The rows of a module in a step's reports: outputs and their gradients by path, and those of its parameters."""
 
     type: str | None = None
     outputs: dict[str, Row] = field(default_factory=dict)
@@ -44,56 +44,56 @@ class _Module:
     updates: list[Row] = field(default_factory=list)
 
 
-def overview(window: Window) -> Report:
-    """The window's reports "activations", "grads" and "updates" as one, a row per module and tensor that it returned.
+def overview(step: RecordedStep) -> Report:
+    """Join the reports "activations", "grads" and "updates": a row per module and tensor that it returned.
 
-    Statistics are those of what the module returned; `output_grad` is the L2 norm of that tensor's gradient. On the
-    first row of a module stand `param_grad`, the L2 norm of the gradients of its own parameters, without those of its
-    parts, and the norms of their `weight` and `update`, whose quotient is `ratio`; folding merges them exactly.
-    `grad_nan` and `grad_inf` count in all its gradients.
+    Statistics are those of the returned tensor; `output_grad` is the L2 norm of its gradient. The first row of a module
+    also has the L2 norms of its own parameters, without those of its parts: `param_grad` of their gradients, `weight`,
+    `update`, and `ratio` of the last two; grouping merges them exactly. `grad_nan` and `grad_inf` count over all its
+    gradients.
     """
-    modules = _modules(window.reports)
+    modules = _modules(step.reports)
     rows = [row for fqn, module in modules.items() for row in _rows(fqn, module)]
-    joined = [report for report in window.reports if report.probe in JOINED]
+    joined = [report for report in step.reports if report.probe in JOINED]
     skipped = list(dict.fromkeys(item for report in joined for item in report.skipped))
     whole = gathered(rows)
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
-    return Report("run", window.model, COLUMNS, rows, meta(window), totals, skipped)
+    return Report("run", step.model, COLUMNS, rows, step_meta(step), totals, skipped)
 
 
-def of_probe(window: Window, probe: str) -> list[Report]:
-    """A window's report as it was recorded, with what is known of its step; none where there was no such probe."""
-    return [replace(r, meta={**r.meta, **meta(window)}) for r in window.reports if r.probe == probe]
+def probe_reports(step: RecordedStep, probe: str) -> list[Report]:
+    """The report of one probe as it was recorded, with the figures of its step; empty without such a probe."""
+    return [replace(r, meta={**r.meta, **step_meta(step)}) for r in step.reports if r.probe == probe]
 
 
-def findings(window: Window) -> list[Report]:
-    """What checks said of a step, where it was judged."""
-    return of_probe(window, "check")
+def findings(step: RecordedStep) -> list[Report]:
+    """The verdict of the checks on a step, if it was judged."""
+    return probe_reports(step, "check")
 
 
-def meta(window: Window) -> dict[str, Any]:
-    """What the reports of a window have in common, as meta of a report; figures of its step that are known."""
-    ran = {key: r.meta[key] for r in window.reports for key in ("device", "dtype") if key in r.meta}
+def step_meta(step: RecordedStep) -> dict[str, Any]:
+    """The figures of a step as meta of its reports; `seconds` only if known."""
+    ran = {key: r.meta[key] for r in step.reports for key in ("device", "dtype") if key in r.meta}
     found = ran | {
-        "complete": window.complete,
-        "phase": window.phase,
-        "step": window.step,
-        "forward": window.forward,
-        "forwards": window.forwards,
-        "watched": window.watched,
-        "losses": list(window.losses),
-        "plain_seconds": window.plain_seconds,
-        "notes": list(window.notes),
+        "complete": step.complete,
+        "phase": step.phase,
+        "step": step.step,
+        "forward": step.forward,
+        "forwards": step.forwards,
+        "observed_forwards": step.observed_forwards,
+        "losses": list(step.losses),
+        "plain_seconds": step.plain_seconds,
+        "notes": list(step.notes),
     }
-    return found | ({"seconds": window.seconds} if window.seconds is not None else {})
+    return found | ({"seconds": step.seconds} if step.seconds is not None else {})
 
 
 def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
-    """By fqn, in the order in which they ran; what did not run by itself comes behind its siblings."""
+    """The modules by fqn, in the order in which they ran; one that never ran by itself comes after its siblings."""
     found: dict[str, _Module] = {}
     late: dict[str, _Module] = {}
 
-    def of(fqn: str, row: Row) -> _Module:
+    def module_of(fqn: str, row: Row) -> _Module:
         module = found.get(fqn) or late.setdefault(fqn, _Module())
         module.type = module.type or row.get("type")
         return module
@@ -102,12 +102,12 @@ def _modules(reports: Iterable[Report]) -> dict[str, _Module]:
     for row in by_probe["activations"].rows if "activations" in by_probe else ():
         found.setdefault(row.fqn, _Module(row.get("type"))).outputs[row.get("path", "")] = row
     for row in by_probe["updates"].rows if "updates" in by_probe else ():
-        of(_owner(row), row).updates.append(row)
+        module_of(_owner(row), row).updates.append(row)
     for row in by_probe["grads"].rows if "grads" in by_probe else ():
         if row.get("kind") == "parameter":
-            of(_owner(row), row).param_grads.append(row)
+            module_of(_owner(row), row).param_grads.append(row)
         else:
-            of(row.fqn, row).grads[row.get("path", "")] = row
+            module_of(row.fqn, row).grads[row.get("path", "")] = row
     return _in_place(found, late)
 
 
@@ -116,7 +116,7 @@ def _owner(row: Row) -> str:
 
 
 def _in_place(found: dict[str, _Module], late: dict[str, _Module]) -> dict[str, _Module]:
-    """Each late module behind the last that lies in the same container, containers before what lies in them."""
+    """Put each late module after the last one of the same container, and containers before their parts."""
     names = list(found)
     for fqn in sorted(late, key=lambda name: name.count(".") if name else -1):
         owner = fqn.rpartition(".")[0]
@@ -138,7 +138,7 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     values = {name: said.get(name) if said else None for name in ("calls", "shape", "dtype")}
     gradients = [row for row in ([grad] if grad else []) + (module.param_grads if first else []) if row.stats]
     counts = {f"grad_{name}": sum(row[name] for row in gradients) if gradients else None for name in ("nan", "inf")}
-    own = _own(module) if first else dict.fromkeys(("param_grad", "weight", "update", "ratio"))
+    own = _own_parameters(module) if first else dict.fromkeys(("param_grad", "weight", "update", "ratio"))
     return Row(
         {"fqn": fqn, "type": module.type, "path": path, **values}
         | {"output_grad": grad.get("l2") if grad else None, **own, **counts},
@@ -146,7 +146,7 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     )
 
 
-def _own(module: _Module) -> dict[str, float | None]:
+def _own_parameters(module: _Module) -> dict[str, float | None]:
     grads = [row["l2"] for row in module.param_grads]
     weight, update = ([row[name] for row in module.updates] for name in ("weight", "update"))
     found = {name: norm(parts) if parts else None for name, parts in (("weight", weight), ("update", update))}

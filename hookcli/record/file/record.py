@@ -1,7 +1,7 @@
-"""What the lines of a record hold: a header, a window for each step that was looked at, what ended it.
+"""The lines of a record: a header, each recorded step, the first non-finite value, and the end.
 
-A record is JSON lines, appended as they come, so that whatever ends the script leaves a file that is whole up to its
-last line.
+A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
+line.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from hookcli.report.files import Fits, is_count, is_figure, is_mapping, is_text,
 
 RUN_SCHEMA = 1
 
-
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 FITS: Mapping[str, Fits] = {
     **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause"), is_text),
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
-    **dict.fromkeys(("every", "step", "forwards", "watched", "nan", "inf"), is_count),
-    **dict.fromkeys(("no_grad_forwards", "steps", "windows", "parameters"), is_count),
-    **dict.fromkeys(("forward", "program_steps"), optional(is_count)),
+    **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
+    **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
+    "forward": optional(is_count),
     "losses": listed(is_figure),
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
     "complete": lambda value: isinstance(value, bool),
@@ -31,39 +30,34 @@ FITS: Mapping[str, Fits] = {
     "error": optional(is_text),
     "versions": lambda value: is_mapping(value) and all(map(is_text, value.values())),
     "others": lambda value: is_mapping(value) and all(map(is_count, value.values())),
-    "models": listed(lambda value: _is_ran(value)),
+    "models": listed(lambda value: _is_model_run(value)),
 }
-"""What the fields of lines hold, by their names."""
-
-_ADDED = ("program_steps",)  # fields that records of before lack
+"""A test for the value of each field, by the field's name."""
 
 
-def _is_ran(value: Any) -> bool:
-    """Whether a mapping is one of a `Ran`; the first records had no notes there."""
-    names = {item.name for item in fields(Ran)}
-    return (
-        is_mapping(value) and names - {"notes"} <= value.keys() and all(FITS[n](value[n]) for n in names & value.keys())
-    )
+def _is_model_run(value: Any) -> bool:
+    """Whether a mapping has the fields of a `ModelRun`."""
+    names = {item.name for item in fields(ModelRun)}
+    return is_mapping(value) and names <= value.keys() and all(FITS[name](value[name]) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line: what it is, beside its fields."""
+    """A line of a record. `kind` tells in JSON which one it is."""
 
     kind: ClassVar[str]
     fits: ClassVar[Mapping[str, Fits]] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        """The line as strict JSON has it."""
+        """The line as strict JSON."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         reports = {name: [r.to_dict() for r in values[name]] for name in ("reports",) if name in values}
         return {"line": self.kind} | dict(strict(values | reports))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse. Raises KeyError, TypeError or ValueError for a line that is not whole, or not of this kind."""
-        given = [item.name for item in fields(cls) if item.name in data or item.name not in _ADDED]
-        values = {name: relaxed(data[name]) for name in given if name != "reports"}
+        """The line from JSON. Raises KeyError, TypeError or ValueError if it is incomplete or of another kind."""
+        values = {item.name: relaxed(data[item.name]) for item in fields(cls) if item.name != "reports"}
         if any(item.name == "reports" for item in fields(cls)):
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
         require(values, {**FITS, **cls.fits})
@@ -72,10 +66,10 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class Header(_Line):
-    """The first line: what was run, and how it was looked at.
+    """The first line: what was run, and how it was recorded.
 
-    `name` is the script's or the model's, `argv` the script's arguments with its name first (empty for a `watch` inside
-    a program), `started` a time in UTC as ISO 8601 has it, `every` how many steps are between two that are looked at.
+    `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
+    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps.
     """
 
     kind: ClassVar[str] = "run"
@@ -89,22 +83,22 @@ class Header(_Line):
 
 
 @dataclass(frozen=True, slots=True)
-class Window(_Line):
-    """What was seen of one model in one step that was looked at.
+class RecordedStep(_Line):
+    """Measurements of one model in one recorded step.
 
-    `model` tells models apart ("Net", "Net #2"). `phase`: "train" where gradients were recorded, else "no_grad", whose
-    windows are single forwards. `step` counts the steps of the optimizer that has the model's parameters, from 0;
-    without one, the model's forwards. `forward` counts those without grad from the last training step on, where there
-    is an optimizer; else None. `forwards`: how many there were in this window, and `watched` of them. `losses`: what
-    `backward()` was called on whose gradients the program kept until the optimizer's step, a number per call.
-    `seconds`: how long the step took with hooks on, from its first forward to its end, `plain_seconds` how long one
-    took on average since the window before, without; None where that isn't known. `notes` say what can't be seen, or
-    how figures are meant. Rows of `reports` (probes "activations", "grads", "updates") are one per module or parameter:
-    of several calls and forwards, exactly merged; `calls` counts them. Not `complete`: the program, or an exception,
-    ended before the step did.
+    `model` tells models apart ("Net", "Net #2"). `phase` is "train" for forwards with gradients, else "no_grad", where
+    a step is a single forward. `step` counts the steps of the optimizer that holds the model's parameters, from 0; or
+    the model's forwards, without one. `forward` counts forwards without gradients since the last training step; None
+    with gradients, and for a model without an optimizer. `forwards` is the number of forwards in this step,
+    `observed_forwards` of them with hooks on. `losses` are the numbers on which `backward()` was called, one per call,
+    if the program kept their gradients until the optimizer's step. `seconds` is the duration of the step with hooks,
+    from its first forward to its end, `plain_seconds` the mean without hooks since the previous recorded step; None if
+    unknown. `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
+    "updates") have one row per module or parameter, merged exactly over `calls` calls. `complete` is False if the
+    program or an exception ended the step early.
     """
 
-    kind: ClassVar[str] = "window"
+    kind: ClassVar[str] = "step"
 
     model: str
     phase: str
@@ -112,7 +106,7 @@ class Window(_Line):
     reports: Sequence[Report]
     forward: int | None = None
     forwards: int = 1
-    watched: int = 1
+    observed_forwards: int = 1
     losses: Sequence[float] = ()
     seconds: float | None = None
     plain_seconds: float | None = None
@@ -121,16 +115,19 @@ class Window(_Line):
 
     @property
     def loss(self) -> float | None:
-        """The loss of the step: the sum over its backward passes; None where there was none of a single number."""
+        """The loss of the step: the sum over its backward passes; None without a pass from single numbers."""
         return sum(self.losses) if self.losses else None
 
 
 @dataclass(frozen=True, slots=True)
-class Bad(_Line):
-    """The first NaN or infinity: where, what (`what`: "output", "gradient", "loss", "parameter"), and in `reports` the
-    rows of the last modules before it, the bad one last. `cause`: what was not finite before that, as far as known."""
+class NonFinite(_Line):
+    """The first NaN or infinity of the run, with counts of both.
 
-    kind: ClassVar[str] = "bad"
+    `what` is "output", "gradient", "parameter gradient" or "loss". `reports` hold the rows before it, the non-finite
+    one last. `cause` names what was non-finite even earlier, if known.
+    """
+
+    kind: ClassVar[str] = "non_finite"
 
     model: str
     phase: str
@@ -144,25 +141,25 @@ class Bad(_Line):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """A model that ran: how many forwards it made with and without gradients, its steps, and how many windows."""
+class ModelRun:
+    """A model that ran: its forwards with and without gradients, its steps, and how many of them were recorded."""
 
     model: str
     forwards: int
     no_grad_forwards: int
     steps: int
-    windows: int
+    recorded_steps: int
     parameters: int
     notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class End(_Line):
-    """The last line, where the script came to an end by itself or by an exception.
+    """The last line, written when the script ends, by itself or by an exception.
 
-    `exit_code` as a shell would see it; `error` one line that names the exception. `models` as plain mappings of `Ran`.
-    `others`: modules without parameters that were called by themselves (a loss), and how often. `program_steps`: how
-    many steps the program made, where one that is of several models or optimizers counts once; None in older records.
+    `exit_code` as a shell sees it; `error` names the exception in one line. `models` are mappings of `ModelRun`.
+    `others` counts calls of modules without parameters outside any model (a loss). `program_steps` counts the steps of
+    the program: one that several models or optimizers share counts once.
     """
 
     kind: ClassVar[str] = "end"
@@ -174,8 +171,8 @@ class End(_Line):
     models: Sequence[Mapping[str, Any]]
     others: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    program_steps: int | None = None
+    program_steps: int = 0
 
 
-Line = Header | Window | Bad | End
-LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, Window, Bad, End)}
+Line = Header | RecordedStep | NonFinite | End
+LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, RecordedStep, NonFinite, End)}

@@ -1,4 +1,4 @@
-"""What a run comes to, on a screen: which models ran, what each looked like last, and how to see more."""
+"""The summary of a run on a screen: which models ran, their last recorded steps, and how to see more."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from types import MappingProxyType
 from typing import Any
 
 from hookcli.record.file.overview import findings, overview
-from hookcli.record.file.record import Bad, End, Header, Window
+from hookcli.record.file.record import End, Header, NonFinite, RecordedStep
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, fitting_depth, group_rows
 from hookcli.system.escaping import shell_path, shell_word, visible
 
-_MODELS = 10  # in the table of models
-_SHOWN = 3  # of which the modules are shown
-_ROWS = 14  # of a model
+_MODELS = 10  # rows in the table of models
+_SHOWN = 3  # models whose modules are shown
+_ROWS = 14  # rows per model
 _MODEL_COLUMNS = (
     Column("name", "Model"),
     Column("parameters", "Params"),
     Column("steps", "Steps"),
     Column("forwards", "Forwards"),
     Column("no_grad_forwards", "No grad"),
-    Column("windows", "Windows"),
+    Column("recorded_steps", "Recorded"),
     Column("first_loss", "First loss"),
-    Column("loss", "Loss seen last"),
-    Column("seconds", "Plain step"),
+    Column("loss", "Last recorded loss"),
+    Column("seconds", "Step time"),
 )
 
 
 def summary(
     header: Header,
     end: End,
-    latest: Mapping[tuple[str, str], Window],
-    bad: Sequence[Bad],
+    latest: Mapping[tuple[str, str], RecordedStep],
+    non_finite: Sequence[NonFinite],
     path: str | Path | None,
     width: int | None,
     color: bool,
@@ -44,52 +44,55 @@ def summary(
 ) -> str:
     """The text that ends a run, for a terminal of this `width` (None: no terminal).
 
-    `latest` is the last window of each model and phase, `first_losses` the first loss of each model, as far as known;
-    `path` is the record as a person would name it, None where none was kept.
+    `latest` is the last recorded step of each model and phase, `first_losses` the first loss of each model, if known;
+    `path` is the record's path as the user would type it, None if no record was kept.
     """
     view = View(depth=math.inf, width=width, color=color)
-    models = sorted(end.models, key=lambda model: -model["windows"])  # the sort is stable: else as they came
     parts = [visible(ran_line(header, end, path))]
-    if not models or path is None:
+    if not end.models or path is None:
         return "\n".join([*parts, *map(visible, end.notes or [_nothing(end)]), ""])
-    shown = [window for model in models[:_SHOWN] for window in _last(model["model"], latest)]
-    parts += ["", _rendered([_table(models, latest, first_losses)], view)]
-    parts += [_rendered([condensed(overview(window)) for window in shown], view)] if shown else []
-    found = [report for window in shown for report in findings(window)]
+    shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
+    parts += ["", _rendered([_table(_most_recorded(end.models, _MODELS), latest, first_losses)], view)]
+    parts += [_rendered([condensed(overview(step)) for step in shown], view)] if shown else []
+    found = [report for step in shown for report in findings(step)]
     parts += [_rendered(found, view)] if found else []
-    parts += [f"… and {len(models) - _MODELS} more models"] if models[_MODELS:] else []
-    unseen = [window for window in latest.values() if window not in shown]
-    said = [*(bad_line(one) for one in bad[:1]), *_notes(end, unseen), *_further(shown, path)]
+    parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
+    others = [step for step in latest.values() if step not in shown]
+    said = [*map(non_finite_line, non_finite[:1]), *_notes(end, others), *_further(shown, path)]
     return "\n".join([*parts, *map(visible, said), ""])
 
 
-def _last(name: str, latest: Mapping[tuple[str, str], Window]) -> list[Window]:
-    """The model's last window of training; where it was not trained, of any phase."""
-    own = [window for (model, _), window in latest.items() if model == name]
-    return [window for window in own if window.phase == "train"] or own[-1:]
+def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
+    """The models with the most recorded steps, in the order of their first forwards."""
+    most = sorted(range(len(models)), key=lambda i: -models[i]["recorded_steps"])[:number]
+    return [models[i] for i in sorted(most)]
+
+
+def _last(name: str, latest: Mapping[tuple[str, str], RecordedStep]) -> list[RecordedStep]:
+    """The model's last training step; the last step of any phase if it was not trained."""
+    own = [step for (model, _), step in latest.items() if model == name]
+    return [step for step in own if step.phase == "train"] or own[-1:]
 
 
 def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
-    """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 windows in train.run.jsonl"""
+    """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 recorded steps in train.run.jsonl"""
     if end is None:
-        return f"{header.name}, started {header.started}: no end is recorded; it still runs, or was killed"
-    windows = sum(model["windows"] for model in end.models)
-    steps = end.program_steps
-    if steps is None:  # the models of an older record may have made the same ones
-        steps = max((model["steps"] for model in end.models), default=0)
+        return f"{header.name}, started {header.started}: no end is recorded; it is still running, or was killed"
+    recorded = sum(model["recorded_steps"] for model in end.models)
     forwards = sum(model["forwards"] + model["no_grad_forwards"] for model in end.models)
+    steps = end.program_steps
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
     ended = f"{end.error} (exit code {end.exit_code})" if end.error else f"exit code {end.exit_code}"
-    kept = f"{formatting.counted(windows, 'window')} in {path}" if path else "no record is kept"
+    kept = f"{formatting.counted(recorded, 'recorded step')} in {path}" if path else "no record was kept"
     return f"{header.name}: {of}{formatting.clock(end.seconds)}, {ended}; {kept}"
 
 
 def _nothing(end: End) -> str:
     why = f" ({'; '.join(end.notes)})" if end.notes else ""
     if end.others:
-        return f"no module with parameters was called, so there is nothing to see{why}; without: {_called(end.others)}"
-    return f"no module was called, so there is nothing to see{why}"
+        return f"no module with parameters was called{why}; modules without parameters: {_called(end.others)}"
+    return f"no module was called{why}"
 
 
 def _called(others: Mapping[str, int]) -> str:
@@ -97,30 +100,34 @@ def _called(others: Mapping[str, int]) -> str:
 
 
 def _table(
-    models: Sequence[Mapping[str, Any]], latest: Mapping[tuple[str, str], Window], first_losses: Mapping[str, float]
+    models: Iterable[Mapping[str, Any]],
+    latest: Mapping[tuple[str, str], RecordedStep],
+    first_losses: Mapping[str, float],
 ) -> Report:
-    """A row per model: what it did, and where its loss went."""
-    rows = [_model_row(m, latest.get((m["model"], "train")), first_losses) for m in models[:_MODELS]]
+    """A row per model: its steps and forwards, and its loss at the beginning and the end."""
+    rows = [_model_row(model, latest.get((model["model"], "train")), first_losses) for model in models]
     return Report("models", "", _MODEL_COLUMNS, rows, grouping="list")
 
 
-def _model_row(model: Mapping[str, Any], window: Window | None, first_losses: Mapping[str, float]) -> Row:
+def _model_row(model: Mapping[str, Any], step: RecordedStep | None, first_losses: Mapping[str, float]) -> Row:
     name = model["model"]
-    losses = {"first_loss": first_losses.get(name), "loss": window.loss if window else None}
-    return Row({**model, **losses, "name": name, "seconds": window.plain_seconds if window else None})
+    losses = {"first_loss": first_losses.get(name), "loss": step.loss if step else None}
+    return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
 
 
 def condensed(report: Report) -> Report:
-    """As deep as fits in a few lines; of what doesn't even so, the first and the last rows. Norms that `ratio` is of
-    are left out."""
+    """Group a report at the depth that fits in a few lines; if none does, keep the first and last rows.
+
+    Leaves out the norms that `ratio` is made of.
+    """
     report = replace(report, columns=[column for column in report.columns if column.name not in ("weight", "update")])
     report = group_rows(report, fitting_depth(report, _ROWS))
     left_out = len(report.rows) - _ROWS
     if left_out <= 0:
         return report
     half = _ROWS // 2
-    said = Row({"fqn": f"… {left_out} more …"})
-    return replace(report, rows=[*report.rows[:half], said, *report.rows[-half:]])
+    gap = Row({"fqn": f"… {left_out} more …"})
+    return replace(report, rows=[*report.rows[:half], gap, *report.rows[-half:]])
 
 
 def _rendered(reports: Sequence[Report], view: View) -> str:
@@ -128,28 +135,29 @@ def _rendered(reports: Sequence[Report], view: View) -> str:
     return text
 
 
-def bad_line(bad: Bad) -> str:
-    """first NaN: 12 in the output of layer1.relu (Net, step 3)"""
-    found = [f"{count:,} {what}" for count, what in ((bad.nan, "NaN"), (bad.inf, "Inf")) if count]
-    phase = "" if bad.phase == "train" else f", {bad.phase}"
-    where = f"{bad.what} of {bad.fqn or 'the model'}" if bad.what != "loss" else "loss"
-    cause = f"; {bad.cause}" if bad.cause else ""
-    place = f"{bad.model}, step {bad.step:,}{phase}"
-    return f"first that is not finite: {' and '.join(found)} in the {where} ({place}){cause}"
+def non_finite_line(found: NonFinite) -> str:
+    """first non-finite value: 12 NaN in the output of layer1.relu (Net, step 3)"""
+    counts = [f"{count:,} {what}" for count, what in ((found.nan, "NaN"), (found.inf, "Inf")) if count]
+    phase = "" if found.phase == "train" else f", {found.phase}"
+    of_module = f"the {found.what} of {found.fqn}" if found.fqn else f"the model's {found.what}"
+    where = "the loss" if found.what == "loss" else of_module
+    cause = f"; {found.cause}" if found.cause else ""
+    place = f"{found.model}, step {found.step:,}{phase}"
+    return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}"
 
 
-def _notes(end: End, windows: Iterable[Window]) -> list[str]:
-    said = [*end.notes, *(f"{m['model']}: {note}" for m in end.models for note in m.get("notes", ()))]
-    said += [f"{window.model}: {note}" for window in windows for note in window.notes]
-    said += [f"called by themselves: {_called(end.others)}"] if end.others else []
+def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
+    said = [*end.notes, *(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
+    said += [f"{step.model}: {note}" for step in steps for note in step.notes]
+    said += [f"called outside any model: {_called(end.others)}"] if end.others else []
     return list(dict.fromkeys(said))
 
 
-def _further(shown: Sequence[Window], path: str | Path) -> list[str]:
-    """How to see more, with the module whose weights change most as the example."""
+def _further(shown: Sequence[RecordedStep], path: str | Path) -> list[str]:
+    """Commands that show more; the module whose weights change most serves as the example."""
     command = f"hookcli show {shell_path(path)}"
-    rows = [row for window in shown for row in overview(window).rows if row.fqn]
+    rows = [row for step in shown for row in overview(step).rows if row.fqn]
     known = [row for row in rows if math.isfinite(row.get("ratio") or math.nan)]
     example = max(known, key=lambda row: row["ratio"]) if known else rows[-1] if rows else None
-    over_time = [f"over time: {command} --over-time {shell_word(example.fqn)}"] if example else []
-    return [f"see more: {command}", *over_time]
+    history = [f"over time: {command} --over-time {shell_word(example.fqn)}"] if example else []
+    return [f"see more: {command}", *history]

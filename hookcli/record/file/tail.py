@@ -1,4 +1,4 @@
-"""A record that is still being written, line by line as they come."""
+"""Follows a record while it is being written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hookcli.record.file.reading import Record, whole_lines
 
 
 class Tail:
-    """Follows a file, also one that is not there yet, or that a new run replaces while it is followed.
+    """Follows a file, even if it does not exist yet or a new run replaces it.
 
-    `record` holds what came until now, an empty record at first.
+    `record` holds the lines so far; it is empty at first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -22,7 +22,7 @@ class Tail:
         self._file: BinaryIO | None = None
 
     def poll(self) -> bool:
-        """Take in what was written since the last time; whether there was anything."""
+        """Read the lines written since the last call. Returns whether there were any."""
         if self._file is None or self._is_replaced():
             self._open()
         before = self.record.lines
@@ -32,12 +32,13 @@ class Tail:
         return self.record.lines > before
 
     def changed(self) -> float | None:
-        """When the file was last written to, in seconds since the epoch."""
+        """Time of the last write to the file, in seconds since the epoch."""
         with suppress(OSError):
             return self.path.stat().st_mtime
         return None
 
     def close(self) -> None:
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -49,7 +50,7 @@ class Tail:
             self.record = Record(self.path)
 
     def _is_replaced(self) -> bool:
-        """Whether the name is another file's by now, or the file was emptied. A file that was deleted is still ours."""
+        """Whether the path names another file by now, or the file was truncated. A deleted file is not replaced."""
         assert self._file is not None
         own = os.fstat(self._file.fileno())
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Writes a record a line at a time, so that nothing that ends the process spoils what is there."""
+"""Writes a record line by line, so that whatever ends the process leaves the lines before it whole."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hookcli.system.streams import above_standard
 
 
 class RecordWriter:
-    """Appends lines to a file, nothing in memory: each goes to the system in one write.
+    """Appends lines to a file, each with one write and without a buffer.
 
-    `path` is absolute, since scripts change their working directory; the file stays open, so that it takes lines also
-    after its folder was renamed or deleted. A file that is there already is replaced, with `new` it is an error. A
-    child of a fork shares the file but writes nothing. Raises OSError where the file can't be made or takes no more;
-    what was written then of a line is ended before the next one, so that it spoils no other. Once it does where someone
-    else has closed the file, whose number may be that of a file of theirs by now; lines after that are dropped.
+    `path` is absolute, since scripts change their working directory. The file stays open, so writing still works after
+    its folder is renamed or deleted. An existing file is replaced; with `new` it is an error. A forked child shares the
+    file but writes nothing. Raises OSError if the file can't be created or can take no more; a line that was cut off is
+    terminated before the next one. Raises OSError once if the program has closed the file, whose descriptor may be
+    that of another file by now; later lines are dropped.
     """
 
     def __init__(self, path: str | Path, *, new: bool = False) -> None:
@@ -34,7 +34,7 @@ class RecordWriter:
 
     @classmethod
     def numbered(cls, folder: str | Path, stem: str) -> Self:
-        """`STEM.run.jsonl` in the folder, or `STEM-2.run.jsonl` and on where that is taken, also at this moment."""
+        """Create `STEM.run.jsonl` in the folder, or `STEM-2.run.jsonl` and so on if others have taken that name."""
         number, name = 1, f"{stem}.run.jsonl"
         while True:
             try:
@@ -44,19 +44,19 @@ class RecordWriter:
                 name = f"{stem}-{number}.run.jsonl"
 
     def write(self, line: Line) -> None:
-        """Append a line. Raises OSError (disk full); the next may fit again."""
+        """Append a line. Raises OSError if the disk is full; the next line may fit again."""
         if self._file is None or os.getpid() != self._process:
             return
-        # ASCII: arguments that are not UTF-8 are surrogates, which JSON can escape and UTF-8 can't hold.
+        # ASCII: arguments that are not UTF-8 contain surrogates, which JSON can escape and UTF-8 can't encode.
         text = json.dumps(line.to_dict(), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
         self._check(self._file)
         rest = memoryview(b"\n" + text if self._cut else text)
-        while rest:  # one write takes all, unless the disk is full, which the next says
+        while rest:  # one write takes all, unless the disk is full; then the next one raises
             rest = rest[os.write(self._file, rest) :]
             self._cut = bool(rest)
 
     def close(self) -> None:
-        """Close the file, if it is still ours; lines after that are dropped."""
+        """Close the file, unless the program has; later lines are dropped."""
         if self._file is not None:
             with suppress(OSError):
                 self._check(self._file)
@@ -64,7 +64,7 @@ class RecordWriter:
             self._file = None
 
     def remove(self) -> bool:
-        """Close the file, and take it away, if it is still ours and where it was made. Returns whether it is gone."""
+        """Close and delete the file, if it is still open and at its path. Returns whether it was deleted."""
         if self._file is None or os.getpid() != self._process:
             return False
         self.close()
@@ -77,11 +77,11 @@ class RecordWriter:
     def _check(self, file: int) -> None:
         if _identity(file) != self._opened:
             self._file = None
-            raise OSError(errno.EBADF, "the program has closed it")
+            raise OSError(errno.EBADF, "the program has closed the file")
 
 
 def _identity(file: int) -> tuple[int, int] | None:
-    """Of an open file: device and inode. None where it is not open."""
+    """Device and inode of an open file; None if it is not open."""
     try:
         return _inode(os.fstat(file))
     except OSError:

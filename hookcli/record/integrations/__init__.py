@@ -1,1 +1,1 @@
-"""hookcli inside frameworks that have a training loop of their own. Each file needs its framework."""
+"""Callbacks for frameworks with their own training loop. Each file needs its framework."""

@@ -18,21 +18,23 @@ from hookcli.record.integrations.recorded import Recorded
 
 
 class HookcliCallback(Recorded, TrainerCallback):
-    """Records `trainer.train()`, its evaluation too, in the process of world rank zero. See Recorded for its settings.
+    """Records `trainer.train()` and its evaluations in the process of world rank zero. See Recorded for its settings.
 
-    The Trainer tells callbacks of no exception. Its record ends with the program, then, or with the next training; at
-    once where it is trained in a `with` block of the callback.
+    The Trainer reports no exceptions to callbacks, so after one the record ends with the program or the next training;
+    inside a `with` block of the callback it ends at once.
     """
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **others: Any
     ) -> None:
+        """Begin to record, in the first process."""
         if state.is_world_process_zero:
             self._start(model)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
+        """End the record."""
         self.stop()
 
     def __enter__(self) -> Self:

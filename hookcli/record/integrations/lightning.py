@@ -16,14 +16,17 @@ from hookcli.record.integrations.recorded import Recorded
 
 
 class HookcliCallback(Recorded, Callback):
-    """Records `trainer.fit`, its validation too, in the process of global rank zero. See Recorded for its settings."""
+    """Records `trainer.fit` and its validation in the process of global rank zero. See Recorded for its settings."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin to record, in the first process."""
         if trainer.is_global_zero:
             self._start(pl_module)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """End the record."""
         self.stop()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """End the record with the exception."""
         self.stop(exception)

@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks do: a record from the begin of a training to its end."""
+"""The base of all frameworks' callbacks: a record from the beginning of a training to its end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from hookcli.system.streams import say
 
 
 class Recorded:
-    """`settings`: those of `hookcli.watch` around a training, such as `every=100` and `output`.
+    """Records a training with the `settings` of `hookcli.watch`, such as `every=100` and `output`.
 
-    `recording` is the one of the last training, None before; None too in a process that records nothing, since another
-    is the first of several. Raises TypeError for a setting that there is not, and UsageError, when the training begins,
-    for one with a wrong value.
+    `recording` is that of the last training; None before it, and in processes other than the first of several. Raises
+    TypeError for an unknown setting and, when the training begins, UsageError for an invalid value.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -26,21 +25,21 @@ class Recorded:
         self._settings = settings
 
     def stop(self, error: BaseException | None = None) -> None:
-        """End the record, with the exception that ended the training. Nothing happens where it has ended."""
+        """End the record, with the exception that ended the training. Does nothing if it has ended."""
         if self.recording is not None:
             self.recording.stop(error)
 
     def _start(self, model: nn.Module) -> None:
-        self.stop()  # a training before, of whose end nobody told
+        self.stop()  # an earlier training whose end was not reported
         try:
             self.recording = Recording(model, **self._settings)
-        except OSError as error:  # no reason to lose a training
-            say(f"warning: can't write {error.filename}: {error.strerror}; the training is not looked at")
+        except OSError as error:  # a record is no reason to lose a training
+            say(f"warning: can't write {error.filename}: {error.strerror}; the training is not recorded")
             self.recording = None
             return
         self.recording.start()
-        say(f"the training is recorded: hookcli show {shell_path(self.recording.path)}")
+        say(f"recording the training; see it with: hookcli show {shell_path(self.recording.path)}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Settings alone: a callback that goes to another process records there."""
+        """Only the settings: a callback sent to another process records there."""
         return vars(self) | {"recording": None}

@@ -1,4 +1,4 @@
-"""The losses of a step: what backward passes were of whose gradients the optimizer gets."""
+"""The losses of a step: the numbers whose gradients the optimizer gets."""
 
 from __future__ import annotations
 
@@ -7,53 +7,54 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from hookcli.hooks.torch_private.overrides import stored_values
 from hookcli.tensors import tree
 
-# So many gradients, the smallest, tell whether all were set to zero: to read more of them takes time in each pass.
+# The smallest gradients tell whether all were set to zero; reading more would cost time in every backward pass.
 _READ = 8
 
 
 class _Gradients(NamedTuple):
-    """How many parameters have a gradient, and of a few whether there is anything but zeros in it."""
+    """How many parameters have a gradient, and whether a few of these hold anything but zeros."""
 
     number: int
     filled: list[Tensor]
 
     def cleared(self, now: _Gradients) -> bool:
-        """Whether the program has set these to None or to zero until `now`. On an accelerator this may wait."""
+        """Whether the program has set these gradients to None or zero until `now`. May wait for an accelerator."""
         if not (self.number and now.number):
             return self.number > 0
         return any(map(bool, self.filled)) and not any(map(bool, now.filled))
 
 
 class Losses:
-    """Those of passes through one model. Holds copies, which on an accelerator wait for nothing."""
+    """The losses of the backward passes through one model. Holds copies, so an accelerator is not waited for."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._passes: list[tuple[Sequence[Tensor], _Gradients, _Gradients]] = []  # terms, gradients before and after
         self._before = _Gradients(0, [])
-        self._told = 0
+        self._returned = 0
 
-    def begins(self) -> None:
-        """A pass begins, perhaps through this model."""
+    def begin_pass(self) -> None:
+        """A backward pass begins, perhaps through this model."""
         if self._passes:
             self._before = _gradients(self._model)
 
     def add(self, terms: Sequence[Tensor]) -> None:
-        """The pass is over, and was through this model: of the sum of these lone numbers."""
+        """The pass went through this model; its loss is the sum of these single numbers."""
         self._passes.append((terms, self._before, _gradients(self._model)))
 
     def new(self) -> list[float]:
-        """Those since it was last asked for them."""
-        told, self._told = self._told, len(self._passes)
-        return [_sum(terms) for terms, _, _ in self._passes[told:]]
+        """The losses added since the last call of `new`."""
+        returned, self._returned = self._returned, len(self._passes)
+        return [_sum(terms) for terms, _, _ in self._passes[returned:]]
 
-    def all(self) -> list[float]:
-        """Those of the passes since the program last cleared the gradients, one a pass; the loss is their sum.
+    def since_cleared(self) -> list[float]:
+        """A loss per backward pass since the program last cleared the gradients; the step's loss is their sum.
 
-        A GAN clears the gradients that its generator's pass leaves in the discriminator, a closure those of the
-        evaluation before.
+        A GAN clears the gradients that its generator's pass leaves in the discriminator; a closure clears those of its
+        previous evaluation.
         """
         kept: list[float] = []
         left = _Gradients(0, [])
@@ -76,8 +77,8 @@ def _gradients(model: nn.Module) -> _Gradients:
 
 
 def _elements(grad: Tensor) -> Tensor:
-    """Of a sharded gradient what this process has of it, of a sparse one what it stores."""
+    """The local shard of a sharded gradient, the stored values of a sparse one."""
     mine: Any = grad.detach()
     mine = mine.to_local() if tree.is_sharded(grad) else mine
-    stored: Tensor = mine._values() if mine.is_sparse else mine
+    stored: Tensor = stored_values(mine) if mine.is_sparse else mine
     return stored

@@ -1,4 +1,4 @@
-"""A record of a model that a program of one's own runs, for as long as it is wanted."""
+"""Records one model inside a program of the caller's."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from hookcli.record.file.record import Window
+from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
-from hookcli.record.observe.names import plain_type
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import DEFAULT_EVERY, PROBES, Plan, check_probes, parse_steps
+from hookcli.record.observe.recording_plan import DEFAULT_EVERY, PROBES, RecordingPlan, check_probes, parse_steps
+from hookcli.record.observe.wrappers import plain_type
 from hookcli.report import Report
 from hookcli.system.streams import say
 from hookcli.tensors.weak import WeakIds
 
 
 class Recording:
-    """What `hookcli run` does to a script, done to one model: from `start` to `stop`, or in a `with` block.
+    """Records one model as `hookcli run` records a script, from `start` to `stop` or in a `with` block.
 
-    Watched are calls of the model, of what wraps it and of its parts. Each `every`th step of its optimizer is looked
-    at, of a model without one each `every`th forward, and goes into the file `output`, which `hookcli show` reads; by
-    default `MODEL.run.jsonl` in the working directory, numbered. The other settings are the options of `hookcli run`.
-    Raises UsageError for wrong ones, OSError where the file can't be made. What fails later is told in one warning and
-    ends the recording, not the program.
+    Observes calls of the model, of its wrappers and of its parts. Every `every`th step of its optimizer (or every
+    `every`th forward, without one) goes into the file `output`, which `hookcli show` reads; by default
+    `MODEL.run.jsonl` in the working directory, numbered. The other settings are the options of `hookcli run`. Raises
+    UsageError for invalid ones, OSError if the file can't be created. A later failure ends the recording with one
+    warning, not the program.
     """
 
     def __init__(
@@ -47,46 +47,46 @@ class Recording:
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
-        plan = Plan(every, start, stop, max_seconds, names, match, first_bad, check)
+        plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check)
         name = plain_type(model)
         writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
         self._recorder = Recorder(writer, new_header(name, [], every), say)
-        self._observer = Observer(plan, self._recorder, _part_of(model))
+        self._observer = Observer(plan, self._recorder, _shares_parameters(model))
 
     @property
     def path(self) -> Path:
-        """The record."""
+        """The record's file."""
         return self._recorder.path
 
     @property
-    def latest(self) -> dict[tuple[str, str], Window]:
-        """The last window of each model and phase."""
+    def latest(self) -> dict[tuple[str, str], RecordedStep]:
+        """The last recorded step of each model and phase."""
         return self._recorder.latest
 
     def reports(self) -> list[Report]:
-        """What was seen last: of the last step that was looked at, and of the last forward without grad."""
-        return [report for window in self.latest.values() for report in window.reports]
+        """The reports of the last recorded step, and of the last recorded forward without gradients."""
+        return [report for step in self.latest.values() for report in step.reports]
 
     def start(self) -> Self:
-        """From now on, at the longest until the program ends."""
+        """Begin to record; ends with `stop` or with the program."""
         self._observer.start()
         atexit.register(self._end)
         return self
 
     def stop(self, error: BaseException | None = None) -> None:
-        """The record gets its end. Nothing happens where it has one."""
+        """End the record, with the exception that ended the training. Does nothing if it has ended."""
         if not self._observer.stop():
             return
         atexit.unregister(self._end)
-        models = [tally.ran() for tally in self._observer.models.tallies.values()]
+        models = [counts.as_recorded() for counts in self._observer.models.counts.values()]
         for note in self._observer.notes():
             self._recorder.note(note)
         said = f"{type(error).__name__}: {error}" if error else None
         self._recorder.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps)
 
     def _end(self) -> None:
-        """The program ends: by an exception that Python has just shown, or well."""
-        interactive = hasattr(sys, "ps1")  # there it goes on after exceptions
+        """The program ends, perhaps by an exception that Python has just shown."""
+        interactive = hasattr(sys, "ps1")  # a session that continues after exceptions
         self.stop(None if interactive else getattr(sys, "last_value", None))
 
     def __enter__(self) -> Self:
@@ -98,8 +98,8 @@ class Recording:
         self.stop(error)
 
 
-class _part_of:  # noqa: N801 - a predicate
-    """Whether a module holds a parameter of the model, without holding the model."""
+class _shares_parameters:  # noqa: N801 - a predicate
+    """Whether a module shares a parameter with the model; does not keep the model alive."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters: WeakIds[Tensor, None] = WeakIds()

@@ -1,4 +1,4 @@
-"""The rows of a step: one per place, whatever the number of calls."""
+"""Merges the rows of a step: one row per module or tensor, whatever the number of calls."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from hookcli.report import Column, Report, Row, Skipped, TensorStats
 _CALLS = Column("calls", "Calls")
 
 
-def merged(report: Report, name: Callable[[str], str]) -> Report:
-    """The report with the rows of all calls of a place as one, exactly merged, and with these names.
+def merge_calls(report: Report, name: Callable[[str], str]) -> Report:
+    """The report with the rows of all calls merged exactly, and with fqns as `name` makes them.
 
-    Of modules of one name, a wrapper and what it wraps, the inner one has the row, where it was seen.
+    If a wrapper and the module inside get the same name, the row of the inner one stays.
     """
     calls: dict[tuple[object, ...], list[Row]] = {}
     for row in report.rows:
         calls.setdefault((row.fqn, row.get("kind"), row.get("path")), []).append(row)
-    places: dict[tuple[object, ...], list[Row]] = {}
+    named: dict[tuple[object, ...], list[Row]] = {}
     for (fqn, *rest), rows in calls.items():
-        place = (name(str(fqn)), *rest)
-        if place not in places or len(places[place][0].fqn) < len(str(fqn)):
-            places[place] = rows
+        key = (name(str(fqn)), *rest)
+        if key not in named or len(named[key][0].fqn) < len(str(fqn)):
+            named[key] = rows
     return replace(
         report,
-        columns=_columns(report.columns),
-        rows=[_one(rows, name) for rows in places.values()],
+        columns=[_CALLS if column.name == "call" else column for column in report.columns if column.name != "pass"],
+        rows=[_merged(rows, name) for rows in named.values()],
         totals={},
         skipped=_skipped(report, name),
     )
@@ -39,12 +39,8 @@ def _skipped(report: Report, name: Callable[[str], str]) -> list[Skipped]:
     return list(dict.fromkeys(replace(s, fqn=name(s.fqn)) for s in kept))
 
 
-def _columns(columns: Sequence[Column]) -> list[Column]:
-    return [_CALLS if column.name == "call" else column for column in columns if column.name != "pass"]
-
-
-def _one(rows: Sequence[Row], name: Callable[[str], str]) -> Row:
-    """The first call's row, with the statistics of all."""
+def _merged(rows: Sequence[Row], name: Callable[[str], str]) -> Row:
+    """The first call's row, with the statistics of all calls."""
     kept = {key: value for key, value in rows[0].values.items() if key not in ("call", "pass")}
     stats = TensorStats.merge(row.stats for row in rows if row.stats)
     return Row(kept | {"fqn": name(rows[0].fqn), "calls": len(rows)}, stats if rows[0].stats else None)

@@ -1,127 +1,138 @@
-"""What the steps of optimizers do to the windows that are open, and to the counts of their models."""
+"""The observed steps that are open: the one place where steps are opened, searched, closed and handed on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
 
 from torch.optim.optimizer import Optimizer
 
-from hookcli.record.observe.clocks import Clocks, Rounds, ids
-from hookcli.record.observe.models import Models
-from hookcli.record.observe.plan import Plan
-from hookcli.record.observe.unseen import capturing
-from hookcli.record.observe.updates import Snapshot
-from hookcli.record.observe.window import OpenWindow, Place
-from hookcli.record.observe.windows import Windows
-from hookcli.report.formatting import counted
+from hookcli.hooks.core import CallbackGuard
+from hookcli.record.file.record import NonFinite, RecordedStep
+from hookcli.record.observe.model import ObservedModel
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.search import Search
+from hookcli.record.observe.step import ObservedStep, Position, State
+
+# Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
+_MOST_OPEN = 8
 
 
-class Steps:
-    """Told of each step's begin, and of its end, unless an exception comes first."""
+class Sink(Protocol):
+    """Receives what is recorded.
 
-    def __init__(self, plan: Plan, clocks: Clocks, models: Models, windows: Windows) -> None:
+    An OSError (it can take no more) ends the recording, while the program's steps and forwards are still counted. Any
+    other exception ends the observation. Neither ends the program.
+    """
+
+    def step(self, step: RecordedStep) -> None:
+        """A recorded step is over."""
+
+    def non_finite(self, found: NonFinite) -> None:
+        """The first non-finite value was found."""
+
+    def gave_up(self, error: Exception) -> None:
+        """hookcli failed, and observes no more. Must not raise."""
+
+
+class ObservedSteps:
+    """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
+
+    def __init__(self, plan: RecordingPlan, sink: Sink, guard: CallbackGuard) -> None:
         self._plan = plan
-        self._clocks = clocks
-        self._models = models
-        self._windows = windows
-        self.rounds = Rounds()
-        self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
+        self._sink = sink
+        self._guard = guard
+        self._search = Search(plan)
+        self._open: list[ObservedStep] = []
 
-    def begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], None] | None:
-        """What is returned is to be called once the step is over or has failed; None where it does not matter."""
-        self._clocks.add(optimizer)
-        self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
-        windows = self._windows.of(optimizer)
-        for window in windows:
-            window.scales.stepping(optimizer)
-            if not closure:
-                window.take_gradients(optimizer)
-                self._windows.look(window)
-        if not (windows or self._keeps(optimizer)) or capturing():
+    def __iter__(self) -> Iterator[ObservedStep]:
+        return iter(list(self._open))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def of(self, optimizer: Optimizer) -> list[ObservedStep]:
+        """The open steps of models that have parameters in an optimizer."""
+        return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
+
+    def training(self, model: ObservedModel) -> ObservedStep | None:
+        """The open training step of a model."""
+        return next((step for step in self._open if step.model is model and step.phase == "train"), None)
+
+    def wants(self, position: Position) -> bool:
+        """Whether to observe this step: to record it, or to search it for the first non-finite value."""
+        return position.kept or (self._search.on and self._plan.covers(position.number))
+
+    def open(self, model: ObservedModel, position: Position) -> ObservedStep | None:
+        """Open a step; None if the model has been freed. The oldest steps make room for it."""
+        module = model.module
+        if module is None:
             return None
-        snapshot = Snapshot(optimizer, closure, copies="updates" in self._plan.probes)
-        self._snapshots[id(optimizer)] = snapshot
-        return partial(self._ended, optimizer, snapshot)
+        step = ObservedStep(model, module, self._plan, self._guard, position)
+        waiting = [other for other in self._open if other.state is State.WAITING]
+        for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
+            self.leave(other)
+        self._open.append(step)
+        return step
 
-    def _keeps(self, optimizer: Optimizer) -> bool:
-        """Whether its next step may be looked at without a window: of models not seen yet, it is its own count."""
-        numbers = [watched.step_of(optimizer) for watched in self._models.of(optimizer)]
-        return any(map(self._plan.keeps, numbers or [self._clocks.steps(optimizer)]))
+    def close_finished(self, step: ObservedStep) -> None:
+        """Close a training step that has come to its end."""
+        if step.seconds is None:
+            step.seconds = step.model.training.take()
+        self.close(step)
 
-    def _ended(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
-        """If it is not over, it failed."""
-        if self._snapshots.get(id(optimizer)) is not snapshot:
+    def leave(self, step: ObservedStep) -> None:
+        """Close a step as it is. If its model was ever trained, the step is unfinished: its optimizer may be gone."""
+        if step.model.trained:
+            step.leave_unfinished()
+        self.close(step)
+
+    def close_abandoned(self) -> None:
+        """Close the steps that wait for gradients which can't come any more."""
+        for step in self:
+            if step.state is State.WAITING and step.abandoned:
+                self.close(step)
+
+    def close(self, step: ObservedStep) -> None:
+        """Search a step, take its hooks off, and hand it on if it is recorded. Another thread may have closed it."""
+        if step not in self._open:
             return
-        del self._snapshots[id(optimizer)]
-        for window in self._windows.of(optimizer):
-            if not window.busy:
-                window.left(_FAILED)
-                self._windows.close(window)
+        self._open.remove(step)
+        self.search(step)
+        step.remove_hooks()
+        if not step.kept or self._plan.ended.is_set():
+            return
+        recorded = step.recorded()
+        stopwatch = step.model.training if step.phase == "train" else step.model.inference
+        with self._until_full():
+            self._sink.step(replace(recorded, plain_seconds=stopwatch.mean()))
+            step.model.counts.recorded_steps += 1
 
-    def over(self, optimizer: Optimizer) -> None:
-        """It has changed the parameters."""
-        snapshot = self._snapshots.pop(id(optimizer), None)
-        windows = self._windows.of(optimizer)
-        for window in windows:
-            if snapshot is not None:
-                if snapshot.closure:
-                    window.take_gradients(optimizer)
-                window.take_updates(snapshot)
-        models = self._models.of(optimizer)
-        for watched in models:
-            watched.training.lap()
-            watched.stepped(optimizer)
-        self._clocks.tick(optimizer)
-        if models or not self._models.narrowed:
-            self.rounds.stepped(optimizer)
-        notes = self._of_no_model(optimizer) if windows else {}
-        for window in windows:
-            window.notes |= notes
-            self._stepped(window, optimizer)
-        if snapshot is not None:
-            self._look_at_blind(optimizer, snapshot)
+    def discard(self) -> None:
+        """Take the hooks of all steps off, and hand nothing on."""
+        while self._open:
+            self._open.pop().remove_hooks()
 
-    def _of_no_model(self, optimizer: Optimizer) -> dict[str, None]:
-        """Says how many of its parameters no model has that ran: a temperature that the loss is made with.
+    def search(self, step: ObservedStep) -> None:
+        """Search what the step has measured since the last time for the first non-finite value."""
+        if self._plan.ended.is_set():
+            return
+        if found := self._search.look(step):
+            step.kept = True
+            with self._until_full():
+                self._sink.non_finite(found)
 
-        Not where models may have run that nobody asked for.
-        """
-        if self._models.narrowed:
-            return {}
-        models = [module for watched in self._models.of(optimizer) if (module := watched.module) is not None]
-        left = len(ids(optimizer).difference(*({id(p) for p in module.parameters()} for module in models)))
-        told = (
-            f"{type(optimizer).__name__} has {counted(left, 'parameter')} of no module that has run so far, not shown"
-        )
-        return {told: None} if left else {}
+    def stop_if_asked(self) -> None:
+        """Raise StopProgram if the first non-finite value was found and is to end the program."""
+        self._search.stop_if_asked()
 
-    def _look_at_blind(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
-        """Models whose forward can't be seen: what became of their parameters."""
-        for watched in self._models.blind(optimizer):
-            step = watched.step() - 1
-            place = Place("train", step, None, self._plan.keeps(step))
-            if place.kept and (window := self._windows.open(watched, place)) is not None:
-                window.forwards = 0
-                window.take_gradients(optimizer)
-                window.take_updates(snapshot)
-                self._windows.end_step(window)
-
-    def scaler_stepped(self, optimizer: Optimizer) -> None:
-        """A GradScaler has let it step, or has left the step out."""
-        for watched in self._models.of(optimizer):
-            watched.training.lap()
-        for window in self._windows.of(optimizer):
-            if id(optimizer) not in window.stepped:
-                window.scales.left_out()
-                window.take_gradients(optimizer)
-                self._stepped(window, optimizer)
-
-    def _stepped(self, window: OpenWindow, optimizer: Optimizer) -> None:
-        """The window's step is over when all of the model's optimizers have made theirs."""
-        window.stepped.add(id(optimizer))
-        if all(id(other) in window.stepped for other in window.watched.optimizers()):
-            self._windows.end_step(window)
-
-
-_FAILED = "the optimizer's step failed: what came before is here"
+    @contextmanager
+    def _until_full(self) -> Iterator[None]:
+        """End the recording if the sink can take no more."""
+        try:
+            yield
+        except OSError as error:
+            self._plan.ended.set()
+            self._sink.gave_up(error)

@@ -1,4 +1,4 @@
-"""What an optimizer's step does to parameters: the change beside what there was."""
+"""Measures what an optimizer's step changes: each parameter's update relative to its weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli.record.observe.names import Names
+from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report import Column, Row
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.norms import ratio
@@ -28,19 +28,19 @@ COLUMNS = (
 
 
 class Snapshot:
-    """The parameters of an optimizer as they were before a step, whose copies take their memory once more until then.
+    """Copies of an optimizer's parameters from before a step, which take as much memory again until it is over.
 
-    Without `copies` it knows of no change.
+    Without `copies` no change is measured.
     """
 
     def __init__(self, optimizer: Optimizer, closure: bool = False, *, copies: bool = True) -> None:
         self.closure = closure
-        """Whether the step runs the model itself, so that gradients are there only when it is over."""
+        """Whether the step runs the model itself, so that gradients exist only once it is over."""
         held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None or p.requires_grad]
         self._before = {id(p): _local(p).detach().clone() for p in held} if copies else {}
 
     def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Change]:
-        """For each of the parameters that the optimizer holds: what `distance` found between before and now."""
+        """The change of each of these parameters that the optimizer holds, by fqn."""
         found = {}
         for fqn, parameter in parameters:
             before = self._before.get(id(parameter))
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 class Change(NamedTuple):
-    """A parameter, what this process has of it before and after a step, and what `distance` makes of these."""
+    """A parameter, its local values before and after a step, and the pending distance between them."""
 
     parameter: nn.Parameter
     before: Tensor
@@ -59,15 +59,15 @@ class Change(NamedTuple):
     pending: Any
 
 
-def rows(model: nn.Module, names: Names, changes: Mapping[str, Change]) -> list[Row]:
-    """A row per parameter. `weight` is the l2 norm before the step, `update` that of the change."""
+def rows(model: nn.Module, names: PlainNames, changes: Mapping[str, Change]) -> list[Row]:
+    """A row per parameter: `weight` is the L2 norm before the step, `update` that of the change."""
     measured = distance.resolve([change.pending for change in changes.values()])
     return [
         _row(model, names, fqn, change, found) for (fqn, change), found in zip(changes.items(), measured, strict=True)
     ]
 
 
-def _row(model: nn.Module, names: Names, fqn: str, change: Change, found: Discrepancy) -> Row:
+def _row(model: nn.Module, names: PlainNames, fqn: str, change: Change, found: Discrepancy) -> Row:
     weight, update = _norms(change, found)
     values = {
         "fqn": names(fqn),
@@ -82,9 +82,9 @@ def _row(model: nn.Module, names: Names, fqn: str, change: Change, found: Discre
 
 
 def _norms(change: Change, found: Discrepancy) -> tuple[float, float]:
-    """The norms before and of the change, over finite elements; NaN where there is none.
+    """The L2 norms before the step and of the change, over finite elements; NaN if there are none.
 
-    `found` is over those that are finite before and after alone, and can't tell none from zeros.
+    `found` covers the elements that are finite both before and after, and cannot tell none of them from zeros.
     """
     if found.a_l2 and not found.nonfinite:
         return found.a_l2, found.error_l2
@@ -95,6 +95,6 @@ def _norms(change: Change, found: Discrepancy) -> tuple[float, float]:
 
 
 def _local(parameter: Tensor) -> Tensor:
-    """Of a sharded parameter the part that this process holds."""
+    """The local shard of a sharded parameter; else the parameter's values."""
     sharded: Any = parameter
     return sharded.to_local() if tree.is_sharded(parameter) else torch.Tensor.detach(parameter)

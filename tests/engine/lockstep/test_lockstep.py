@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookcli.engine.lockstep.lockstep import A, B, Rendezvous
+from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 
 
 class Log:
@@ -23,8 +23,8 @@ class Log:
         self.copies = 0
         self.inside: list[int] = []
 
-    def rendezvous(self, patience: int = 32) -> Rendezvous[Any]:
-        return Rendezvous(
+    def lockstep(self, patience: int = 32) -> Lockstep[Any]:
+        return Lockstep(
             (_World(self, A), _World(self, B)),
             lambda key, a, b: self.met.append((key, a, b)),
             lambda side, key, thing: self.alone.append((side, key)),
@@ -50,18 +50,18 @@ class _World:
         self.log.inside.remove(self.side)
 
 
-def walk(meeting: Rendezvous[Any], side: int, keys: Sequence[Any]) -> Callable[[], None]:
+def walk(lockstep: Lockstep[Any], side: int, keys: Sequence[Any]) -> Callable[[], None]:
     def go() -> None:
         for key in keys:
-            meeting.arrive(side, key, ("ab"[side], key))
+            lockstep.arrive(side, key, ("ab"[side], key))
 
     return go
 
 
 def run(a: Sequence[Any], b: Sequence[Any], patience: int = 32) -> Log:
     log = Log()
-    meeting = log.rendezvous(patience)
-    assert meeting.run(walk(meeting, A, a), walk(meeting, B, b)) == (None, None)
+    lockstep = log.lockstep(patience)
+    assert lockstep.run(walk(lockstep, A, a), walk(lockstep, B, b)) == (None, None)
     assert not log.inside
     assert all(one == ("a", key) and other == ("b", key) for key, one, other in log.met)
     return log
@@ -98,32 +98,32 @@ def test_copies_are_bounded() -> None:
     """Entirely different: of each side at most `patience` things are kept at a time."""
     held: list[int] = []
     log = Log()
-    meeting = log.rendezvous(patience=3)
-    log._keep = lambda thing: held.append(max(len(side.parked) for side in meeting._sides)) or thing  # type: ignore
-    meeting._keep = log._keep
-    meeting.run(walk(meeting, A, range(100)), walk(meeting, B, range(100, 200)))
+    lockstep = log.lockstep(patience=3)
+    log._keep = lambda thing: held.append(max(len(side.parked) for side in lockstep._sides)) or thing  # type: ignore
+    lockstep._keep = log._keep
+    lockstep.run(walk(lockstep, A, range(100)), walk(lockstep, B, range(100, 200)))
     assert len(log.alone) == 200 and not log.met and max(held) <= 3
 
 
 @pytest.mark.parametrize("failing", [A, B])
 def test_a_failure_stops_the_other_and_is_returned(failing: int) -> None:
     log = Log()
-    meeting = log.rendezvous()
+    lockstep = log.lockstep()
     went_on = []
 
     def fail() -> None:
-        walk(meeting, failing, "ab")()
+        walk(lockstep, failing, "ab")()
         raise ZeroDivisionError
 
     def go() -> None:
         for key in "abcdef":
             try:
-                meeting.arrive(1 - failing, key, ("ab"[1 - failing], key))
+                lockstep.arrive(1 - failing, key, ("ab"[1 - failing], key))
             except Exception:  # as a model's own code may catch
                 went_on.append(key)
         went_on.append("to the end")
 
-    errors = meeting.run(*((fail, go) if failing == A else (go, fail)))
+    errors = lockstep.run(*((fail, go) if failing == A else (go, fail)))
     assert isinstance(errors[failing], ZeroDivisionError) and errors[1 - failing] is None
     assert [key for key, _, _ in log.met] == ["a", "b"] and not went_on and not log.inside
     assert not any(thread.name == "hookcli-b" for thread in threading.enumerate())
@@ -139,15 +139,15 @@ def test_what_is_compared_stands_still() -> None:
         assert len(steps) == before
 
     log = Log()
-    meeting = log.rendezvous()
-    meeting._meet = meet
+    lockstep = log.lockstep()
+    lockstep._meet = meet
 
     def go(side: int) -> Callable[[], None]:
         def act() -> None:
             for key in range(5):
                 steps.append("ab"[side])
-                meeting.arrive(side, key, None)
+                lockstep.arrive(side, key, None)
 
         return act
 
-    assert meeting.run(go(A), go(B)) == (None, None)
+    assert lockstep.run(go(A), go(B)) == (None, None)

@@ -73,7 +73,7 @@ def test_under_torchrun_the_rank_tells_and_no_other(folder) -> None:
 def test_a_rank_that_ends_by_itself_is_named_and_its_exit_code_is_not_taken_over(folder) -> None:
     ran = hookcli(*only("leave"), "--nproc", "2", folder=folder)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "hookcli: error: rank 1 ended with exit code 7, without a word\n"
+    assert ran.stderr == "hookcli: error: rank 1 exited with code 7 and no error message\n"
 
 
 def test_a_model_that_swallows_what_interrupts_it_is_told_all_the_same(folder) -> None:

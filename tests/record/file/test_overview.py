@@ -1,4 +1,4 @@
-"""Reports of a window joined, folded, and followed over time, held against figures computed by hand."""
+"""Reports of a step joined, folded, and followed over time, held against figures computed by hand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from records import activation, gradient, update, window
+from records import activation, gradient, recorded_step, update
 
+from hookcli.record.file.over_time import needed, over_time
 from hookcli.record.file.overview import COLUMNS, overview
-from hookcli.record.file.record import Window
-from hookcli.record.file.series import names, needed, series
+from hookcli.record.file.query import known_names
+from hookcli.record.file.record import RecordedStep
 from hookcli.report import Report, Row, TensorStats
 from hookcli.report.grouping import group_rows
 from hookcli.report.norms import norm, ratio
@@ -22,16 +23,16 @@ def rows(report: Report) -> dict[str, Row]:
 
 def made(
     activations: list[Row] | None = None, grads: list[Row] | None = None, updates: list[Row] | None = None
-) -> Window:
-    """A window of these rows; None: the report is missing."""
+) -> RecordedStep:
+    """A step of these rows; None: the report is missing."""
     named = {"activations": activations, "grads": grads, "updates": updates}
-    return Window(
+    return RecordedStep(
         "Net", "train", 0, [Report(name, "Net", (), found) for name, found in named.items() if found is not None]
     )
 
 
 def test_a_row_has_the_figures_of_each_report() -> None:
-    found = rows(overview(window(step=3)))
+    found = rows(overview(recorded_step(step=3)))
     assert list(found) == ["", "body", "body.0", "body.1", "head"]
     linear = found["body.0"]
     assert (linear["type"], linear["calls"], linear["shape"]) == ("Linear", 1, [8, 16])
@@ -47,7 +48,7 @@ def test_a_row_has_the_figures_of_each_report() -> None:
 
 
 def test_the_whole_model_and_the_run() -> None:
-    report = overview(window(step=3))
+    report = overview(recorded_step(step=3))
     assert report.totals["param_grad"] == 13 and report.totals["ratio"] == pytest.approx(0.001)
     assert [item.reason for item in report.skipped] == ["got no gradient"]
     assert (report.meta["step"], report.meta["losses"], report.meta["device"]) == (3, [0.5], "cpu")
@@ -56,7 +57,7 @@ def test_the_whole_model_and_the_run() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, math.inf])
 def test_at_any_depth_the_rows_add_up_to_the_model(depth: float) -> None:
-    report = overview(window())
+    report = overview(recorded_step())
     folded = group_rows(report, depth)
     for name, whole in (("param_grad", 13.0), ("weight", 130.0), ("update", 0.13)):
         assert math.hypot(*(row[name] for row in folded.rows if row[name] is not None)) == pytest.approx(whole)
@@ -84,7 +85,7 @@ def test_folding_loses_no_parameter_below_a_container_that_never_ran() -> None:
 def test_what_is_not_finite_in_gradients_is_marked_also_when_it_is_folded() -> None:
     from hookcli.report.formatting import mark
 
-    base = window()
+    base = recorded_step()
     grads = replace(
         base.reports[1],
         rows=[*base.reports[1].rows, gradient("body.0.extra", "parameter", "Linear", 0.0, nan=2, inf=3)],
@@ -119,14 +120,14 @@ def test_several_tensors_of_a_module_have_a_row_each_and_parameters_count_once()
 
 @pytest.mark.parametrize("missing", ["activations", "grads", "updates"])
 def test_a_report_may_be_missing(missing: str) -> None:
-    base = window()
+    base = recorded_step()
     report = overview(replace(base, reports=[r for r in base.reports if r.probe != missing]))
     assert {"body.0", "head"} <= set(rows(report))
     gone = {"activations": "std", "grads": "param_grad", "updates": "ratio"}[missing]
     assert all(row.get(gone) is None for row in report.rows)
 
 
-def test_an_empty_window() -> None:
+def test_an_empty_step() -> None:
     report = overview(made())
     assert report.rows == [] and report.totals == {}
 
@@ -140,11 +141,11 @@ def test_norms_that_are_not_finite() -> None:
 
 # Over time.
 
-WINDOWS = [window(step, std=1.0 + step) for step in (0, 10, 20)]
+STEPS = [recorded_step(step, std=1.0 + step) for step in (0, 10, 20)]
 
 
 def test_a_module_over_time() -> None:
-    (report,) = series(WINDOWS, "body.0")
+    (report,) = over_time(STEPS, "body.0")
     assert [row["step"] for row in report.rows] == [0, 10, 20]
     assert [row["std"] for row in report.rows] == [0.25, 2.75, 5.25]
     assert {(row["output_grad"], row["param_grad"], row["weight"]) for row in report.rows} == {(0.125, 5.0, 50.0)}
@@ -152,32 +153,32 @@ def test_a_module_over_time() -> None:
 
 
 def test_the_model_and_a_container_have_all_that_lies_within() -> None:
-    (model,) = series(WINDOWS, "")
+    (model,) = over_time(STEPS, "")
     assert [row["loss"] for row in model.rows] == [2.0, 2 / 11, 2 / 21]
     assert {row["param_grad"] for row in model.rows} == {13.0}
-    (body,) = series(WINDOWS, "body")
+    (body,) = over_time(STEPS, "body")
     assert {row["param_grad"] for row in body.rows} == {5.0}
 
 
 def test_a_parameter_over_time() -> None:
-    (report,) = series(WINDOWS, "head.weight")
+    (report,) = over_time(STEPS, "head.weight")
     assert {(row["param_grad"], row["weight"], row["ratio"]) for row in report.rows} == {(12.0, 120.0, 0.001)}
 
 
 def test_the_loss_of_several_backward_calls_is_their_sum() -> None:
-    (report,) = series([replace(window(), losses=[1.0, 2.0, 6.0])], "")
+    (report,) = over_time([replace(recorded_step(), losses=[1.0, 2.0, 6.0])], "")
     assert report.rows[0]["loss"] == 9
 
 
 def test_each_model_and_phase_by_itself_and_a_container_that_never_ran() -> None:
-    other = replace(window(), model="Other")
-    found = series([*WINDOWS, other, window(phase="no_grad")], "head")
+    other = replace(recorded_step(), model="Other")
+    found = over_time([*STEPS, other, recorded_step(phase="no_grad")], "head")
     assert [(report.model, report.meta["mode"]) for report in found] == [
         ("Net: head", "train"), ("Other: head", "train"), ("Net: head", "no grad"),
     ]  # fmt: skip
     stats = TensorStats(4, 1.0, 1.0, 0.0, 2.0, 3.0)
     grads = [gradient("blocks.0.w", "parameter", "T", 3.0), gradient("blocks.1.w", "parameter", "T", 4.0)]
-    (blocks,) = series([made([activation("blocks.0", "T", stats)], grads)], "blocks")
+    (blocks,) = over_time([made([activation("blocks.0", "T", stats)], grads)], "blocks")
     assert blocks.rows[0]["param_grad"] == 5
 
 
@@ -186,12 +187,12 @@ def test_rows_that_are_left_out_change_nothing() -> None:
         keep = needed(fqn)
         narrowed = [
             replace(w, reports=[replace(r, rows=[row for row in r.rows if keep(row.flat())]) for r in w.reports])
-            for w in WINDOWS
+            for w in STEPS
         ]
-        assert sum(len(r.rows) for r in narrowed[0].reports) < sum(len(r.rows) for r in WINDOWS[0].reports)
-        assert series(narrowed, fqn) == series(WINDOWS, fqn)
+        assert sum(len(r.rows) for r in narrowed[0].reports) < sum(len(r.rows) for r in STEPS[0].reports)
+        assert over_time(narrowed, fqn) == over_time(STEPS, fqn)
 
 
 def test_a_name_of_which_there_is_nothing() -> None:
-    assert series(WINDOWS, "zzz") == []
-    assert {"body", "body.0", "body.0.bias", "head.weight"} <= names(WINDOWS[0]) and "" not in names(WINDOWS[0])
+    assert over_time(STEPS, "zzz") == []
+    assert {"body", "body.0", "body.0.bias", "head.weight"} <= known_names(STEPS[0]) and "" not in known_names(STEPS[0])

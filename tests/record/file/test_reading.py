@@ -6,20 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from records import HEADER, RUN, bad, end, ran, same, save, text, window
+from records import HEADER, RUN, bad, end, recorded_step, same, save, text
 
 from hookcli.errors import UsageError
-from hookcli.record.file.choice import Choice
+from hookcli.record.file.query import Query
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import Window
-from hookcli.record.file.summary import ran_line
+from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.tail import Tail
 
 
-def test_the_last_window_of_each_model_and_phase(tmp_path: Path) -> None:
+def test_the_last_step_of_each_model_and_phase(tmp_path: Path) -> None:
     record = read_record(save(tmp_path / "a.jsonl", RUN))
     assert same(record.last(), [RUN[4], RUN[3]])
-    assert record.said_of_damage() is None
+    assert record.damage() is None
 
 
 @pytest.mark.parametrize("cut", [1, 50, 200])
@@ -28,8 +27,8 @@ def test_a_last_line_that_was_cut_is_counted(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(whole + text(RUN[-1:])[:-1][:-cut])
     record = read_record(path)
-    assert record.end is None and record.places[-1].step == 200 and record.damaged == [6]
-    assert record.said_of_damage() == "1 of 6 lines is damaged and left out: 6"
+    assert record.end is None and record.entries[-1].step == 200 and record.damaged == [6]
+    assert record.damage() == "1 of 6 lines is damaged and left out: 6"
 
 
 def test_a_last_line_without_its_end_is_whole(tmp_path: Path) -> None:
@@ -46,8 +45,8 @@ NOT_WHOLE = {
     "a number": b"3\n",
     "no kind": b"{}\n",
     "unknown kind": b'{"line": "poem"}\n',
-    "no fields": b'{"line": "window", "model": "Net"}\n',
-    "wrong fields": b'{"line": "window", "model": "Net", "phase": "train", "step": "two", "forward": 0}\n',
+    "no fields": b'{"line": "step", "model": "Net"}\n',
+    "wrong fields": b'{"line": "step", "model": "Net", "phase": "train", "step": "two", "forward": 0}\n',
     "half a header": b'{"line": "run", "name": "train.py", "schema": 1}\n',
     "odd schema": b'{"line": "run", "name": "train.py", "schema": "x"}\n',
     "deep": b"[" * 100_000 + b"\n",
@@ -60,38 +59,38 @@ def test_damage_in_the_middle_costs_its_lines_alone(tmp_path: Path, damage: byte
     path = tmp_path / "a.jsonl"
     path.write_bytes(text(RUN[:2]).encode() + damage + b"\n" + text(RUN[2:]).encode())
     record = read_record(path)
-    assert record.damaged == [3] and record.header == HEADER and record.end is not None and len(record.places) == 4
-    assert same(record.windows(record.places), [line for line in RUN if isinstance(line, Window)])
+    assert record.damaged == [3] and record.header == HEADER and record.end is not None and len(record.entries) == 4
+    assert same(record.steps(record.entries), [line for line in RUN if isinstance(line, RecordedStep)])
 
 
-def test_a_window_whose_reports_are_damaged_is_counted_when_it_is_read(tmp_path: Path) -> None:
-    broken = window(300).to_dict()
+def test_a_step_whose_reports_are_damaged_is_counted_when_it_is_read(tmp_path: Path) -> None:
+    broken = recorded_step(300).to_dict()
     broken["reports"][0].pop("columns")
     path = tmp_path / "a.jsonl"
     path.write_text(text(RUN[:2]) + json.dumps(broken) + "\n")
     record = read_record(path)
-    assert [w.step for w in record.windows(record.places)] == [0]
-    assert record.said_of_damage() == "1 of 3 lines is damaged and left out: 3"
+    assert [w.step for w in record.steps(record.entries)] == [0]
+    assert record.damage() == "1 of 3 lines is damaged and left out: 3"
 
 
 def test_many_damaged_lines_are_named_in_part(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(text(RUN[:1]) + "x\n" * 1500)
-    said = read_record(path).said_of_damage()
+    said = read_record(path).damage()
     assert said == "1,500 of 1,501 lines are damaged and left out: 2, 3, 4, 5, 6 and 1,495 more"
 
 
-def test_windows_without_a_header(tmp_path: Path) -> None:
+def test_steps_without_a_header(tmp_path: Path) -> None:
     record = read_record(save(tmp_path / "a.jsonl", RUN[1:]))
-    assert record.header is None and len(record.places) == 4 and record.damaged == []
+    assert record.header is None and len(record.entries) == 4 and record.damaged == []
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("empty.jsonl", b"", "is empty: nothing was recorded"),
+        ("empty.jsonl", b"", "is empty: nothing has been recorded"),
         ("train.py", b"import torch\n", "`hookcli run "),
-        ("model.pt", b"PK\x03\x04\x00\n\x80\x02", "not a record of a run: none of its lines"),
+        ("model.pt", b"PK\x03\x04\x00\n\x80\x02", "not a record, or damaged: none of its lines"),
         ("new.jsonl", b'{"line": "run", "schema": 99}\n', "schema 99 is of a newer hookcli; this one knows 1"),
     ],
 )
@@ -126,7 +125,7 @@ def test_a_tail_takes_lines_when_they_are_whole(tmp_path: Path) -> None:
         file.write("\n")
         file.flush()
         assert tail.poll() and not tail.poll()
-    assert tail.record.damaged == [] and same(tail.record.windows(tail.record.places), [RUN[1]])
+    assert tail.record.damaged == [] and same(tail.record.steps(tail.record.entries), [RUN[1]])
     tail.close()
 
 
@@ -138,26 +137,24 @@ def test_a_tail_goes_on_with_a_new_run(tmp_path: Path, by: str) -> None:
     if by == "emptying":
         save(path, RUN[:2])
     else:
-        save(tmp_path / "b.jsonl", [HEADER, window(5), bad()]).replace(path)
-    assert tail.poll() and tail.record.end is None and len(tail.record.places) == 1
+        save(tmp_path / "b.jsonl", [HEADER, recorded_step(5), bad()]).replace(path)
+    assert tail.poll() and tail.record.end is None and len(tail.record.entries) == 1
     path.unlink()
-    assert not tail.poll() and len(tail.record.places) == 1  # what is deleted can still be read
+    assert not tail.poll() and len(tail.record.entries) == 1  # what is deleted can still be read
     tail.close()
 
 
-def test_a_window_in_which_something_was_not_finite_is_shown_though_it_is_incomplete(tmp_path: Path) -> None:
-    """`--first-bad stop` ends a program there; other incomplete windows come after whole ones."""
-    lines = (HEADER, window(0), window(100, complete=False), bad(100), window(200, complete=False), end())
+def test_a_step_with_a_non_finite_value_is_shown_though_it_is_incomplete(tmp_path: Path) -> None:
+    """`--first-bad stop` ends a program there; other incomplete steps come after whole ones."""
+    lines = (
+        HEADER,
+        recorded_step(0),
+        recorded_step(100, complete=False),
+        bad(100),
+        recorded_step(200, complete=False),
+        end(),
+    )
     record = read_record(save(tmp_path / "run.jsonl", lines))
-    assert [window.step for window in record.last()] == [100]
-    (chart,) = Choice(over_time=".").reports(record)
+    assert [recorded.step for recorded in record.last()] == [100]
+    (chart,) = Query(over_time=".").reports(record)
     assert [row["step"] for row in chart.rows] == [0, 100] and [s.path for s in chart.skipped] == ["step 200"]
-
-
-def test_a_record_of_a_hookcli_that_did_not_count_the_programs_steps(tmp_path: Path) -> None:
-    last = end([ran(steps=75), ran("Net #2", steps=75)]).to_dict()
-    del last["program_steps"]
-    path = tmp_path / "run.jsonl"
-    path.write_text(text([HEADER, window()]) + json.dumps(last) + "\n")
-    record = read_record(path)
-    assert not record.damaged and "75 steps of 2 models" in ran_line(HEADER, record.end, path)

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from records import HEADER, bad, end, same, window
+from records import HEADER, bad, end, recorded_step, same
 
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.writer import RecordWriter
 
-LINES = (HEADER, window(0), bad(), end())
+LINES = (HEADER, recorded_step(0), bad(), end())
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -32,7 +32,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         writer.write(line)
     record = read_record(writer.path)
     assert record.header is not None and record.end is not None and record.damaged == []
-    assert same([record.header, *record.windows(record.places), *record.bad, record.end], LINES)
+    assert same([record.header, *record.steps(record.entries), *record.non_finite, record.end], LINES)
 
 
 def test_each_line_is_one_write_and_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,15 +98,17 @@ def test_a_full_disk_costs_the_lines_that_did_not_fit_and_no_other(tmp_path: Pat
     writer = RecordWriter(tmp_path / "a.jsonl")
     writer.write(HEADER)
     before = writer.path.stat().st_size
-    room = left if left >= 0 else len(json.dumps(window(0).to_dict(), separators=(",", ":")))  # all but the line's end
+    room = (
+        left if left >= 0 else len(json.dumps(recorded_step(0).to_dict(), separators=(",", ":")))
+    )  # all but the line's end
     with disk_of(before + room):
         for _ in range(2):
             with pytest.raises(OSError, match="File too large"):
-                writer.write(window(0))
-    writer.write(window(100))
+                writer.write(recorded_step(0))
+    writer.write(recorded_step(100))
     record = read_record(writer.path)
     whole = [0, 100] if left == -1 else [100]
-    assert [place.step for place in record.places] == whole
+    assert [entry.step for entry in record.entries] == whole
     assert record.damaged == ([2] if left > 0 else [])
 
 
@@ -133,9 +135,9 @@ def test_a_program_that_closes_all_files_keeps_its_own(tmp_path: Path, taken: bo
         os.dup2(theirs, number)
     else:
         os.close(number)
-    with pytest.raises(OSError, match="the program has closed it"):
-        writer.write(window(0))
-    writer.write(window(1))  # told once
+    with pytest.raises(OSError, match="the program has closed the file"):
+        writer.write(recorded_step(0))
+    writer.write(recorded_step(1))  # told once
     writer.close()
     if taken:
         assert os.write(number, b"more") == 4
@@ -161,24 +163,27 @@ def run(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 def test_killed_in_the_middle_it_leaves_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    process = run("for step in range(10**9):\n    writer.write(window(step))\n    print(step, flush=True)", str(path))
+    process = run(
+        "for step in range(10**9):\n    writer.write(recorded_step(step))\n    print(step, flush=True)", str(path)
+    )
     assert process.stdout is not None
     for _ in range(50):
         process.stdout.readline()
     process.send_signal(signal.SIGKILL)
     process.wait()
     record = read_record(path)
-    assert [place.step for place in record.places] == list(range(len(record.places))) and len(record.places) >= 50
+    assert [entry.step for entry in record.entries] == list(range(len(record.entries))) and len(record.entries) >= 50
     assert record.damaged in ([], [record.lines])
 
 
 def test_children_write_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    code = "if os.fork() == 0:\n    writer.write(window(7)); os._exit(0)\nos.wait(); writer.write(window(8))\n"
+    code = "if os.fork() == 0:\n    writer.write(recorded_step(7)); os._exit(0)\n"
+    code += "os.wait(); writer.write(recorded_step(8))\n"
     code += "print(os.get_inheritable(writer._file))"
     process = run(code, str(path))
     assert process.communicate()[0] == "False\n"
-    assert [place.step for place in read_record(path).places] == [8]
+    assert [entry.step for entry in read_record(path).entries] == [8]
 
 
 def test_lines_of_several_threads_do_not_mix(tmp_path: Path) -> None:
@@ -186,7 +191,7 @@ def test_lines_of_several_threads_do_not_mix(tmp_path: Path) -> None:
 
     def write(first: int) -> None:
         for step in range(first, first + 50):
-            writer.write(window(step))
+            writer.write(recorded_step(step))
 
     work: list[Callable[[], None]] = [lambda first=first: write(first) for first in (0, 50, 100)]  # type: ignore[misc]
     threads = [threading.Thread(target=each) for each in work]
@@ -195,4 +200,4 @@ def test_lines_of_several_threads_do_not_mix(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     record = read_record(writer.path)
-    assert record.damaged == [] and sorted(place.step for place in record.places) == list(range(150))
+    assert record.damaged == [] and sorted(entry.step for entry in record.entries) == list(range(150))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import Window
+from hookcli.record.file.record import RecordedStep
 from hookcli.report import Report
 from hookcli.tensors import tree
 
@@ -88,10 +88,10 @@ def _looked_at(model: nn.Module, step: Step) -> Iterator[None]:
     step.output_grads = dict(grads)
 
 
-def assert_window(window: Window, step: Step) -> None:
-    """The window tells all of this step, and nothing else."""
-    assert window.losses == pytest.approx(step.losses, rel=1e-6)
-    reports = {report.probe: report for report in window.reports}
+def assert_recorded(recorded: RecordedStep, step: Step) -> None:
+    """The record tells all of this step, and nothing else."""
+    assert recorded.losses == pytest.approx(step.losses, rel=1e-6)
+    reports = {report.probe: report for report in recorded.reports}
     assert set(reports) == {"activations", "grads", "updates"}
     _assert_rows(reports["activations"], step.outputs)
     _assert_rows(reports["grads"], step.output_grads, "output")
@@ -120,12 +120,12 @@ def _assert_updates(report: Report, step: Step) -> None:
             assert math.isinf(row["ratio"]) if update else math.isnan(row["ratio"])
 
 
-def windows(path: Path, model: str, phase: str = "train") -> dict[int, Window]:
+def recorded_steps(path: Path, model: str, phase: str = "train") -> dict[int, RecordedStep]:
     """Those of a record, by step; of several without grad after one step the first."""
     record = read_record(path)
-    found: dict[int, Window] = {}
-    for window in record.windows(place for place in record.places if place.key == (model, phase)):
-        found.setdefault(window.step, window)
+    found: dict[int, RecordedStep] = {}
+    for recorded in record.steps(entry for entry in record.entries if entry.key == (model, phase)):
+        found.setdefault(recorded.step, recorded)
     return found
 
 

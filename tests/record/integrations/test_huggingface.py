@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from record.integrations.own_loop import assert_window, nothing_left, train, windows
+from record.integrations.own_loop import assert_recorded, nothing_left, recorded_steps, train
 from support import equal
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
@@ -68,7 +68,7 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(tmp_path: Path, of: int, 
         trainer.train()
     trainer_of(plain, tmp_path, **settings).train()
     assert equal(model.state_dict(), plain.state_dict())
-    assert capfd.readouterr().err.count("hookcli: the training is recorded") == 1
+    assert capfd.readouterr().err.count("hookcli: recording the training") == 1
 
     rows = sentences()
     batches = [rows[at : at + ROWS] for at in range(0, of * ROWS * STEPS, ROWS)]
@@ -82,23 +82,23 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(tmp_path: Path, of: int, 
     )
     assert equal(dict(own.named_parameters()), dict(model.named_parameters()))
 
-    found = windows(callback.recording.path, NAME)
+    found = recorded_steps(callback.recording.path, NAME)
     assert list(found) == [0, 2, 4] and len(steps) == trainer.state.global_step
     logged = {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
     if bfloat16:  # accelerate returns a copy of the logits in float32, which the loss is not made of
         for step in steps:
             step.output_grads.pop(("", '["logits"]'))
-    for number, window in found.items():
-        assert_window(window, steps[number])
-        assert window.forwards == of and window.seconds
-        assert sum(window.losses) == pytest.approx(logged[number + 1], rel=1e-6)
+    for number, recorded in found.items():
+        assert_recorded(recorded, steps[number])
+        assert recorded.forwards == of and recorded.seconds
+        assert sum(recorded.losses) == pytest.approx(logged[number + 1], rel=1e-6)
     evaluated = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
     [ran] = read_record(callback.recording.path).end.models
     assert (ran["steps"], ran["forwards"], ran["no_grad_forwards"]) == (STEPS, of * STEPS, len(evaluated))
-    without_grad = windows(callback.recording.path, NAME, "no_grad")
+    without_grad = recorded_steps(callback.recording.path, NAME, "no_grad")
     assert without_grad and without_grad.keys() <= evaluated.keys()
-    for number, window in without_grad.items():
-        [loss] = [row for row in window.reports[0].rows if (row.fqn, row["path"]) == ("", '["loss"]')]
+    for number, recorded in without_grad.items():
+        [loss] = [row for row in recorded.reports[0].rows if (row.fqn, row["path"]) == ("", '["loss"]')]
         assert loss["mean"] == pytest.approx(evaluated[number], rel=1e-6)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from record.integrations.lightning_nets import Fails, Gan, Manual, Net, adam, batches, fit, loss_of
-from record.integrations.own_loop import assert_window, nothing_left, train, windows
+from record.integrations.own_loop import assert_recorded, nothing_left, recorded_steps, train
 from support import equal
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -71,13 +71,13 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(
     assert equal(dict(own.named_parameters()), dict(model.named_parameters()))
 
     path = watching.recording.path
-    found = windows(path, kind.__name__)
+    found = recorded_steps(path, kind.__name__)
     assert list(found) == list(range(0, trainer.global_step, 2)) and len(steps) == trainer.global_step
-    for number, window in found.items():
-        assert_window(window, steps[number])
-        assert window.forwards == accumulated and window.seconds
+    for number, recorded in found.items():
+        assert_recorded(recorded, steps[number])
+        assert recorded.forwards == accumulated and recorded.seconds
         logged = model.logged[number * accumulated : (number + 1) * accumulated]
-        assert [loss * accumulated for loss in window.losses] == pytest.approx(logged, rel=1e-6)
+        assert [loss * accumulated for loss in recorded.losses] == pytest.approx(logged, rel=1e-6)
     [ran] = read_record(path).end.models
     assert (ran["steps"], ran["forwards"]) == (trainer.global_step, len(model.logged))
     assert ran["no_grad_forwards"] == 2 + 2 * 2  # the sanity check's, then each epoch's
@@ -98,12 +98,15 @@ def test_two_models_have_steps_of_their_own(watching: HookcliCallback) -> None:
 
     steps = train(own.maker, with_maker, by(1), against_critic)
     assert equal(own.state_dict(), model.state_dict())
-    found = windows(watching.recording.path, "Linear")
+    found = recorded_steps(watching.recording.path, "Linear")
     looked_at = list(range(0, len(steps), 2))
     assert list(found) == looked_at
-    assert list(windows(watching.recording.path, "Sequential")) == [*looked_at, len(steps)]  # the maker's last pass
-    for number, window in found.items():
-        assert_window(window, steps[number])
+    assert list(recorded_steps(watching.recording.path, "Sequential")) == [
+        *looked_at,
+        len(steps),
+    ]  # the maker's last pass
+    for number, recorded in found.items():
+        assert_recorded(recorded, steps[number])
     models = {ran["model"]: ran["steps"] for ran in read_record(watching.recording.path).end.models}
     assert models == {"Sequential": len(steps), "Linear": len(steps)}
     assert trainer.global_step == 2 * len(steps)  # Lightning counts those of all optimizers
@@ -129,7 +132,7 @@ def test_only_rank_zero_records(watching: HookcliCallback, tmp_path: Path) -> No
     [path] = tmp_path.glob("*.run.jsonl")
     [ran] = read_record(path).end.models
     assert ran["model"] == "Net" and ran["steps"] == 2 * 3  # each rank has half of the batches
-    assert list(windows(path, "Net")) == [0, 2, 4]
+    assert list(recorded_steps(path, "Net")) == [0, 2, 4]
 
 
 def test_each_training_has_a_record_that_is_told_once(watching: HookcliCallback, capfd: Any) -> None:
@@ -139,7 +142,7 @@ def test_each_training_has_a_record_that_is_told_once(watching: HookcliCallback,
         fit(model, watching, max_epochs=1)
         said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("hookcli")]
         assert watching.recording.path == Path.cwd() / name
-        assert said == [f"hookcli: the training is recorded: hookcli show {Path.cwd() / name}"]
+        assert said == [f"hookcli: recording the training; see it with: hookcli show {Path.cwd() / name}"]
     assert watching.recording.reports()[0].probe == "activations"
     assert pickle.loads(pickle.dumps(watching)).recording is None
 
@@ -148,7 +151,7 @@ def test_a_record_that_cant_be_made_is_no_reason_to_lose_a_training(tmp_path: Pa
     callback = HookcliCallback(output=tmp_path / "no" / "run.jsonl")
     assert fit(Net(), callback, max_epochs=1).global_step == 6
     assert callback.recording is None
-    assert "no/run.jsonl: No such file or directory; the training is not looked at" in capfd.readouterr().err
+    assert "no/run.jsonl: No such file or directory; the training is not recorded" in capfd.readouterr().err
 
 
 def test_wrong_settings_are_told() -> None:

@@ -18,7 +18,7 @@ from torch import nn
 
 import hookcli
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
+from hookcli.record.observe.recording_plan import RecordingPlan
 
 OURS = str(Path(hookcli.__file__).parent)
 
@@ -81,7 +81,7 @@ class Lines:
 def lost_in_our_functions() -> list[str]:
     """At its begin, where Python looks for signals, or at one of its lines."""
     loop, seen, chance = Loop(), Seen(), random.Random(0)
-    observer, lost = Observer(Plan(every=1), seen).start(), []
+    observer, lost = Observer(RecordingPlan(every=1), seen).start(), []
     try:
         for _ in range(3):
             loop.step()

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
+from hookcli.record.observe.recording_plan import RecordingPlan
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 
 def notes_of(program: Callable[[], object]) -> tuple[list[str], Observer]:
-    before, observer = global_state(), Observer(Plan(every=1), Seen()).start()
+    before, observer = global_state(), Observer(RecordingPlan(every=1), Seen()).start()
     try:
         program()
     finally:
@@ -54,7 +54,7 @@ def test_children_that_train_are_counted(number: int) -> None:
     (note,), observer = notes_of(lambda: in_children("fork", number, train, model))
     assert not torch.equal(model.weight, before)
     processes = "3 child processes" if number == 3 else "1 child process"
-    assert note == f"{processes} trained models, which this record does not contain" and not observer.models.tallies
+    assert note == f"{processes} trained models, which are not in this record" and not observer.models.counts
 
 
 def test_a_child_of_a_child() -> None:
@@ -86,4 +86,4 @@ def test_processes_that_load_data_or_do_not_train_say_nothing() -> None:
 
 def test_of_children_that_begin_anew_no_more_is_known() -> None:
     (note,), _ = notes_of(lambda: in_children("spawn", 2, os.getpid))
-    assert note == "2 child processes started anew (spawn): what they run is not recorded"
+    assert note == "2 child processes started anew (spawn), which are not recorded"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from observing import observing, rows
-from records import HEADER, activation, end, gradient, save, update, window
+from records import HEADER, activation, end, gradient, recorded_step, save, update
 from torch import nn
 
 from hookcli.commands.following import _line
-from hookcli.record.file.choice import Choice
 from hookcli.record.file.overview import overview
+from hookcli.record.file.query import Query
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import Window
+from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.summary import summary
 from hookcli.registry import load
 from hookcli.report import Report, TensorStats
@@ -36,7 +36,7 @@ def test_weights_of_which_none_is_finite_have_no_norm() -> None:
             before.append({fqn: p.detach().double().norm().item() for fqn, p in model.named_parameters()})
             model(torch.ones(2, 2) * (math.nan if number == 1 else 1)).sum().backward()
             optimizer.step()
-    first, second, third = (rows(w, "updates") for w in seen.windows)
+    first, second, third = (rows(w, "updates") for w in seen.recorded)
     for fqn, norm in before[0].items():
         assert first[fqn]["weight"] == pytest.approx(norm) and math.isfinite(first[fqn]["update"])
         assert math.isfinite(first[fqn]["ratio"]) or norm == 0
@@ -64,8 +64,8 @@ def test_weights_of_which_some_are_finite() -> None:
 GONE = TensorStats(128, l2=math.nan, nan=128)
 
 
-def diverged(step: int) -> Window:
-    """What `window` is, but nothing in it is finite."""
+def diverged(step: int) -> RecordedStep:
+    """A `recorded_step`, but nothing in it is finite."""
     seen = [activation(name, kind, GONE) for name, kind in (("", "Net"), ("body", "Sequential"), ("body.0", "Linear"))]
     grads = [
         replace(gradient("body.0", "output", "Linear", 0.0), stats=GONE),
@@ -74,7 +74,7 @@ def diverged(step: int) -> Window:
     updates = [update("body.0.weight", "Linear", math.nan, math.nan)]
     named = {"activations": seen, "grads": grads, "updates": updates}
     reports = [Report(name, "Net", (), found) for name, found in named.items()]
-    return Window("Net", "train", step, reports, losses=[math.nan])
+    return RecordedStep("Net", "train", step, reports, losses=[math.nan])
 
 
 def test_a_table_has_dashes_and_json_nan() -> None:
@@ -93,13 +93,13 @@ def test_a_table_has_dashes_and_json_nan() -> None:
 
 @pytest.mark.parametrize("fqn", [".", "body.0", "body.0.weight"])
 def test_a_chart_has_a_gap(fqn: str, tmp_path: Path) -> None:
-    lines = (HEADER, window(0), window(100, std=2.0), diverged(200), diverged(300), end())
+    lines = (HEADER, recorded_step(0), recorded_step(100, std=2.0), diverged(200), diverged(300), end())
     record = read_record(save(tmp_path / "run.jsonl", lines))
-    (report,) = Choice(over_time=fqn).reports(record)
+    (report,) = Query(over_time=fqn).reports(record)
     for name in ("param_grad", "weight", "ratio"):
         values = [row[name] for row in report.rows]
         assert all(map(math.isfinite, values[:2])) and all(map(math.isnan, values[2:]))
     drawn = load("reporters", "chart")().render([report], View())
     norm = {".": "13.00", "body.0": "5.000", "body.0.weight": "3.000"}[fqn]
-    assert f"L2 of the parameters' gradients: {norm} in 2 of 4 windows" in drawn
+    assert f"L2 of the parameters' gradients: {norm} in 2 of 4 recorded steps" in drawn
     assert "NaN or Inf in step 200 and 1 more step" in drawn

@@ -20,15 +20,16 @@ from torch import Tensor, nn
 
 from hookcli import registry
 from hookcli.probes.base import StatsProbe
-from hookcli.record.observe.clocks import Clocks
-from hookcli.record.observe.models import Models
+from hookcli.record.observe.backward import BackwardPasses
+from hookcli.record.observe.forwards import Forwards
+from hookcli.record.observe.models import ObservedModels
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.passes import Passes
-from hookcli.record.observe.plan import Plan
-from hookcli.record.observe.steps import Steps
+from hookcli.record.observe.optimizer_calls import OptimizerCalls
+from hookcli.record.observe.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.step import ObservedStep
+from hookcli.record.observe.steps import ObservedSteps
 from hookcli.record.observe.updates import Snapshot
-from hookcli.record.observe.window import OpenWindow
-from hookcli.record.observe.windows import Windows
 
 
 class Sometimes(nn.Module):
@@ -72,12 +73,12 @@ def test_a_forward_that_fails_and_a_program_that_goes_on(error: type[BaseExcepti
 
     seen = observed(program)
     assert seen.steps("Net") == [0, 1, 1, 2, 3, 3, 3] and seen.ran["Net"].forwards == 7
-    for number, window in enumerate(seen.of("Net"), 1):
-        failed, found = number in (2, 5, 6), rows(window, "activations")
-        assert window.forwards == 1 and set(found) == {"first"} | (
+    for number, recorded in enumerate(seen.of("Net"), 1):
+        failed, found = number in (2, 5, 6), rows(recorded, "activations")
+        assert recorded.forwards == 1 and set(found) == {"first"} | (
             set() if failed else {"", "middle", "middle.inner", "last"}
         )
-        assert len(window.losses) == int(not failed) and any("failed" in note for note in window.notes) is failed
+        assert len(recorded.losses) == int(not failed) and any("failed" in note for note in recorded.notes) is failed
     assert seen.ran["Linear"].forwards == 3
 
 
@@ -119,11 +120,11 @@ def test_a_step_that_fails() -> None:
         return model
 
     seen = observed(program)
-    assert seen.steps() == [0, 1, 1, 2] and [w.forwards for w in seen.windows] == [1, 1, 1, 1]
+    assert seen.steps() == [0, 1, 1, 2] and [w.forwards for w in seen.recorded] == [1, 1, 1, 1]
     assert seen.ran["Linear"].steps == 3
-    failed, again = seen.windows[1:3]
-    assert ["step failed" in "".join(w.notes) for w in seen.windows] == [False, True, False, False]
-    assert [w.complete for w in seen.windows] == [True, False, True, True]
+    failed, again = seen.recorded[1:3]
+    assert ["step failed" in "".join(w.notes) for w in seen.recorded] == [False, True, False, False]
+    assert [w.complete for w in seen.recorded] == [True, False, True, True]
     assert len(failed.losses) == 1 and {r.probe for r in failed.reports} == {"activations", "grads"}
     assert rows(again, "updates")["bias"]["update"] == pytest.approx(0.1)
 
@@ -166,11 +167,11 @@ def test_copies_of_parameters_go_with_the_step_that_fails() -> None:
     model = nn.Linear(2, 1)
     optimizer = NoStep(model.parameters(), lr=0.1)
     seen = Seen()
-    observer = Observer(Plan(every=1), seen).start()
+    observer = Observer(RecordingPlan(every=1), seen).start()
     model(torch.ones(1, 2)).sum().backward()
     with suppress(RuntimeError):
         optimizer.step()
-    left = len(observer._steps._snapshots)
+    left = len(observer._optimizer_calls._snapshots)
     observer.stop()
     assert left == 0 and not seen.errors
 
@@ -204,7 +205,7 @@ def training() -> nn.Module:
 def seen_with_failure(seen: Seen, break_it: Callable[[], None] = lambda: None) -> None:
     """One failure is told, and the program comes out the same."""
     alone = _run(training)
-    observer = Observer(Plan(every=1), seen).start()
+    observer = Observer(RecordingPlan(every=1), seen).start()
     break_it()
     try:
         result = _run(training)
@@ -219,27 +220,28 @@ def test_a_probe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen()
     seen_with_failure(seen)
     (error,) = seen.errors
-    assert "Broken failed at" in str(error) and "ZeroDivisionError: ours" in str(error) and seen.windows == []
+    assert "Broken failed at" in str(error) and "ZeroDivisionError: ours" in str(error) and seen.recorded == []
 
 
 def test_a_sink_that_takes_no_more() -> None:
     class Full(Seen):
-        def window(self, window: Any) -> None:
-            if self.windows:
+        def step(self, step: Any) -> None:
+            if self.recorded:
                 raise OSError(28, "No space left on device")
-            super().window(window)
+            super().step(step)
 
     seen = Full()
     seen_with_failure(seen)
-    assert len(seen.errors) == 1 == len(seen.windows)
+    assert len(seen.errors) == 1 == len(seen.recorded)
 
 
 PLACES: tuple[tuple[type, str], ...] = (
-    *((Observer, name) for name in ("_enter", "_left")),
-    *((Steps, name) for name in ("begins", "over", "_stepped")),
-    *((Windows, name) for name in ("find", "of", "look", "close")),
-    *((Models, "find"), (Clocks, "add"), (Clocks, "tick"), (OpenWindow, "begin"), (OpenWindow, "close")),
-    *((Passes, "begin"), (Passes, "end"), (Snapshot, "changes")),
+    *((Forwards, name) for name in ("begin", "end", "_find_step")),
+    *((OptimizerCalls, name) for name in ("begin", "end", "_stepped")),
+    *((ObservedSteps, name) for name in ("of", "search", "close")),
+    *((ObservedStep, name) for name in ("begin_forward", "recorded")),
+    *((ObservedModels, "find"), (OptimizerSteps, "add"), (OptimizerSteps, "stepped")),
+    *((BackwardPasses, "begin"), (BackwardPasses, "end"), (Snapshot, "changes")),
 )
 
 
@@ -255,12 +257,12 @@ def test_a_bug_of_ours_anywhere(owner: type, method: str, monkeypatch: pytest.Mo
 
 def test_after_a_failure_no_hook_is_left_on_the_model() -> None:
     class Failing(Seen):
-        def window(self, window: Any) -> None:
+        def step(self, step: Any) -> None:
             raise OSError(28, "No space left on device")
 
     seen, model = Failing(), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     before = hooks_on(model)
-    observer = Observer(Plan(every=1), seen).start()
+    observer = Observer(RecordingPlan(every=1), seen).start()
     with torch.no_grad():
         for _ in range(3):
             model(torch.ones(1, 2))
@@ -272,8 +274,8 @@ def test_after_a_failure_no_hook_is_left_on_the_model() -> None:
 def test_a_child_of_a_fork_is_left_alone() -> None:
     """Also where another thread, which is not in the child, was in the midst of something."""
     seen, before, model, x = Seen(), global_state(), nn.Linear(2, 1), torch.ones(1, 2)
-    observer = Observer(Plan(every=1), seen).start()
-    output = model(x).sum()  # a window is open, with hooks on tensors
+    observer = Observer(RecordingPlan(every=1), seen).start()
+    output = model(x).sum()  # a step is open, with hooks on tensors
     held, release = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -301,7 +303,7 @@ def test_a_child_of_a_fork_is_left_alone() -> None:
     release.set()
     thread.join()
     observer.stop()
-    assert ended == (child, 0) and len(seen.windows) == 1
+    assert ended == (child, 0) and len(seen.recorded) == 1
 
 
 def test_threads_that_share_a_model() -> None:
@@ -324,9 +326,9 @@ def test_threads_that_share_a_model() -> None:
 
     seen = observed(program, every=10)
     assert seen.ran["Sequential"].no_grad_forwards == 800
-    assert len(seen.windows) == seen.ran["Sequential"].windows >= 40
-    for window in seen.windows:
-        assert all(row["calls"] == 1 for row in rows(window, "activations").values())
+    assert len(seen.recorded) == seen.ran["Sequential"].recorded_steps >= 40
+    for recorded in seen.recorded:
+        assert all(row["calls"] == 1 for row in rows(recorded, "activations").values())
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
 
 
@@ -353,13 +355,13 @@ def test_a_backward_pass_inside_a_forward() -> None:
             optimizer.step()
         return model
 
-    for window in observed(program).windows:
-        calls = {fqn: row["calls"] for fqn, row in rows(window, "activations").items()}
+    for recorded in observed(program).recorded:
+        calls = {fqn: row["calls"] for fqn, row in rows(recorded, "activations").items()}
         assert calls == {"": 1, "first": 2, "last": 1}
-        assert set(rows(window, "grads", "output")) == {"", "first", "last"}
+        assert set(rows(recorded, "grads", "output")) == {"", "first", "last"}
 
 
-def test_more_threads_than_windows_that_may_be_open() -> None:
+def test_more_threads_than_steps_that_may_be_open() -> None:
     """Windows under way are not closed for others, and each is handed on once."""
     barrier = threading.Barrier(12)
 
@@ -383,9 +385,9 @@ def test_more_threads_than_windows_that_may_be_open() -> None:
         return models
 
     seen = observed(program)
-    assert len(seen.windows) == 12 == len({w.model for w in seen.windows})
-    for window in seen.windows:
-        assert set(rows(window, "activations")) == {"", "first", "last"}
+    assert len(seen.recorded) == 12 == len({w.model for w in seen.recorded})
+    for recorded in seen.recorded:
+        assert set(rows(recorded, "activations")) == {"", "first", "last"}
 
 
 def test_threads_that_train_models_of_their_own() -> None:

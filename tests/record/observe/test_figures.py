@@ -1,4 +1,4 @@
-"""Rows of a window: activations, gradients and updates, against hand-computed figures and PyTorch in float64."""
+"""Rows of a recorded step: activations, gradients and updates, against hand-computed figures and PyTorch in float64."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_a_step_by_hand() -> None:
         optimizer.step()
         return model
 
-    window = observed(program).only
-    assert (window.model, window.phase, window.step, window.forward) == ("Hand", "train", 0, None)
-    assert (window.forwards, window.watched, window.losses) == (1, 1, [27.0])
-    activations = rows(window, "activations")
+    recorded = observed(program).only
+    assert (recorded.model, recorded.phase, recorded.step, recorded.forward) == ("Hand", "train", 0, None)
+    assert (recorded.forwards, recorded.observed_forwards, recorded.losses) == (1, 1, [27.0])
+    activations = rows(recorded, "activations")
     assert list(activations) == ["", "first", "relu", "out"]
     for fqn, values in {
         "": [12, 15], "first": [1, 3, 5, -0.5], "relu": [1, 3, 5, 0], "out": [12, 15],
@@ -67,14 +67,14 @@ def test_a_step_by_hand() -> None:
         assert_stats(activations[fqn].stats, float64_stats(torch.tensor(values, dtype=torch.float64)))
     assert activations["first"]["shape"] == [2, 2] and activations["first"]["type"] == "Linear"
     assert activations["relu"]["calls"] == 1 and activations["relu"].stats.zeros == 1
-    outputs, parameters = rows(window, "grads", "output"), rows(window, "grads", "parameter")
+    outputs, parameters = rows(recorded, "grads", "output"), rows(recorded, "grads", "parameter")
     grads = {"": [1, 1], "out": [1, 1], "relu": [3, 3, 3, 3], "first": [3, 3, 3, 0]}
     assert outputs.keys() == grads.keys()
     for fqn, values in grads.items():
         assert_stats(outputs[fqn].stats, float64_stats(torch.tensor(values, dtype=torch.float64)))
     grads = {"first.weight": [12, 6.75, 3, 6], "first.bias": [6, 3], "out.weight": [6, 3]}
     assert parameters.keys() == grads.keys()
-    updates = rows(window, "updates")
+    updates = rows(recorded, "updates")
     weights = {"first.weight": 8**0.5, "first.bias": 2**0.5, "out.weight": 18**0.5}
     for fqn, values in grads.items():
         assert_stats(parameters[fqn].stats, float64_stats(torch.tensor(values, dtype=torch.float64)))
@@ -98,17 +98,17 @@ def test_a_step_over_micro_batches_is_merged_exactly(sizes: tuple[int, ...]) -> 
         stepping.step()
         return model
 
-    window, expected = observed(program).only, Reference(net(), optimizer, batches)
-    assert (window.forwards, window.watched, len(window.losses)) == (len(sizes),) * 3
+    recorded, expected = observed(program).only, Reference(net(), optimizer, batches)
+    assert (recorded.forwards, recorded.observed_forwards, len(recorded.losses)) == (len(sizes),) * 3
     for fqn in expected.outputs:
-        activation, grad = rows(window, "activations")[fqn], rows(window, "grads", "output")[fqn]
+        activation, grad = rows(recorded, "activations")[fqn], rows(recorded, "grads", "output")[fqn]
         assert activation["calls"] == len(sizes)
         assert_stats(activation.stats, float64_stats(expected.all(fqn)))
         assert_stats(grad.stats, float64_stats(expected.all_gradients(fqn)))
     for fqn, parameter in expected.after.items():
-        assert_stats(rows(window, "grads", "parameter")[fqn].stats, float64_stats(expected.grads[fqn]))
+        assert_stats(rows(recorded, "grads", "parameter")[fqn].stats, float64_stats(expected.grads[fqn]))
         change = (parameter - expected.before[fqn]).norm().item()
-        row = rows(window, "updates")[fqn]
+        row = rows(recorded, "updates")[fqn]
         assert row["update"] == pytest.approx(change, rel=1e-3)  # float32 weights round off a small change
         assert row["ratio"] == pytest.approx(row["update"] / expected.before[fqn].norm().item())
 
@@ -123,17 +123,17 @@ def test_modules_that_are_called_more_than_once_and_tied_weights_have_one_row() 
         optimizer.step()
         return model
 
-    window = observed(program).only
+    recorded = observed(program).only
     torch.manual_seed(0)
     model = Shared().double()
     x, outputs = model.embed(ids), []
     for _ in range(3):
         x = model.mix(x)
         outputs.append(x)
-    mix = rows(window, "activations")["mix"]
-    assert mix["calls"] == 3 and rows(window, "activations")["head"]["calls"] == 1
+    mix = rows(recorded, "activations")["mix"]
+    assert mix["calls"] == 3 and rows(recorded, "activations")["head"]["calls"] == 1
     assert_stats(mix.stats, float64_stats(torch.cat(outputs)))
-    assert set(rows(window, "updates")) == {"embed.weight", "mix.weight", "mix.bias"}
+    assert set(rows(recorded, "updates")) == {"embed.weight", "mix.weight", "mix.bias"}
 
 
 def test_a_parameter_that_was_zero_or_that_none_updates() -> None:
@@ -147,12 +147,12 @@ def test_a_parameter_that_was_zero_or_that_none_updates() -> None:
         optimizer.step()
         return model
 
-    window = observed(program).only
-    updates = rows(window, "updates")
+    recorded = observed(program).only
+    updates = rows(recorded, "updates")
     assert updates["2.bias"]["ratio"] == math.inf and updates["2.weight"]["ratio"] == 0.0
-    unmoved = skipped(window, "updates")
+    unmoved = skipped(recorded, "updates")
     assert set(unmoved) == {"0.weight", "0.bias"} and "not in any optimizer" in unmoved["0.weight"]
-    assert skipped(window, "grads")["0.bias"] == "frozen (requires_grad=False)"
+    assert skipped(recorded, "grads")["0.bias"] == "frozen (requires_grad=False)"
 
 
 def test_two_optimizers_of_one_model() -> None:
@@ -168,8 +168,8 @@ def test_two_optimizers_of_one_model() -> None:
 
     seen = observed(program, every=2)
     assert seen.steps() == [0, 2] and seen.ran["Sequential"].steps == 3
-    for window in seen.windows:
-        updates, grads = rows(window, "updates"), rows(window, "grads", "parameter")
+    for recorded in seen.recorded:
+        updates, grads = rows(recorded, "updates"), rows(recorded, "grads", "parameter")
         assert updates.keys() == grads.keys() == {"0.weight", "0.bias", "2.weight", "2.bias"}
         for fqn, row in updates.items():
             rate = 0.1 if fqn.startswith("0") else 0.01
@@ -195,11 +195,11 @@ def test_an_optimizer_that_steps_by_another() -> None:
 
     seen = observed(program)
     assert seen.steps() == [0, 1, 2] and seen.ran["Sequential"].steps == 3
-    for window in seen.windows:
-        assert window.seconds is not None
-        updates = rows(window, "updates")
+    for recorded in seen.recorded:
+        assert recorded.seconds is not None
+        updates = rows(recorded, "updates")
         assert set(updates) == {"0.weight", "0.bias", "2.weight", "2.bias"}
-        grad = rows(window, "grads", "parameter")["2.bias"].stats.l2
+        grad = rows(recorded, "grads", "parameter")["2.bias"].stats.l2
         assert updates["2.bias"]["update"] == pytest.approx(0.1 * grad, rel=1e-4)
 
 
@@ -223,16 +223,19 @@ def test_a_closure_that_runs_the_model_several_times() -> None:
         return model
 
     seen, before, after = observed(program, every=2), net().double(), program(1).double()
-    window = seen.only
-    assert window.step == 0 and seen.ran["Sequential"].steps == 2
-    assert window.forwards == window.watched >= 3 and len(window.losses) == 1
-    assert window.loss == evaluated[window.forwards - 1] and len(set(evaluated[: window.forwards])) == window.forwards
-    assert rows(window, "activations")["1"]["calls"] == window.forwards
-    for fqn, row in rows(window, "updates").items():
+    recorded = seen.only
+    assert recorded.step == 0 and seen.ran["Sequential"].steps == 2
+    assert recorded.forwards == recorded.observed_forwards >= 3 and len(recorded.losses) == 1
+    assert (
+        recorded.loss == evaluated[recorded.forwards - 1]
+        and len(set(evaluated[: recorded.forwards])) == recorded.forwards
+    )
+    assert rows(recorded, "activations")["1"]["calls"] == recorded.forwards
+    for fqn, row in rows(recorded, "updates").items():
         weight = before.get_parameter(fqn)
         assert row["weight"] == pytest.approx(weight.norm().item(), rel=1e-5)
         assert row["update"] == pytest.approx((after.get_parameter(fqn) - weight).norm().item(), rel=1e-4)
-    for fqn, row in rows(window, "grads", "parameter").items():
+    for fqn, row in rows(recorded, "grads", "parameter").items():
         assert_stats(row.stats, float64_stats(program(1).get_parameter(fqn).grad))  # type: ignore[arg-type]
 
 
@@ -246,7 +249,7 @@ def test_a_parameter_that_no_module_holds_is_told() -> None:
         optimizer.step()
         return model
 
-    assert "SGD has 1 parameter of no module that has run so far, not shown" in observed(program).only.notes
+    assert "SGD has 1 parameter in no module that has run so far; not shown" in observed(program).only.notes
 
 
 def test_nothing_is_said_of_models_that_nobody_asked_for(tmp_path: Path) -> None:
@@ -266,4 +269,4 @@ def test_two_models_of_one_optimizer_leave_none_over() -> None:
         optimizer.step()
         return second
 
-    assert not any("module that has run" in note for window in observed(program).windows for note in window.notes)
+    assert not any("module that has run" in note for recorded in observed(program).recorded for note in recorded.notes)

@@ -48,20 +48,20 @@ def run(folder: Path, size: int | None = None) -> subprocess.CompletedProcess[st
     )
 
 
-def test_a_summary_tells_the_program_s_steps_and_the_windows_that_are_in_the_file(tmp_path: Path) -> None:
-    assert f"{STEPS} windows in r.jsonl" in run(tmp_path).stderr
+def test_a_summary_tells_the_program_s_steps_and_the_recorded_steps_that_are_in_the_file(tmp_path: Path) -> None:
+    assert f"{STEPS} recorded steps in r.jsonl" in run(tmp_path).stderr
     lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
-    ran = run(tmp_path, sum(map(len, lines[:3])) + 100)  # the header and two windows, and a part of the third
+    ran = run(tmp_path, sum(map(len, lines[:3])) + 100)  # the header and two steps, and a part of the third
     assert (ran.returncode, ran.stdout) == (0, f"trained {STEPS}\n")
     record = read_record(tmp_path / "r.jsonl")
-    losses = [window.loss for window in record.windows(record.places)]
-    assert [place.step for place in record.places] == [0, 1] and None not in losses
-    assert re.search(rf"{STEPS} steps of 1 model in .*; 2 windows in r.jsonl", ran.stderr), ran.stderr
+    losses = [recorded.loss for recorded in record.steps(record.entries)]
+    assert [place.step for place in record.entries] == [0, 1] and None not in losses
+    assert re.search(rf"{STEPS} steps of 1 model in .*; 2 recorded steps in r.jsonl", ran.stderr), ran.stderr
     full = f"can't write {tmp_path / 'r.jsonl'}: File too large"
-    assert f"{full}; from then on nothing was looked at" in ran.stderr
+    assert f"{full}; nothing was recorded from then on" in ran.stderr
     (row,) = [line for line in ran.stderr.splitlines() if re.match(r"Sequential +\d", line)]
     assert row.split()[2:4] == [str(STEPS)] * 2
-    assert f"{losses[1]:.4g}"[:5] in row, (losses, row)  # the loss seen last is that of the last window in the record
+    assert f"{losses[1]:.4g}"[:5] in row, (losses, row)  # the last recorded loss is that of the last step in the record
 
 
 def test_nothing_is_hooked_or_copied_once_the_record_takes_no_more(
@@ -88,7 +88,7 @@ def test_nothing_is_hooked_or_copied_once_the_record_takes_no_more(
             optimizer.step()
     assert all(hooked[:3]) and not any(hooked[3:]) and not any(m._forward_hooks for m in model.modules())
     record = read_record(tmp_path / "r.jsonl")
-    assert [place.step for place in record.places] == [0, 1] and not record.bad
+    assert [place.step for place in record.entries] == [0, 1] and not record.non_finite
     end = record.end
     assert end is not None and "No space left on device" in end.notes[0]
-    assert (end.program_steps, end.models[0]["steps"], end.models[0]["windows"]) == (STEPS, STEPS, 2)
+    assert (end.program_steps, end.models[0]["steps"], end.models[0]["recorded_steps"]) == (STEPS, STEPS, 2)

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import hookcli
+from hookcli.record.file.over_time import over_time
 from hookcli.record.file.overview import overview
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import Window
-from hookcli.record.file.series import series
+from hookcli.record.file.record import RecordedStep
 from hookcli.report import TensorStats, document, formatting
 from hookcli.report.grouping import View
 from hookcli.report.norms import norm
@@ -22,7 +22,7 @@ from hookcli.reporters.chart import ChartReporter
 
 
 @pytest.fixture
-def windows(tmp_path: Path) -> list[Window]:
+def recorded_steps(tmp_path: Path) -> list[RecordedStep]:
     """Six recorded steps, of which the third is the last that is finite."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -32,25 +32,25 @@ def windows(tmp_path: Path) -> list[Window]:
             (model(torch.eye(2, 4)).sum() * (math.nan if step == 3 else 1)).backward()
             optimizer.step()
     record = read_record(recording.path)
-    return list(record.windows(record.places))
+    return list(record.steps(record.entries))
 
 
-def test_a_diverged_run(windows: list[Window]) -> None:
-    [report] = series(windows, "")
+def test_a_diverged_run(recorded_steps: list[RecordedStep]) -> None:
+    [report] = over_time(recorded_steps, "")
     assert [row["output_grad"] for row in report.rows[4:]] == [math.sqrt(2)] * 2  # of the loss, a sum
     for name in ("param_grad", "weight", "std"):
         assert all(row[name] > 0 for row in report.rows[:3]), name
         assert all(math.isnan(row[name]) for row in report.rows[4:]), name
         assert formatting.cell(report.rows[-1], name) == "-"
     assert math.isnan(report.rows[3]["update"]) and math.isfinite(report.rows[2]["update"])
-    assert math.isnan(overview(windows[-1]).totals["param_grad"])
+    assert math.isnan(overview(recorded_steps[-1]).totals["param_grad"])
     written = json.loads(json.dumps(document([report]), allow_nan=False))["reports"][0]["rows"]
     assert [row["param_grad"] for row in written[4:]] == ["NaN", "NaN"]
 
 
-def test_its_chart_has_a_gap(windows: list[Window]) -> None:
+def test_its_chart_has_a_gap(recorded_steps: list[RecordedStep]) -> None:
     """The lowest figure at the side is the lowest that is known: none is drawn at 0."""
-    reports = series(windows, "")
+    reports = over_time(recorded_steps, "")
     text = ChartReporter().render(reports, View(depth=math.inf, width=80, color=False))
     for title, name in (("L2 of the parameters' gradients", "param_grad"), ("L2 of the weights", "weight")):
         chart = text[text.index(f"{title}\n") :].splitlines()[1:9]

@@ -45,8 +45,8 @@ def test_models_that_are_thrown_away_are_freed() -> None:
 
     with observing() as seen:
         program()
-    assert max(alive) <= 1 and not seen.errors and len(seen.windows) == 12
-    assert [len(w.losses) for w in seen.windows] == [0, 1, 1] * 4
+    assert max(alive) <= 1 and not seen.errors and len(seen.recorded) == 12
+    assert [len(w.losses) for w in seen.recorded] == [0, 1, 1] * 4
 
 
 def test_memory_does_not_grow_with_steps() -> None:
@@ -64,12 +64,12 @@ def test_memory_does_not_grow_with_steps() -> None:
 
     with observing() as seen:
         steps(5)
-        seen.windows.clear()
+        seen.recorded.clear()
         before = steps(1)
-        seen.windows.clear()
+        seen.recorded.clear()
         after = steps(40)
-        kept = len(seen.windows)
-        seen.windows.clear()
+        kept = len(seen.recorded)
+        seen.recorded.clear()
         assert len(gc.get_objects()) < before + 200 and after >= before and kept == 40
 
 
@@ -184,7 +184,7 @@ def test_two_observers_at_once() -> None:
     with observing(every=2) as outer:
         seen = observed(_training)
     assert seen.steps() == [0, 1, 2]
-    assert [w.step for w in outer.windows] == [0, 2] * 2  # alone, and observed
+    assert [w.step for w in outer.recorded] == [0, 2] * 2  # alone, and observed
 
 
 def _training() -> nn.Module:
@@ -227,5 +227,5 @@ def test_optimizers_that_were_there_before(how: str) -> None:
             model(torch.ones(1, 4)).sum().backward()
             optimizer.step()
     assert seen.steps() == [0, 1]
-    for window in seen.windows:
-        assert len(rows(window, "updates")) == 4 and window.seconds is not None
+    for recorded in seen.recorded:
+        assert len(rows(recorded, "updates")) == 4 and recorded.seconds is not None

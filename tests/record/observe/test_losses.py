@@ -37,7 +37,7 @@ def test_of_micro_batches_it_is_the_loss_of_the_batch(scaled: bool) -> None:
             optimizer.zero_grad()
         return model
 
-    first, second = observed(program).windows
+    first, second = observed(program).recorded
     assert first.loss == pytest.approx(loss_of(net().double(), X.double()).item(), rel=1e-6)
     assert len(first.losses) == len(second.losses) == 3 and second.loss < first.loss
 
@@ -52,9 +52,9 @@ def test_of_several_losses_of_one_forward_it_is_their_sum() -> None:
         optimizer.step()
         return model
 
-    window, y = observed(program).only, net().double()(X.double())
-    assert window.losses == pytest.approx([y.sum().item(), y.mean().item() * 4 + 1], rel=1e-5)
-    assert window.loss == pytest.approx(sum(window.losses))
+    recorded, y = observed(program).only, net().double()(X.double())
+    assert recorded.losses == pytest.approx([y.sum().item(), y.mean().item() * 4 + 1], rel=1e-5)
+    assert recorded.loss == pytest.approx(sum(recorded.losses))
 
 
 def test_a_loss_with_a_gradient_of_its_own_counts_by_that() -> None:
@@ -67,9 +67,9 @@ def test_a_loss_with_a_gradient_of_its_own_counts_by_that() -> None:
         optimizer.step()
         return model
 
-    window, model = observed(program).only, net().double()
+    recorded, model = observed(program).only, net().double()
     y = model(X.double())
-    assert window.losses == pytest.approx([y.pow(2).mean().item() / 4, (y.sum() + 3 * y.mean()).item()], rel=1e-5)
+    assert recorded.losses == pytest.approx([y.pow(2).mean().item() / 4, (y.sum() + 3 * y.mean()).item()], rel=1e-5)
 
 
 def test_two_losses_that_a_scaler_made() -> None:
@@ -82,8 +82,8 @@ def test_two_losses_that_a_scaler_made() -> None:
         scaler.update()
         return model
 
-    window, y = observed(program).only, net().double()(X.double())
-    assert window.loss == pytest.approx((y.pow(2).mean() + y.sum()).item(), rel=1e-5)
+    recorded, y = observed(program).only, net().double()(X.double())
+    assert recorded.loss == pytest.approx((y.pow(2).mean() + y.sum()).item(), rel=1e-5)
 
 
 def test_a_tensor_of_several_numbers_is_no_loss_and_that_is_said() -> None:
@@ -100,9 +100,9 @@ def test_a_tensor_of_several_numbers_is_no_loss_and_that_is_said() -> None:
         optimizer.step()
         return model
 
-    first, second = observed(program).windows
+    first, second = observed(program).recorded
     assert first.losses == pytest.approx([net()(X).sum().item()]) and second.loss is None
-    assert all("not a single number" in " ".join(window.notes) for window in (first, second))
+    assert all("not a single number" in " ".join(recorded.notes) for recorded in (first, second))
 
 
 def none(model: nn.Module) -> None:
@@ -144,7 +144,7 @@ def test_of_a_closure_it_is_that_of_the_last_evaluation(clear: Callable[[nn.Modu
     seen = observed(program)
     evaluated = evaluated[: len(evaluated) // 2]  # the first program's
     assert len(evaluated) == 8 and len(set(evaluated)) == 8
-    assert [window.losses for window in seen.windows] == [[evaluated[3]], [evaluated[7]]]
+    assert [recorded.losses for recorded in seen.recorded] == [[evaluated[3]], [evaluated[7]]]
 
 
 @pytest.mark.parametrize("clear", CLEARING)
@@ -163,8 +163,8 @@ def test_gradients_that_are_cleared_between_passes_are_of_no_step(clear: Callabl
             clear(model)
         return model
 
-    window = observed(program).windows[0]
-    assert window.loss == pytest.approx(loss_of(net().double(), X[4:].double()).item(), rel=1e-6)
+    recorded = observed(program).recorded[0]
+    assert recorded.loss == pytest.approx(loss_of(net().double(), X[4:].double()).item(), rel=1e-6)
 
 
 def test_gradients_that_are_zero_by_themselves_are_not_cleared() -> None:
@@ -237,8 +237,8 @@ def test_a_frozen_model_without_an_optimizer_has_the_loss_of_what_passes_through
         loss_of(model, x).backward(inputs=[x])
         return model
 
-    window = observed(program).only
-    assert window.loss == pytest.approx(loss_of(net(), X).item()) and "2" in rows(window, "grads", "output")
+    recorded = observed(program).only
+    assert recorded.loss == pytest.approx(loss_of(net(), X).item()) and "2" in rows(recorded, "grads", "output")
 
 
 def test_the_first_loss_that_is_not_finite_among_accumulated_ones() -> None:
@@ -255,6 +255,6 @@ def test_the_first_loss_that_is_not_finite_among_accumulated_ones() -> None:
 
     with observing(first_bad="report", probes=("activations",)) as seen:
         program()
-    (bad,) = seen.bads
+    (bad,) = seen.non_finites
     assert (bad.step, bad.what, bad.nan, bad.inf) == (1, "loss", 1, 0)
-    assert seen.windows[0].loss == 3 and str(seen.windows[1].loss) == "nan"
+    assert seen.recorded[0].loss == 3 and str(seen.recorded[1].loss) == "nan"

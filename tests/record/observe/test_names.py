@@ -11,7 +11,7 @@ from torch import distributed, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.optim.swa_utils import AveragedModel
 
-from hookcli.record.observe.names import Names, plain_type, unwrapped
+from hookcli.record.observe.wrappers import PlainNames, plain_type, unwrap
 
 PLAIN = ["", "0", "1", "2", "2.0", "2.1"]
 PARAMETERS = ["0.weight", "0.bias", "2.0.weight", "2.0.bias"]
@@ -65,13 +65,13 @@ def training(wrap: Callable[[nn.Module], nn.Module]) -> nn.Module:
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_names_without_wrappers(name: str) -> None:
     seen = observed(lambda: training(WRAPPERS[name]))
-    assert [(w.model, w.step) for w in seen.windows] == [("Net", 0), ("Net", 1)] and set(seen.ran) == {"Net"}
-    for window in seen.windows:
-        assert sorted(rows(window, "activations")) == PLAIN
-        assert all(row["calls"] == 1 for row in rows(window, "activations").values())
-        assert list(rows(window, "updates")) == PARAMETERS == list(rows(window, "grads", "parameter"))
+    assert [(w.model, w.step) for w in seen.recorded] == [("Net", 0), ("Net", 1)] and set(seen.ran) == {"Net"}
+    for recorded in seen.recorded:
+        assert sorted(rows(recorded, "activations")) == PLAIN
+        assert all(row["calls"] == 1 for row in rows(recorded, "activations").values())
+        assert list(rows(recorded, "updates")) == PARAMETERS == list(rows(recorded, "grads", "parameter"))
         if name != "checkpoint":
-            assert set(rows(window, "grads", "output")) == set(PLAIN)
+            assert set(rows(recorded, "grads", "output")) == set(PLAIN)
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def group() -> Iterator[None]:
 @pytest.mark.usefixtures("group")
 def test_a_model_that_is_trained_by_several_processes() -> None:
     seen = observed(lambda: training(nn.parallel.DistributedDataParallel).module)
-    assert [(w.model, w.step) for w in seen.windows] == [("Net", 0), ("Net", 1)]
-    assert sorted(rows(seen.windows[1], "activations")) == PLAIN == sorted(rows(seen.windows[1], "grads", "output"))
-    assert list(rows(seen.windows[1], "updates")) == PARAMETERS
+    assert [(w.model, w.step) for w in seen.recorded] == [("Net", 0), ("Net", 1)]
+    assert sorted(rows(seen.recorded[1], "activations")) == PLAIN == sorted(rows(seen.recorded[1], "grads", "output"))
+    assert list(rows(seen.recorded[1], "updates")) == PARAMETERS
 
 
 def test_an_averaged_model_is_another_model() -> None:
@@ -100,8 +100,8 @@ def test_an_averaged_model_is_another_model() -> None:
 
     seen = observed(program)
     assert set(seen.ran) == {"Net", "Net #2"}
-    (window,) = seen.of("Net #2", "no_grad")
-    assert sorted(rows(window, "activations")) == PLAIN
+    (recorded,) = seen.of("Net #2", "no_grad")
+    assert sorted(rows(recorded, "activations")) == PLAIN
 
 
 def test_names_of_ones_own_that_look_like_wrappers_stay() -> None:
@@ -110,9 +110,9 @@ def test_names_of_ones_own_that_look_like_wrappers_stay() -> None:
             super().__init__()
             self.module = nn.Sequential(nn.Linear(2, 2))
 
-    names = Names(Mine())
+    names = PlainNames(Mine())
     assert names("module.0.weight") == "module.0.weight" and plain_type(Mine()) == "Mine"
     model = Mine()
-    assert unwrapped(model) is model and unwrapped(nn.DataParallel(nn.DataParallel(model))) is model
+    assert unwrap(model) is model and unwrap(nn.DataParallel(nn.DataParallel(model))) is model
     outer = nn.Sequential(nn.DataParallel(model))
-    assert Names(outer)("0.module.module.0.weight") == "0.module.0.weight"
+    assert PlainNames(outer)("0.module.module.0.weight") == "0.module.0.weight"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
+from hookcli.record.observe.recording_plan import RecordingPlan
 
 
 class Net(nn.Module):
@@ -32,7 +32,7 @@ class Functional(Net):
 
 
 def notes_of(program: object) -> tuple[list[str], Observer]:
-    observer = Observer(Plan(every=1), Seen()).start()
+    observer = Observer(RecordingPlan(every=1), Seen()).start()
     try:
         program()  # type: ignore[operator]
     finally:
@@ -50,8 +50,8 @@ def trained(model: nn.Module, method: str) -> None:
 def test_a_forward_that_is_called_directly_is_told_once() -> None:
     (note,), observer = notes_of(lambda: trained(Net(), "loss"))
     assert note.startswith("Net was never called as model(x), and Net.forward(x) runs no hooks: call model(x)")
-    assert set(observer.models.tallies) == {"Sequential", "Linear"} and "compile" not in note
-    assert not any(tally.notes for tally in observer.models.tallies.values())
+    assert set(observer.models.counts) == {"Sequential", "Linear"} and "compile" not in note
+    assert not any(tally.notes for tally in observer.models.counts.values())
 
 
 def test_calls_as_they_should_be_say_nothing() -> None:
@@ -69,7 +69,7 @@ def test_a_wrapper_that_calls_forward_sees_all_but_that_module() -> None:
             return self.inner.forward(x)
 
     notes, observer = notes_of(lambda: trained(Wrapper(), "__call__"))
-    assert notes == [] and set(observer.models.tallies) == {"Wrapper"}
+    assert notes == [] and set(observer.models.counts) == {"Wrapper"}
 
 
 def test_weights_that_are_used_without_calling_any_module() -> None:

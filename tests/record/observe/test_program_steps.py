@@ -10,12 +10,12 @@ import torch
 from observing import Seen
 from torch import nn
 
-from hookcli.commands.show import said
-from hookcli.record.file.choice import Choice
+from hookcli.commands.show import remarks
+from hookcli.record.file.query import Query
 from hookcli.record.file.reading import read_record
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.plan import Plan
 from hookcli.record.observe.recording import Recording
+from hookcli.record.observe.recording_plan import RecordingPlan
 
 
 def sgd(*models: nn.Module) -> torch.optim.Optimizer:
@@ -74,7 +74,7 @@ PROGRAMS: list[tuple[Callable[[], None], int]] = [
 @pytest.mark.parametrize(("program", "steps"), PROGRAMS)
 @pytest.mark.parametrize("every", [1, 100])
 def test_steps_are_not_multiplied_by_models(program: Callable[[], None], steps: int, every: int) -> None:
-    observer = Observer(Plan(every=every), Seen()).start()
+    observer = Observer(RecordingPlan(every=every), Seen()).start()
     try:
         program()
     finally:
@@ -83,7 +83,7 @@ def test_steps_are_not_multiplied_by_models(program: Callable[[], None], steps: 
 
 
 def test_the_headline_of_a_record_has_the_steps_of_the_program(tmp_path: Path) -> None:
-    """And `show` the last step that is whole: the critic's last window has the maker's loss alone."""
+    """And `show` the last step that is whole: the critic's last step has the maker's loss alone."""
     maker, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)
     both, losses = nn.ModuleList([maker, critic]), []
     g, c = sgd(maker), sgd(critic)
@@ -98,12 +98,12 @@ def test_the_headline_of_a_record_has_the_steps_of_the_program(tmp_path: Path) -
             (critic(maker(torch.randn(3, 2))).mean() * 100).backward()
             g.step()
     record = read_record(tmp_path / "gan.run.jsonl")
-    assert said(record)[0].startswith("ModuleList: 3 steps of 2 models in ")
-    assert [(p.step, p.complete) for p in record.places if p.model == "Linear"][-2:] == [(2, True), (3, False)]
-    (shown,) = Choice(model="Linear").reports(record)
+    assert remarks(record)[0].startswith("ModuleList: 3 steps of 2 models in ")
+    assert [(p.step, p.complete) for p in record.entries if p.model == "Linear"][-2:] == [(2, True), (3, False)]
+    (shown,) = Query(model="Linear").reports(record)
     assert (shown.meta["step"], shown.meta["losses"]) == (2, losses[-1:])
-    (chart,) = Choice(model="Linear", over_time=".").reports(record)
+    (chart,) = Query(model="Linear", over_time=".").reports(record)
     assert [row["step"] for row in chart.rows] == [0, 1, 2] and [row["loss"] for row in chart.rows] == losses
     assert [(skipped.path, "not finished" in skipped.reason) for skipped in chart.skipped] == [("step 3", True)]
-    (shown,) = Choice(model="Linear", step=3).reports(record)
+    (shown,) = Query(model="Linear", step=3).reports(record)
     assert shown.meta["complete"] is False

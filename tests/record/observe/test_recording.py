@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import hookcli
 from hookcli.errors import UsageError
 from hookcli.record.file.reading import read_record
-from hookcli.record.observe.recording import Recording, _part_of
+from hookcli.record.observe.recording import Recording, _shares_parameters
 
 
 class Net(nn.Module):
@@ -56,12 +56,12 @@ def test_a_record_of_one_model_among_others() -> None:
     assert equal(weights, alone) and global_state() == before and not any(hooks_on(model).values())
     assert recording.path == Path.cwd() / "Net.run.jsonl"
     record = read_record(recording.path)
-    assert [(place.model, place.step) for place in record.places] == [("Net", 0), ("Net", 2), ("Net", 4)]
+    assert [(place.model, place.step) for place in record.entries] == [("Net", 0), ("Net", 2), ("Net", 4)]
     assert record.header is not None and record.header.name == "Net" and record.header.argv == []
     assert record.end is not None and record.end.exit_code == 0 and len(record.end.models) == 1
     assert [r.probe for r in recording.reports()] == ["activations", "grads", "updates"]
-    window = recording.latest["Net", "train"]
-    assert window.step == 4 and set(rows(window, "activations")) == {"", "body", "body.0", "body.1", "head"}
+    recorded = recording.latest["Net", "train"]
+    assert recorded.step == 4 and set(rows(recorded, "activations")) == {"", "body", "body.0", "body.1", "head"}
 
 
 def test_what_wraps_it_and_its_parts_count_as_it() -> None:
@@ -89,7 +89,7 @@ def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     recording.stop()
     model(torch.ones(1, 4))
     record = read_record(recording.path)
-    assert len(record.places) == 1 and record.bad[0].fqn == "body.0" and record.lines == 4
+    assert len(record.entries) == 1 and record.non_finite[0].fqn == "body.0" and record.lines == 4
 
 
 def test_a_full_disk_is_told_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_file_that_can_not_be_made() -> None:
 
 def test_an_unrelated_module_is_asked_once_for_its_parameters() -> None:
     model, other = nn.Linear(2, 2), Asked()
-    is_part = _part_of(model)
+    is_part = _shares_parameters(model)
     assert [is_part(module) for module in (model, nn.Sequential(model), other, other)] == [True, True, False, False]
     assert other.times == 1
 

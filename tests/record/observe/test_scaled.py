@@ -43,7 +43,7 @@ def test_figures_are_unscaled(name: str, unscaled_first: bool) -> None:
         scaler.update()
         return model
 
-    window, model = observed(program).only, net().double()
+    recorded, model = observed(program).only, net().double()
     losses, of_output = [], []
     for part in X.double().chunk(2):
         y = model(part)
@@ -52,11 +52,11 @@ def test_figures_are_unscaled(name: str, unscaled_first: bool) -> None:
         loss.backward()
         losses.append(loss.item())
         of_output.append(y.grad)
-    assert window.losses == pytest.approx(losses, rel=1e-6)
-    assert_stats(rows(window, "grads", "output")["2"].stats, float64_stats(torch.cat(of_output)))
+    assert recorded.losses == pytest.approx(losses, rel=1e-6)
+    assert_stats(rows(recorded, "grads", "output")["2"].stats, float64_stats(torch.cat(of_output)))
     for fqn, p in model.named_parameters():
-        assert_stats(rows(window, "grads", "parameter")[fqn].stats, float64_stats(p.grad))
-    assert any("GradScaler's scale, 1024" in note for note in window.notes)
+        assert_stats(rows(recorded, "grads", "parameter")[fqn].stats, float64_stats(p.grad))
+    assert any("GradScaler's scale, 1024" in note for note in recorded.notes)
 
 
 @pytest.mark.parametrize("first_bad", [None, "report", "stop"])
@@ -73,13 +73,13 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
 
     seen = observed(program, first_bad=first_bad)
     loss = (loss_of(net(), X) * 100).item()
-    assert [(w.step, w.losses) for w in seen.windows] == [(0, [loss]), (0, [loss])]
-    assert any("left out a step" in note for note in seen.windows[0].notes)
-    assert not any("left out a step" in note for note in seen.windows[1].notes)
-    assert [r.probe for r in seen.windows[0].reports] == ["activations", "grads"]
-    (overflowed,) = [row for row in seen.windows[0].reports[1].rows if row.fqn == "2.weight"]
+    assert [(w.step, w.losses) for w in seen.recorded] == [(0, [loss]), (0, [loss])]
+    assert any("skipped a step" in note for note in seen.recorded[0].notes)
+    assert not any("skipped a step" in note for note in seen.recorded[1].notes)
+    assert [r.probe for r in seen.recorded[0].reports] == ["activations", "grads"]
+    (overflowed,) = [row for row in seen.recorded[0].reports[1].rows if row.fqn == "2.weight"]
     assert overflowed.stats.inf + overflowed.stats.nan > 0
-    assert seen.ran["Sequential"].steps == 1 and seen.bads == []
+    assert seen.ran["Sequential"].steps == 1 and seen.non_finites == []
 
 
 @pytest.mark.parametrize("first_bad", ["report", "stop"])
@@ -97,7 +97,7 @@ def test_an_overflow_of_gradients_that_no_pass_told_of_is_no_bad_value(first_bad
         return model
 
     seen = observed(program, first_bad=first_bad)
-    assert seen.bads == [] and any("left out a step" in note for note in seen.only.notes)
+    assert seen.non_finites == [] and any("skipped a step" in note for note in seen.only.notes)
 
 
 def test_a_fused_optimizer_leaves_out_its_step_by_itself() -> None:
@@ -111,9 +111,9 @@ def test_a_fused_optimizer_leaves_out_its_step_by_itself() -> None:
             scaler.update(2.0)
         return model
 
-    first, second = observed(program).windows
+    first, second = observed(program).recorded
     assert {row["update"] for row in rows(first, "updates").values()} == {0.0}
-    assert [any("left out a step" in note for note in window.notes) for window in (first, second)] == [True, False]
+    assert [any("skipped a step" in note for note in recorded.notes) for recorded in (first, second)] == [True, False]
 
 
 def test_of_two_optimizers_one_leaves_its_step_out() -> None:
@@ -127,9 +127,9 @@ def test_of_two_optimizers_one_leaves_its_step_out() -> None:
         scaler.update()
         return model
 
-    window = observed(program).only
-    assert set(rows(window, "updates")) == {"2.weight", "2.bias"} and window.seconds is not None
-    assert any("left out a step" in note for note in window.notes)
+    recorded = observed(program).only
+    assert set(rows(recorded, "updates")) == {"2.weight", "2.bias"} and recorded.seconds is not None
+    assert any("skipped a step" in note for note in recorded.notes)
 
 
 def test_a_pass_of_a_sum_of_scaled_losses() -> None:
@@ -144,18 +144,18 @@ def test_a_pass_of_a_sum_of_scaled_losses() -> None:
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-        model(X).sum().backward()  # another window, without a scaler
+        model(X).sum().backward()  # another step, without a scaler
         optimizer.step()
         return model
 
-    (window, _, last), model = observed(program).windows, net().double()
+    (recorded, _, last), model = observed(program).recorded, net().double()
     y = model(X[:4].double())
     y.retain_grad()
     loss = y.pow(2).mean() + y.sum()
     loss.backward()
-    assert window.losses == pytest.approx([loss.item()], rel=1e-5)
-    assert_stats(rows(window, "grads", "output")["2"].stats, float64_stats(y.grad))  # type: ignore[arg-type]
-    assert any("was not of what GradScaler.scale returned" in note for note in window.notes) and last.notes == []
+    assert recorded.losses == pytest.approx([loss.item()], rel=1e-5)
+    assert_stats(rows(recorded, "grads", "output")["2"].stats, float64_stats(y.grad))  # type: ignore[arg-type]
+    assert any("GradScaler.scale did not return" in note for note in recorded.notes) and last.notes == []
 
 
 def test_passes_of_different_scales_in_one_step() -> None:
@@ -170,12 +170,12 @@ def test_passes_of_different_scales_in_one_step() -> None:
         loss_of(model, X).backward()
         return model
 
-    (window, last), model = observed(program).windows, net().double()
+    (recorded, last), model = observed(program).recorded, net().double()
     y = model(X.double())
     y.retain_grad()
     (y[:4].pow(2).mean() + y[4:].pow(2).mean()).backward()
-    assert_stats(rows(window, "grads", "output")["2"].stats, float64_stats(y.grad))  # type: ignore[arg-type]
-    assert any(note.endswith("scale, 64, 2") for note in window.notes)
+    assert_stats(rows(recorded, "grads", "output")["2"].stats, float64_stats(y.grad))  # type: ignore[arg-type]
+    assert any(note.endswith("scale, 64, 2") for note in recorded.notes)
     assert not any("scale" in note for note in last.notes) and not last.complete
 
 
@@ -190,7 +190,7 @@ def test_autocast_and_a_scaler_that_is_off() -> None:
         scaler.update()
         return model
 
-    window = observed(program).only
-    assert window.notes == [] and rows(window, "activations")["0"]["dtype"] == "bfloat16"
+    recorded = observed(program).only
+    assert recorded.notes == [] and rows(recorded, "activations")["0"]["dtype"] == "bfloat16"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert window.losses == [loss_of(net(), X).item()]
+        assert recorded.losses == [loss_of(net(), X).item()]

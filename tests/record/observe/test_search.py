@@ -54,7 +54,7 @@ def train(model: nn.Module, steps: int = 5, loss_of: Callable[[int, Tensor], Ten
 @pytest.mark.parametrize(("value", "counts"), [(float("nan"), (2, 0)), (float("inf"), (0, 2))])
 def test_the_first_bad_output(value: float, counts: tuple[int, int]) -> None:
     seen = observed(lambda: train(net(value)), every=100, first_bad="report")
-    (bad,) = seen.bads
+    (bad,) = seen.non_finites
     assert (bad.model, bad.phase, bad.step, bad.fqn, bad.what) == ("Sequential", "train", 2, "3", "output")
     assert (bad.nan, bad.inf) == counts
     (report,) = bad.reports
@@ -89,7 +89,7 @@ def test_the_rows_before_may_be_of_an_earlier_forward_of_the_step() -> None:
 
 def test_a_bad_gradient() -> None:
     seen = observed(lambda: train(net(grad=True)), every=100, first_bad="report")
-    (bad,) = seen.bads
+    (bad,) = seen.non_finites
     assert (bad.step, bad.fqn, bad.what) == (2, "3", "gradient") and bad.nan >= 1
     assert [row.fqn for row in bad.reports[0].rows][-2:] == ["4", "3"]
 
@@ -99,7 +99,7 @@ def test_a_bad_loss() -> None:
         return y.sum().detach() * 0 + (y.sum() * float("inf" if step == 1 else 1))
 
     seen = observed(lambda: train(net(0.0), loss_of=loss_of), every=100, first_bad="report")
-    (bad,) = seen.bads
+    (bad,) = seen.non_finites
     assert (bad.step, bad.what, bad.fqn, bad.inf, bad.nan) == (1, "loss", "", 1, 0)
 
 
@@ -136,7 +136,7 @@ def test_a_bad_gradient_of_a_parameter_alone() -> None:
         optimizer.step()
         return model
 
-    (bad,) = observed(program, first_bad="report").bads
+    (bad,) = observed(program, first_bad="report").non_finites
     assert (bad.fqn, bad.what, bad.nan) == ("weight", "parameter gradient", 4)
 
 
@@ -155,7 +155,7 @@ def test_the_program_is_stopped_before_the_weights_are(where: str) -> None:
             train(model, loss_of=loss_of)
         finally:
             cleaned.append(True)
-    assert stopped.value.code == 1 and cleaned and len(seen.bads) == 1 and seen.bads[0].step == 2
+    assert stopped.value.code == 1 and cleaned and len(seen.non_finites) == 1 and seen.non_finites[0].step == 2
     assert len(steps) == (2 if where == "output" else 3)
     before = steps[-1] if where != "output" else None
     for name, p in model.named_parameters():
@@ -169,7 +169,7 @@ def test_without_grad() -> None:
         with torch.no_grad():
             return torch.cat([model(torch.ones(2, 4)) for _ in range(4)])
 
-    (bad,) = observed(program, every=100, first_bad="report").bads
+    (bad,) = observed(program, every=100, first_bad="report").non_finites
     assert (bad.phase, bad.step, bad.fqn, bad.nan) == ("no_grad", 2, "3", 2)
 
 
@@ -177,18 +177,18 @@ def test_only_what_is_asked_for_is_searched() -> None:
     def found(**plan: Any) -> Seen:
         return observed(lambda: train(net()), every=1, first_bad="report", **plan)
 
-    assert [bad.fqn for bad in found(match="5").bads] == ["5"]
-    assert found(stop=2).bads == []
-    (bad,) = found(match="0").bads
+    assert [bad.fqn for bad in found(match="5").non_finites] == ["5"]
+    assert found(stop=2).non_finites == []
+    (bad,) = found(match="0").non_finites
     assert bad.what == "loss"
-    (bad,) = found(probes=("grads",)).bads
+    (bad,) = found(probes=("grads",)).non_finites
     assert bad.what in ("loss", "gradient")
 
 
 def test_after_the_first_bad_value_steps_cost_what_they_did() -> None:
     seen = observed(lambda: train(net(), steps=8), every=4, first_bad="report")
-    assert seen.steps() == [0, 2, 4] and len(seen.bads) == 1
-    assert rows(seen.windows[2], "activations")["3"].stats.nan > 0
+    assert seen.steps() == [0, 2, 4] and len(seen.non_finites) == 1
+    assert rows(seen.recorded[2], "activations")["3"].stats.nan > 0
 
 
 @pytest.mark.parametrize("where", ["input", "weight"])
@@ -200,7 +200,7 @@ def test_what_was_not_finite_before(where: str) -> None:
             (x if where == "input" else model[1].weight)[0, 0] = float("nan")
         model(x)
 
-    (bad,) = observed(program, first_bad="report").bads
+    (bad,) = observed(program, first_bad="report").non_finites
     expected = ("0", "the model's input is not finite") if where == "input" else ("1", "its weight is not finite")
     assert (bad.fqn, bad.cause) == expected
 
@@ -219,7 +219,7 @@ def test_what_another_thread_finds_stops_the_main_one() -> None:
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-        assert len(done) == 3 and len(seen.bads) == 1
+        assert len(done) == 3 and len(seen.non_finites) == 1
         with pytest.raises(StopProgram):
             model(torch.ones(1, 2))
         model(torch.ones(1, 2))  # once

@@ -41,15 +41,15 @@ def test_figures_of_sharded_parameters_are_of_this_ranks_shard_and_say_so() -> N
         before = {fqn: local(p) for fqn, p in model.named_parameters()}
         grads = {fqn: local(p.grad) for fqn, p in model.named_parameters()}  # type: ignore[arg-type]
         optimizer.step()
-    window = seen.only
+    recorded = seen.only
     for fqn, p in model.named_parameters():
-        grad, update = rows(window, "grads", "parameter")[fqn], rows(window, "updates")[fqn]
+        grad, update = rows(recorded, "grads", "parameter")[fqn], rows(recorded, "updates")[fqn]
         assert grad["sharded"] is update["sharded"] is True
         assert_stats(grad.stats, float64_stats(grads[fqn]))  # type: ignore[arg-type]
         assert update["weight"] == pytest.approx(before[fqn].double().norm().item(), rel=1e-6)
         assert update["update"] == pytest.approx((local(p) - before[fqn]).double().norm().item(), rel=1e-5)
-    assert "sharded" not in rows(window, "grads", "output")["0"].values and len(window.losses) == 1
-    latest = {(window.model, window.phase): window}
+    assert "sharded" not in rows(recorded, "grads", "output")["0"].values and len(recorded.losses) == 1
+    latest = {(recorded.model, recorded.phase): recorded}
     assert "of this rank's shard alone" in summary(HEADER, end(), latest, [], "x", 160, False)
 
 

@@ -58,10 +58,10 @@ def test_checkpointed_modules_are_counted_once(mode: str) -> None:
 
     seen, plain = observed(training(mode)), observed(training("off"))
     assert seen.steps() == [0, 1] and seen.ran["Blocks"].forwards == 2
-    for window, expected in zip(seen.windows, plain.windows, strict=True):
-        assert len(window.losses) == 1 and window.losses == expected.losses
+    for recorded, expected in zip(seen.recorded, plain.recorded, strict=True):
+        assert len(recorded.losses) == 1 and recorded.losses == expected.losses
         for probe, kind in (("activations", None), ("grads", "output"), ("grads", "parameter")):
-            found, other = rows(window, probe, kind), rows(expected, probe, kind)
+            found, other = rows(recorded, probe, kind), rows(expected, probe, kind)
             assert found.keys() == other.keys()
             for fqn, row in found.items():
                 assert row["calls"] == 1
@@ -128,12 +128,12 @@ def test_what_can_be_seen_of_compiled_models(how: str) -> None:
     """The same graphs, no more breaks and no recompilation: the counters of torch.compile are part of the result."""
     seen = observed(compiled(how), every=2)
     (name,) = seen.ran
-    assert [(w.model, w.step) for w in seen.windows] == [(name, 0), (name, 2)] and seen.ran[name].steps == 3
-    for window in seen.windows:
-        updates = rows(window, "updates")
-        assert len(updates) == len(rows(window, "grads", "parameter")) == 6
-    window = seen.windows[-1]
-    said = " ".join([*skipped(window, "activations").values()] if window.forwards else seen.ran[name].notes)
+    assert [(w.model, w.step) for w in seen.recorded] == [(name, 0), (name, 2)] and seen.ran[name].steps == 3
+    for recorded in seen.recorded:
+        updates = rows(recorded, "updates")
+        assert len(updates) == len(rows(recorded, "grads", "parameter")) == 6
+    recorded = seen.recorded[-1]
+    said = " ".join([*skipped(recorded, "activations").values()] if recorded.forwards else seen.ran[name].notes)
     assert "compile" in said
     if how == "function":
         assert name == "parameters of SGD"
@@ -141,10 +141,10 @@ def test_what_can_be_seen_of_compiled_models(how: str) -> None:
     assert name == "Parts" and set(updates) == PARAMETERS
     if how.startswith("inner"):
         outer = {"", "first", "last"} | ({"inner"} if how == "inner" else set())
-        assert set(rows(window, "activations")) == outer
-        assert "inner.0" in skipped(window, "activations") and "inner.0" in skipped(window, "grads")
+        assert set(rows(recorded, "activations")) == outer
+        assert "inner.0" in skipped(recorded, "activations") and "inner.0" in skipped(recorded, "grads")
     elif how == "outer":
-        assert set(rows(window, "activations")) == {""} and "first" in skipped(window, "activations")
+        assert set(rows(recorded, "activations")) == {""} and "first" in skipped(recorded, "activations")
 
 
 def test_a_model_compiled_in_place_that_is_never_trained_is_told() -> None:
@@ -156,7 +156,7 @@ def test_a_model_compiled_in_place_that_is_never_trained_is_told() -> None:
             return model(torch.ones(1, 4))
 
     seen = observed(program)
-    assert seen.windows == [] and any("compile" in note for note in seen.ran["Parts"].notes)
+    assert seen.recorded == [] and any("compile" in note for note in seen.ran["Parts"].notes)
 
 
 TRANSFORMS: dict[str, Callable[[nn.Module], Any]] = {
@@ -175,7 +175,7 @@ def params(model: nn.Module) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_are_left_alone_and_told(name: str) -> None:
     seen = observed(lambda: TRANSFORMS[name](nn.Linear(4, 1)))
-    assert seen.windows == [] and any("torch.func or vmap" in note for note in seen.ran["Linear"].notes)
+    assert seen.recorded == [] and any("torch.func or vmap" in note for note in seen.ran["Linear"].notes)
 
 
 def flops(model: nn.Module) -> int:
@@ -192,7 +192,7 @@ def fake(model: nn.Module) -> list[int]:
 @pytest.mark.parametrize("under", [flops, fake])
 def test_under_a_dispatch_mode_nothing_is_computed(under: Callable[[nn.Module], Any]) -> None:
     seen = observed(lambda: under(nn.Linear(4, 1)))
-    assert seen.windows == [] and any("Mode" in note for note in seen.ran["Linear"].notes)
+    assert seen.recorded == [] and any("Mode" in note for note in seen.ran["Linear"].notes)
 
 
 def test_what_is_traced_or_scripted() -> None:
@@ -218,9 +218,9 @@ def test_a_part_that_is_torchscript() -> None:
             model.inner = torch.jit.script(model.inner)
         return model(torch.ones(1, 4))
 
-    (window,) = observed(program).of(phase="train")
-    assert "TorchScript takes no hooks" in skipped(window, "activations")["inner"]
-    assert rows(window, "activations").keys() == {"", "first", "last"}
+    (recorded,) = observed(program).of(phase="train")
+    assert "TorchScript takes no hooks" in skipped(recorded, "activations")["inner"]
+    assert rows(recorded, "activations").keys() == {"", "first", "last"}
 
 
 def test_inference_mode_and_integer_models() -> None:
@@ -229,9 +229,9 @@ def test_inference_mode_and_integer_models() -> None:
         with torch.inference_mode():
             return [model(torch.arange(4))]
 
-    (window,) = observed(program).of(phase="no_grad")
+    (recorded,) = observed(program).of(phase="no_grad")
     torch.manual_seed(0)
-    assert_stats(rows(window, "activations")[""].stats, float64_stats(nn.Embedding(5, 3)(torch.arange(4))))
+    assert_stats(rows(recorded, "activations")[""].stats, float64_stats(nn.Embedding(5, 3)(torch.arange(4))))
 
 
 def test_an_attention_layer_keeps_its_fused_path() -> None:
@@ -240,5 +240,5 @@ def test_an_attention_layer_keeps_its_fused_path() -> None:
         with torch.no_grad():
             return layer(torch.randn(2, 5, 8))
 
-    (window,) = observed(program).of(phase="no_grad")  # the fused path has other bits
-    assert "fused path" in skipped(window, "activations")["linear1"]
+    (recorded,) = observed(program).of(phase="no_grad")  # the fused path has other bits
+    assert "fused path" in skipped(recorded, "activations")["linear1"]

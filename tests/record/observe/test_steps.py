@@ -46,13 +46,13 @@ def test_steps_that_are_looked_at(plan: dict[str, Any], steps: list[int]) -> Non
     seen = observed(training(), **plan)
     assert seen.steps() == steps
     ran = seen.ran["Sequential"]
-    assert (ran.forwards, ran.no_grad_forwards, ran.steps, ran.windows) == (7, 0, 7, len(steps))
+    assert (ran.forwards, ran.no_grad_forwards, ran.steps, ran.recorded_steps) == (7, 0, 7, len(steps))
     assert ran.parameters == 4 * 6 + 6 + 6 * 2 + 2
 
 
 def test_after_max_seconds_nothing_more_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
-    monkeypatch.setattr("hookcli.record.observe.plan.time.monotonic", lambda: now)
+    monkeypatch.setattr("hookcli.record.observe.recording_plan.time.monotonic", lambda: now)
 
     def program() -> None:
         nonlocal now
@@ -81,7 +81,7 @@ def test_the_loss_of_each_step_is_that_of_the_program() -> None:
             optimizer.step()
 
     seen = observed(program)
-    assert [list(window.losses) for window in seen.windows] == [[loss] for loss in losses]
+    assert [list(recorded.losses) for recorded in seen.recorded] == [[loss] for loss in losses]
 
 
 def test_a_backward_pass_without_a_scalar_has_no_loss() -> None:
@@ -91,8 +91,8 @@ def test_a_backward_pass_without_a_scalar_has_no_loss() -> None:
         y.backward(torch.ones_like(y))
         return model
 
-    window = observed(program).only
-    assert window.losses == [] and rows(window, "grads", "output")[""].stats.l2 == 2.0
+    recorded = observed(program).only
+    assert recorded.losses == [] and rows(recorded, "grads", "output")[""].stats.l2 == 2.0
 
 
 def test_times_are_those_of_the_program() -> None:
@@ -107,7 +107,7 @@ def test_times_are_those_of_the_program() -> None:
 
     with observing(every=4) as seen:
         program()
-    first, last = seen.windows
+    first, last = seen.recorded
     assert first.plain_seconds is None
     for seconds in (first.seconds, last.seconds, last.plain_seconds):
         assert seconds is not None and 0.02 <= seconds < 0.2
@@ -137,10 +137,10 @@ def test_validation_is_told_apart_from_training() -> None:
     assert places == [(2, 0), (2, 2), (2, 4), (4, 0), (4, 2), (4, 4)]
     ran = seen.ran["Sequential"]
     assert (ran.forwards, ran.no_grad_forwards, ran.steps) == (4, 10, 4)
-    for window, output in zip(seen.of(phase="no_grad"), [outputs[n] for n in (0, 2, 4, 5, 7, 9)], strict=True):
-        assert [r.probe for r in window.reports] == ["activations"]
-        assert window.losses == [] and window.seconds is not None
-        assert_stats(rows(window, "activations")[""].stats, float64_stats(output))
+    for recorded, output in zip(seen.of(phase="no_grad"), [outputs[n] for n in (0, 2, 4, 5, 7, 9)], strict=True):
+        assert [r.probe for r in recorded.reports] == ["activations"]
+        assert recorded.losses == [] and recorded.seconds is not None
+        assert_stats(rows(recorded, "activations")[""].stats, float64_stats(output))
 
 
 def test_a_model_without_an_optimizer_counts_its_forwards() -> None:
@@ -150,10 +150,10 @@ def test_a_model_without_an_optimizer_counts_its_forwards() -> None:
 
     seen = observed(program, every=2)
     assert seen.steps() == [0, 2, 4] and seen.ran["Sequential"].steps == 0
-    assert all(window.forwards == 1 and window.seconds is not None for window in seen.windows)
+    assert all(recorded.forwards == 1 and recorded.seconds is not None for recorded in seen.recorded)
     with torch.no_grad():
         seen = observed(program, every=2)
-    assert seen.steps(phase="no_grad") == [0, 2, 4] and [w.forward for w in seen.windows] == [None] * 3
+    assert seen.steps(phase="no_grad") == [0, 2, 4] and [w.forward for w in seen.recorded] == [None] * 3
 
 
 def test_gradients_and_updates_of_a_program_that_steps_by_hand() -> None:
@@ -170,11 +170,11 @@ def test_gradients_and_updates_of_a_program_that_steps_by_hand() -> None:
     seen = observed(program)
     torch.manual_seed(0)
     model = nn.Linear(3, 2).double()
-    for number, window in enumerate(seen.windows):
+    for number, recorded in enumerate(seen.recorded):
         model(torch.ones(2, 3).double()).pow(2).sum().backward()
-        assert window.step == number and [r.probe for r in window.reports] == ["activations", "grads"]
+        assert recorded.step == number and [r.probe for r in recorded.reports] == ["activations", "grads"]
         for fqn, p in model.named_parameters():
-            assert_stats(rows(window, "grads", "parameter")[fqn].stats, float64_stats(p.grad), rel=1e-4)
+            assert_stats(rows(recorded, "grads", "parameter")[fqn].stats, float64_stats(p.grad), rel=1e-4)
             p.data -= 0.1 * p.grad
             p.grad = None
     assert seen.steps() == [0, 1, 2]
@@ -208,8 +208,8 @@ def test_a_gan() -> None:
     assert [list(w.losses) for w in seen.of("Sequential")] == [[loss] for loss in loss_of["g"]]
     critic = [[loss] for loss in loss_of["c"]]  # its gradients by the generator's pass are cleared before it steps
     assert [list(w.losses) for w in seen.of("Linear")] == [*critic, loss_of["g"][2:]]
-    for window in seen.of("Sequential"):
-        assert rows(window, "updates").keys() == {"0.weight", "0.bias"}
+    for recorded in seen.of("Sequential"):
+        assert rows(recorded, "updates").keys() == {"0.weight", "0.bias"}
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -249,8 +249,8 @@ def test_parameters_that_an_optimizer_gets_later() -> None:
 
     seen = observed(program)
     assert seen.steps("Linear") == seen.steps("Sequential") == [0, 1, 2, 3]
-    moved = [any(r.probe == "updates" for r in window.reports) for window in seen.of("Linear")]
-    assert moved == [False, False, True, True] and seen.windows[-1].notes == []
+    moved = [any(r.probe == "updates" for r in recorded.reports) for recorded in seen.of("Linear")]
+    assert moved == [False, False, True, True] and seen.recorded[-1].notes == []
 
 
 def test_tensors_that_are_no_module_s() -> None:
@@ -266,9 +266,9 @@ def test_tensors_that_are_no_module_s() -> None:
     seen = observed(program)
     name = "parameters of SGD"
     assert seen.ran.keys() == {name} and seen.ran[name].steps == 3 and seen.steps() == [0, 1, 2]
-    for window, z in zip(seen.windows, (2.0, 1.0, 0.5), strict=True):  # each step halves it
-        assert (rows(window, "updates")["0"]["weight"], rows(window, "updates")["0"]["update"]) == (z * 2, z)
-        assert rows(window, "grads", "parameter")["0"].stats.l2 == z * 4  # type: ignore[union-attr]
+    for recorded, z in zip(seen.recorded, (2.0, 1.0, 0.5), strict=True):  # each step halves it
+        assert (rows(recorded, "updates")["0"]["weight"], rows(recorded, "updates")["0"]["update"]) == (z * 2, z)
+        assert rows(recorded, "grads", "parameter")["0"].stats.l2 == z * 4  # type: ignore[union-attr]
 
 
 def test_a_step_of_two_optimizers_is_one() -> None:
@@ -310,7 +310,7 @@ def test_a_pass_is_of_the_models_that_it_goes_through(probes: tuple[str, ...]) -
             optimizer.step()
         return models
 
-    assert [list(w.losses) for w in observed(program, probes=probes).windows] == [[0], [1]]
+    assert [list(w.losses) for w in observed(program, probes=probes).recorded] == [[0], [1]]
 
 
 def test_losses_of_accumulated_gradients_are_all_of_the_step() -> None:
@@ -324,32 +324,32 @@ def test_losses_of_accumulated_gradients_are_all_of_the_step() -> None:
             optimizer.zero_grad()
         return model
 
-    assert [list(w.losses) for w in observed(program).windows] == [[0, 1, 2]] * 2
+    assert [list(w.losses) for w in observed(program).recorded] == [[0, 1, 2]] * 2
 
 
 def test_match_narrows_modules_and_parameters() -> None:
-    window = observed(training(1), match="2*").only
-    assert set(rows(window, "activations")) == set(rows(window, "grads", "output")) == {"2"}
-    assert set(rows(window, "grads", "parameter")) == set(rows(window, "updates")) == {"2.weight", "2.bias"}
-    window = observed(training(1), match="2").only  # a module stands for its parameters
-    assert set(rows(window, "updates")) == {"2.weight", "2.bias"}
+    recorded = observed(training(1), match="2*").only
+    assert set(rows(recorded, "activations")) == set(rows(recorded, "grads", "output")) == {"2"}
+    assert set(rows(recorded, "grads", "parameter")) == set(rows(recorded, "updates")) == {"2.weight", "2.bias"}
+    recorded = observed(training(1), match="2").only  # a module stands for its parameters
+    assert set(rows(recorded, "updates")) == {"2.weight", "2.bias"}
 
 
 @pytest.mark.parametrize("probes", [("activations",), ("grads",), ("updates",), ("inputs", "updates")])
 def test_probes(probes: tuple[str, ...]) -> None:
     seen = observed(training(3), probes=probes, every=2)
     assert seen.steps() == [0, 2]
-    assert all([r.probe for r in window.reports] == list(probes) for window in seen.windows)
-    assert all(len(window.losses) == 1 for window in seen.windows)
+    assert all([r.probe for r in recorded.reports] == list(probes) for recorded in seen.recorded)
+    assert all(len(recorded.losses) == 1 for recorded in seen.recorded)
 
 
 def test_inputs() -> None:
     def program() -> None:
         net()(torch.arange(4.0).view(1, 4))
 
-    window = observed(program, probes=("inputs",)).only
+    recorded = observed(program, probes=("inputs",)).only
     for fqn in ("", "0"):
-        row = next(row for name, row in rows(window, "inputs").items() if row.fqn == fqn)
+        row = next(row for name, row in rows(recorded, "inputs").items() if row.fqn == fqn)
         assert_stats(row.stats, float64_stats(torch.arange(4.0)))
 
 
@@ -363,9 +363,9 @@ def test_of_many_forwards_in_one_step_the_first_are_looked_at() -> None:
         h.sum().backward()
         optimizer.step()
 
-    window = observed(program).only
-    assert (window.forwards, window.watched) == (70, 64)
-    assert rows(window, "activations")[""]["calls"] == 64
+    recorded = observed(program).only
+    assert (recorded.forwards, recorded.observed_forwards) == (70, 64)
+    assert rows(recorded, "activations")[""]["calls"] == 64
 
 
 def test_parts_that_are_called_by_themselves_are_models_of_their_own() -> None:
@@ -377,8 +377,8 @@ def test_parts_that_are_called_by_themselves_are_models_of_their_own() -> None:
         return model
 
     seen = observed(program)
-    assert [w.model for w in seen.windows] == ["Linear", "Linear #2"] and seen.others == {"ReLU": 1}
-    assert all(set(rows(w, "updates")) == {"weight", "bias"} for w in seen.windows)
+    assert [w.model for w in seen.recorded] == ["Linear", "Linear #2"] and seen.others == {"ReLU": 1}
+    assert all(set(rows(w, "updates")) == {"weight", "bias"} for w in seen.recorded)
 
 
 def test_a_model_that_calls_itself() -> None:
@@ -404,4 +404,4 @@ def test_a_model_that_is_new_in_each_turn_is_summed_up() -> None:
 
     seen = observed(program)
     assert len(seen.ran) == 17 and seen.ran["Linear (further ones)"].forwards == 4
-    assert len(seen.windows) == 20
+    assert len(seen.recorded) == 20

@@ -26,5 +26,5 @@ def test_a_recording_that_nobody_stops_ends_with_the_program(tmp_path: Path) -> 
     ran = subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1 and ran.stderr.endswith("KeyError: 'lost'\n")
     record = read_record(path)
-    assert len(record.places) == 3
+    assert len(record.entries) == 3
     assert (record.end.exit_code, record.end.error) == (1, "KeyError: 'lost'")

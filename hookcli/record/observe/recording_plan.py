@@ -1,4 +1,4 @@
-"""Which steps are looked at, and what at."""
+"""Which steps of a program to record, and what to measure in them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from hookcli.errors import UsageError, shortened, unknown
 DEFAULT_EVERY = 100
 PROBES = ("activations", "grads", "updates")
 FIRST_BAD = ("report", "stop")
+_OTHERS = ("inputs",)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Every `every`th step from `start` until before `stop` is looked at, for `max_seconds` from now on.
+class RecordingPlan:
+    """Records every `every`th step from `start` until before `stop`, for `max_seconds` from now on.
 
-    `probes` by name; "grads" are those of parameters and of what modules return, "updates" what optimizers change.
-    `match` narrows modules and parameters by a glob. `first_bad`: look at each step, and tell the first value that is
-    not finite ("report"), or end the program there ("stop"). With `check` the steps of a training are judged, too.
-    Raises UsageError for what these can't be.
+    `probes` by name: "grads" measures gradients of parameters and of what modules return, "updates" what optimizers
+    change. `match` is a glob that narrows modules and parameters. `first_bad` observes every step; at the first
+    non-finite value, "report" says so and "stop" ends the program. `check` judges the recorded training steps.
+    Raises UsageError for values out of range.
     """
 
     every: int = DEFAULT_EVERY
@@ -36,7 +37,7 @@ class Plan:
     check: bool = False
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
-    """Set where what is seen can't be written down any more: no step is looked at from then on."""
+    """Set when the record can take no more; no step is observed from then on."""
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -44,49 +45,48 @@ class Plan:
         if self.first_bad not in (None, *FIRST_BAD):
             raise UsageError(unknown("first-bad", str(self.first_bad), FIRST_BAD))
 
-    def keeps(self, step: int) -> bool:
-        """Whether what is seen in this step is written down."""
+    def records(self, step: int) -> bool:
+        """Whether this step goes into the record."""
         return self.covers(step) and (step - self.start) % self.every == 0
 
+    def covers(self, step: int) -> bool:
+        """Whether this step lies in the range of steps and time."""
+        in_range = step >= self.start and (self.stop is None or step < self.stop)
+        return in_range and not (self._time_is_up or self.ended.is_set())
+
     @property
-    def over(self) -> bool:
-        """Whether the time is up."""
+    def _time_is_up(self) -> bool:
         return self.max_seconds is not None and time.monotonic() - self.began > self.max_seconds
 
     def why_none(self, steps: int) -> str:
-        """The reason why none of so many steps was kept, as far as the plan is it."""
+        """Why none of the program's `steps` was recorded; empty if the plan is not the reason."""
         if 0 < steps <= self.start:
-            return f"no step was looked at: --steps begins with step {self.start}, the last one was {steps - 1}"
-        return f"no step was looked at in the {self.max_seconds:g} s of --max-seconds" if self.over else ""
-
-    def covers(self, step: int) -> bool:
-        """Whether it is one of those that are asked for."""
-        asked = step >= self.start and (self.stop is None or step < self.stop)
-        return asked and not (self.over or self.ended.is_set())
+            return f"no step was recorded: --steps begins at step {self.start}, but the last step was {steps - 1}"
+        return f"no step was recorded in the {self.max_seconds:g} s of --max-seconds" if self._time_is_up else ""
 
 
 def parse_steps(text: str | None) -> tuple[int, int | None]:
-    """0:1000, 500: or :20, as Python's slices are. Raises UsageError for anything else."""
+    """Parse 0:1000, 500: or :20, like a slice. Raises UsageError for anything else."""
     parts = re.fullmatch(r"(\d{0,18}):(\d{0,18})", text if text is not None else ":")
     start, stop = (int(parts[1] or 0), int(parts[2]) if parts[2] else None) if parts else (0, 0)
     if stop is not None and start >= stop:
         given = shortened(text or "")
-        raise UsageError(f"--steps {given!r}: give a range such as 0:1000, or 500: for all from there on")
+        raise UsageError(f"--steps {given!r}: give a range such as 0:1000, or 500: for step 500 and later")
     return start, stop
 
 
 def check_probes(names: Sequence[str]) -> Sequence[str]:
-    """The names. Raises UsageError for a probe that can't look at a program that runs as it is.
+    """Return the names. Raises UsageError for a probe that can't observe a program from outside.
 
-    Imports torch only for one of another distribution.
+    Imports torch only for probes of other distributions.
     """
     for name in names:
         if name not in (*PROBES, *_OTHERS):
-            _check(name)
+            _check_plugin(name)
     return names
 
 
-def _check(name: str) -> None:
+def _check_plugin(name: str) -> None:
     plugin = next((found for found in registry.plugins("probes") if found.name == name), None)
     if plugin is None:
         raise UsageError(unknown("--probe", name, [*PROBES, *_OTHERS]))
@@ -97,8 +97,5 @@ def _check(name: str) -> None:
         if isinstance(probe, type) and issubclass(probe, StatsProbe):
             return
     raise UsageError(
-        f"--probe {name}: needs a run of its own (`hookcli {name}`); here {', '.join((*PROBES, *_OTHERS))}"
+        f"--probe {name}: needs a run of its own (`hookcli {name}`); choose from: {', '.join((*PROBES, *_OTHERS))}"
     )
-
-
-_OTHERS = ("inputs",)

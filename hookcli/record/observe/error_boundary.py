@@ -1,4 +1,4 @@
-"""Around all that hookcli does in a program that it only looks at."""
+"""The boundary around everything hookcli does inside a program that it observes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from types import TracebackType
 from hookcli.hooks.signals import raised_by_signal_handler
 
 
-class Guard:
-    """A `with` block out of which no Exception comes, but one of the program's signal handlers: `failed` is told of it.
+class ErrorBoundary:
+    """A `with` block that hands hookcli's own exceptions to `failed` and raises only those of signal handlers.
 
-    A class of its own, not made by @contextmanager, since each call of a model passes through several. To let one
-    thread in at a time is for a lock around it: Python calls the end of a lock's block without looking for signals
-    first, but not of this one's, which a Ctrl-C may keep from beginning.
+    A class rather than a @contextmanager, since every call of a model passes through several. The lock that lets one
+    thread in at a time goes around it: Python enters a lock's exit without checking for signals, but a Ctrl-C may keep
+    this one's from beginning.
     """
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:

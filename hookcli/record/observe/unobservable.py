@@ -1,4 +1,4 @@
-"""What can't be looked at, and why."""
+"""Forwards and models that cannot be observed, and why."""
 
 from __future__ import annotations
 
@@ -9,39 +9,34 @@ from types import FrameType
 import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.tensors.tree import type_text
+
+COMPILED_IN_PLACE = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured. Asks nothing that would initialize CUDA, which forks do not survive."""
+    """Whether a CUDA graph is being captured. Never initializes CUDA, which forks do not survive."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-def unobservable() -> str:
-    """Why a forward that begins now must be left alone; empty where it can be looked at."""
-    if torch._C._functorch.maybe_current_level() is not None:
-        return "runs inside torch.func or vmap: its tensors stand for others, and have no values to look at"
-    if modes := _get_current_dispatch_mode_stack():
+def why_unobservable() -> str:
+    """Why a forward that begins now cannot be observed; empty if it can."""
+    if in_func():
+        return "runs inside torch.func or vmap: its tensors stand for others, and have no values to measure"
+    if modes := dispatch_modes():
         return f"runs under {type(modes[-1]).__name__}, which would see hookcli's own operations"
     if capturing():
-        return "runs while a CUDA graph is captured: nothing else may be in it"
+        return "runs while a CUDA graph is captured, which may contain nothing else"
     return ""
 
 
-UNSEEN = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
-
-
-def frames_compiled() -> int:
-    """How many functions `torch.compile` has looked at in this process, since `torch._dynamo.reset()` if that ran."""
-    return int(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))
-
-
 def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
-    """Why no hook saw the forward that the parameters of an optimizer were used in. Looks at all objects there are.
+    """Why no hook saw a forward that uses the optimizer's parameters. Walks all objects of the garbage collector.
 
-    `compiled`: what `frames_compiled` was when the observation began.
+    `compiled`: the value of `frames_compiled` when the observation began.
     """
     if frames_compiled() > compiled:
         return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
@@ -49,18 +44,18 @@ def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
     found = [module for module in modules if any(id(p) in held for p in module.parameters())]
     if not found:
-        return "tensors of no module: what is made of them can't be seen, their gradients and updates can"
+        return "tensors of no module: only their gradients and updates can be observed"
     return forward_called(max(found, key=lambda module: sum(1 for _ in module.modules())))
 
 
 def forward_called(module: nn.Module) -> str:
-    """What to say of a module that was not called as `module(x)`."""
+    """The note on a module whose `forward` was called directly."""
     name = type_text(module)
     return f"{name} was never called as model(x), and {name}.forward(x) runs no hooks: call model(x) to see it"
 
 
-def passed_by(module: nn.Module) -> nn.Module | None:
-    """The module with this part whose forward is running without having been called as a module, if there is one."""
+def bypassing_owner(module: nn.Module) -> nn.Module | None:
+    """The module that contains this one and whose `forward`, called directly, is now running; None if there is none."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         code = frame.f_code

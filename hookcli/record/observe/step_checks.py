@@ -1,4 +1,4 @@
-"""A step of a training under hookcli's checks, as far as one step can tell."""
+"""Judges one training step by hookcli's checks, as far as a single step allows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MEASURED = {"inventory", "activations", "grads"}
 
 
 @cache
-def checks() -> Sequence[Check]:
-    """Those that need no run of their own, at their default thresholds. A script's hooks are there on purpose."""
+def _checks() -> Sequence[Check]:
+    """The checks that need no extra run, at their default thresholds. A script's own hooks are there on purpose."""
     chosen = choose(ignore=[HooksLeft.id])
     return [check for check in chosen if check.needs and _MEASURED.issuperset(check.needs)]
 
 
-def judged(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> Report:
-    """The verdict on what probes saw in a step; `reports` by the probe's name, "inventory" among them."""
+def check_step(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> Report:
+    """The verdict on a step; `reports` by the name of their probe, "inventory" among them."""
     grads = reports.get("grads")
     measured = Measurements(
         inventory=reports["inventory"],
@@ -33,13 +33,13 @@ def judged(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) ->
         dtype=str(meta.get("dtype", "float32")),
         missing=dict.fromkeys(("activations", "grads"), "--probe leaves them out"),
     )
-    return judge(checks(), measured).report(name, {**meta, "modules": reports["inventory"].totals["modules"]})
+    return judge(_checks(), measured).report(name, {**meta, "modules": reports["inventory"].totals["modules"]})
 
 
 def _in_order_of_arrival(grads: Report) -> list[Row]:
-    """Gradients of parameters, those of the last modules first: as gradients of what modules return arrived.
+    """Gradients of parameters in backward order: that in which the gradients of their modules' outputs arrived.
 
-    They were read all together, before the optimizer's step, so that their own order is not known.
+    They are read all at once, before the optimizer's step, so their own order is unknown.
     """
     arrived = {row.fqn: number for number, row in enumerate(grads.rows) if row["kind"] == "output"}
     rows = [row for row in grads.rows[::-1] if row["kind"] == "parameter"]

@@ -1,0 +1,52 @@
+"""One side of a comparison, and the alignment of both sides' modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.engine.lockstep.compiled import outermost
+from hookcli.engine.lockstep.process_state import SourceTree
+from hookcli.engine.run_info import RunInfo, describe_run
+from hookcli.hooks.edits.base import Edit
+
+
+@dataclass
+class Side:
+    """One of two models to compare, and how to run it; `inputs` and `edits` are those of `capture`.
+
+    `compile` is a glob: the outermost modules that match are compiled, each by itself, with `backend`. `tree` has the
+    modules imported from the side's own folder. `info` describes the run if `describe_run` does not suffice.
+    """
+
+    model: nn.Module
+    inputs: Any
+    name: str = ""
+    fastpath: bool = True
+    edits: Sequence[str | Edit] = ()
+    compile: str | None = None
+    backend: str = "inductor"
+    tree: SourceTree | None = None
+    info: RunInfo | None = None
+
+    @property
+    def described(self) -> RunInfo:
+        """The description of its run."""
+        return self.info or describe_run(self.model, self.inputs)
+
+    def compiled(self) -> dict[str, nn.Module]:
+        """The modules that are compiled."""
+        return outermost(self.model, self.compile) if self.compile else {}
+
+
+def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
+    """The alignment of the two models' modules."""
+    return align(_places(a), _places(b))
+
+
+def _places(model: nn.Module) -> list[NamedPart]:
+    return [NamedPart(fqn, type(module).__name__) for fqn, module in model.named_modules()]

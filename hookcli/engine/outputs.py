@@ -1,0 +1,54 @@
+"""Compares the outputs of two runs of a model."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookcli.tensors import tree
+
+Output = list[Tensor | None]
+"""The tensors that a model returned, as plain ones; None for one whose values can't be compared."""
+
+
+def plain_output(output: Any) -> Output:
+    """The tensors of an output as strided ones."""
+    return [plain(x) for _, x in tree.leaves(output)]
+
+
+def plain(x: Tensor) -> Tensor | None:
+    """The tensor as a strided one, whatever its layout; None if PyTorch can't compare its values."""
+    with suppress(RuntimeError, TypeError, ValueError), torch.DisableTorchFunctionSubclass():
+        x = x.dequantize() if x.is_quantized else x
+        x = x if x.layout is torch.strided else x.to_dense()
+        if tree.is_plain(x):
+            x.reshape(-1)[:1].to(torch.complex128)  # which some dtypes of a few bits don't know
+            return x.as_subclass(Tensor)
+    return None
+
+
+def comparable(one: Output, other: Output) -> list[tuple[Tensor, Tensor]]:
+    """The pairs of tensors whose values can be compared."""
+    return [(a, b) for a, b in zip(one, other, strict=False) if a is not None and b is not None]
+
+
+def largest_difference(pairs: list[tuple[Tensor, Tensor]]) -> float:
+    """The largest difference within a pair, relative to the largest finite value of its first tensor."""
+    worst = 0.0
+    for a, b in pairs:
+        a, b = (torch.view_as_real(x.to(torch.complex128).resolve_conj()) if x.is_complex() else x for x in (a, b))
+        a, b = a.double(), b.double()
+        if a.shape != b.shape:
+            return math.inf
+        same = (a == b) | (a.isnan() & b.isnan())
+        difference = float((a - b).abs().masked_fill(same, 0).max()) if a.numel() else 0.0
+        if math.isnan(difference):
+            worst = math.nan
+            continue
+        scale = float(a.abs().masked_fill(~a.isfinite(), 0).max()) if a.numel() else 0.0
+        worst = max(worst, difference / scale if scale else difference and math.inf)
+    return worst

@@ -1,0 +1,68 @@
+"""Private names of torch.compile, which is slow to import: nothing here imports it, but `preload`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from hookcli.tensors.torch_private import getter, private
+
+_COMPILED = "compiled parts are not told from others, and a script that is recorded may compile them again"
+
+
+def preload() -> None:
+    """Import what the first optimizer and the first DDP wrapper import, for seconds: not in the time of a run."""
+    try:
+        import_module("torch._dynamo")
+    except ImportError:  # a PyTorch that has it elsewhere imports it when it must
+        return
+
+
+def compiles() -> bool:
+    """Whether anything can be compiled: torch.compile imports what it is made of when it is first used."""
+    return "torch._dynamo" in sys.modules
+
+
+def optimized_module() -> type[nn.Module] | None:
+    """The class of the modules that `torch.compile(module)` returns; None while nothing is compiled."""
+    found: type[nn.Module] | None = None
+    if compiles():
+        found = private("torch._dynamo.eval_frame", "OptimizedModule", None, _COMPILED)
+    return found
+
+
+_compiled_call: Callable[[nn.Module], Any] = getter(nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED)
+
+
+def compiled_graphs(model: nn.Module) -> list[str] | None:
+    """The fqns of the modules that run as one graph; None where this PyTorch does not tell of some."""
+    wrapper, modules = optimized_module(), list(model.named_modules())
+    if not compiles():
+        return []
+    if wrapper is None or _compiled_call(model) is ...:
+        return None
+    wrappers = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper)]
+    wrapped = [f"{fqn}.{name}".lstrip(".") for fqn, m in wrappers for name, _ in m.named_children()]
+    return wrapped + [fqn for fqn, m in modules if _compiled_call(m) is not None]  # by `module.compile()`
+
+
+def frames_compiled() -> int:
+    """How many functions torch.compile has looked at in this process, since `torch._dynamo.reset()` if that ran."""
+    if "torch._dynamo.convert_frame" not in sys.modules:
+        return 0
+    lost = "forwards in compiled functions are taken for forwards that were never called"
+    return int(private("torch._dynamo.convert_frame", "FRAME_COUNTER", 0, lost))
+
+
+def made_by_tracing(module: nn.Module) -> bool:
+    """Whether PyTorch made this module to trace another, as torch.compile and torch.fx do."""
+    return type(module).__module__.startswith(("torch.fx", "torch._"))
+
+
+WRAPPED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+"""Names under which wrappers of PyTorch's hold the module that they wrap: what torch.compile, FSDP and
+checkpoint_wrapper return. A name that is not among them stays in the fqns of the modules inside."""

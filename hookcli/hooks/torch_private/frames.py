@@ -1,0 +1,102 @@
+"""Frames of PyTorch's on the stack, known by their code: none is counted, so a frame more or less changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli.tensors.torch_private import note_loss, private
+
+
+def _code(function: Any) -> CodeType | None:
+    return getattr(function, "__code__", None)
+
+
+# Calls of modules.
+
+CALL = _code(nn.Module.__call__)
+"""The code that calls a module: its frame, with `self`, `args` and `kwargs`, is there as long as the call lasts."""
+
+
+def frame_of_call(caller: FrameType) -> FrameType:
+    """The frame that lasts as long as the call of the module whose hook was called from the frame `caller`."""
+    frame: FrameType | None = caller
+    while frame is not None and frame.f_code is not CALL:
+        frame = frame.f_back
+    return frame or caller
+
+
+def runs_inside(caller: FrameType, call: FrameType | None) -> bool:
+    """Whether the hook that was called from `caller` is one of a module that is called in the course of `call`.
+
+    The frames around each module are alike: one with the code of `caller`, of a module around, mostly comes first.
+    """
+    code, frame = caller.f_code, caller.f_back
+    while frame is not None and frame is not call and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
+_call_impl = _code(
+    private(nn.Module, "_call_impl", None, "keyword arguments are not seen where modules are watched by global hooks")
+)
+_CALLS_HOOKS = next(
+    (c for c in (_call_impl.co_consts if _call_impl else ()) if isinstance(c, CodeType) and "kwargs" in c.co_freevars),
+    None,
+)
+_FAR = 12  # frames from a hook to the call that it is a hook of
+
+
+def keywords(module: nn.Module) -> dict[str, Any]:
+    """The keyword arguments of the call of this module that is about to begin, or is just over; for use in its hook.
+
+    PyTorch's global hooks do not get them. Read off the frame that calls the hooks: it is the very dict that goes to
+    `forward`, so what a pre-hook puts there is what the module gets. Empty where there is no such frame.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FAR):
+        if frame is None:
+            break
+        if frame.f_code is _CALLS_HOOKS:
+            found = frame.f_locals
+            return found["kwargs"] if found.get("self") is module and type(found["kwargs"]) is dict else {}
+        frame = frame.f_back
+    return {}
+
+
+# Steps of optimizers.
+
+
+def _wrapped_step() -> CodeType | None:
+    """The code that PyTorch puts around `step`, which calls the hooks."""
+    lost = "optimizers that were made before the recording are not known, and a step that another extends counts twice"
+    code = _code(private(Optimizer, "profile_hook_step", lambda step: None, lost)(lambda optimizer: None))
+    if code is not None and "self" not in code.co_varnames:
+        note_loss("the variable `self` in Optimizer.step", "a step that another extends counts twice")
+    return code
+
+
+_STEP = _wrapped_step()
+
+
+def step_is_hooked(kind: type[Optimizer]) -> bool:
+    """Whether hooks see the steps of this class. Not those of what others put around an optimizer."""
+    return _STEP is not None and _code(kind.step) is _STEP
+
+
+def in_extended_step(optimizer: Optimizer) -> bool:
+    """Whether a hook of an optimizer's step, which asks, is of a step that another step of the optimizer extends.
+
+    A subclass calls the step of the class that it extends. Nothing is kept that would tell as much, since nothing would
+    tell of a step that an exception ends.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    steps = 0
+    while frame is not None and steps < 2:
+        steps += frame.f_code is _STEP and frame.f_locals.get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1

@@ -1,0 +1,184 @@
+"""Private names of nn.Module: tables of its parts and hooks, the flag of backward hooks, abstract classes of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as torch_optimizer
+
+from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks, tensor_hooks
+from hookcli.tensors.torch_private import getter, private
+
+_MODULE = nn.Module()
+
+# Parts.
+
+PARTS = ("_parameters", "_buffers", "_modules")
+"""The attributes in which a module holds its parameters, buffers and submodules."""
+_EXCHANGED = "parameters, buffers and submodules that a model exchanges while it runs are not put back"
+_PARTS = [getter(_MODULE, name, lambda module: {}, _EXCHANGED) for name in PARTS]
+
+
+def part_tables(module: nn.Module) -> list[dict[str, Any]]:
+    """The tables of a module's parameters, buffers and submodules: what changes in them changes the module."""
+    return [table(module) for table in _PARTS]
+
+
+def hold(module: nn.Module, tensors: Iterable[Tensor]) -> None:
+    """Make these the parameters of a module, as they are: `register_parameter` refuses tensors that are none."""
+    _PARTS[0](module).update({str(number): tensor for number, tensor in enumerate(tensors)})
+
+
+# Hooks.
+
+_MODULE_TABLES = {
+    "forward_pre": "_forward_pre_hooks",
+    "forward": "_forward_hooks",
+    "full_backward_pre": "_backward_pre_hooks",
+    "full_backward": "_backward_hooks",
+    "state_dict_pre": "_state_dict_pre_hooks",
+    "state_dict_post": "_state_dict_hooks",
+    "load_state_dict_pre": "_load_state_dict_pre_hooks",
+    "load_state_dict_post": "_load_state_dict_post_hooks",
+}
+_GLOBAL_TABLES = {
+    **{kind: f"_global{table}" for kind, table in list(_MODULE_TABLES.items())[:4]},
+    "module_registration": "_global_module_registration_hooks",
+    "parameter_registration": "_global_parameter_registration_hooks",
+    "buffer_registration": "_global_buffer_registration_hooks",
+}
+_OPTIMIZER_TABLES = {
+    "optimizer_step_pre": "_global_optimizer_pre_hooks",
+    "optimizer_step_post": "_global_optimizer_post_hooks",
+}
+_FLAGS = {"with_kwargs": "_with_kwargs", "always_call": "_always_called"}
+_FLAGGED = {"forward_pre": ("with_kwargs",), "forward": ("with_kwargs", "always_call")}
+
+Table = tuple[str, Mapping[int, Any], Mapping[str, Collection[int]]]
+"""A kind of hook, its hooks by their ids, and the ids of those that are called in another way, by the flag's name."""
+
+
+def _checked(owner: Any, tables: Mapping[str, str], flagged: Mapping[str, Iterable[str]]) -> Mapping[str, str]:
+    """The tables, once it is known which this PyTorch has, also of those that hold flags."""
+    for kind, table in tables.items():
+        private(owner, table, None, f"hooks of the kind {kind} are not listed")
+        for flag in flagged.get(kind, ()):
+            private(owner, table + _FLAGS[flag], None, f"the flag {flag} of {kind} hooks is not listed")
+    return tables
+
+
+_checked(_MODULE, _MODULE_TABLES, _FLAGGED)
+_checked(torch_module, _GLOBAL_TABLES, {"forward": _FLAGGED["forward"]})
+_checked(torch_optimizer, _OPTIMIZER_TABLES, {})
+
+
+def module_tables(module: nn.Module) -> Iterator[Table]:
+    """The hooks of a module, a table for each kind; full and legacy backward hooks share one."""
+    return _tables(module, _MODULE_TABLES)
+
+
+def global_tables() -> Iterator[Table]:
+    """The hooks of every module."""
+    return _tables(torch_module, _GLOBAL_TABLES)
+
+
+def optimizer_tables() -> Iterator[Table]:
+    """The hooks of every optimizer."""
+    return _tables(torch_optimizer, _OPTIMIZER_TABLES)
+
+
+def tensor_tables(tensor: Tensor) -> Iterator[Table]:
+    """The hooks of a tensor."""
+    yield "tensor_grad", tensor_hooks(tensor) or {}, {}
+    yield "post_accumulate_grad", post_accumulate_grad_hooks(tensor) or {}, {}
+
+
+def _tables(owner: Any, tables: Mapping[str, str]) -> Iterator[Table]:
+    for kind, table in tables.items():
+        flags = {flag: getattr(owner, table + suffix, ()) for flag, suffix in _FLAGS.items()}
+        yield kind, getattr(owner, table, None) or {}, flags
+
+
+_WrappedHook = private(torch_module, "_WrappedHook", (), "private registrations of state_dict hooks are not marked")
+
+
+def unwrapped(hook: Any) -> tuple[Any, bool]:
+    """A function from the table of state_dict hooks as it was registered; and whether by a private function."""
+    if isinstance(hook, _WrappedHook):
+        return hook.hook, not hook.with_module
+    return hook, not getattr(hook, "_from_public_api", False)
+
+
+forward_hooks: Callable[[nn.Module], Mapping[int, Any]] = getter(
+    _MODULE, "_forward_hooks", lambda module: {}, "the failure of a recorded forward is noticed with the next call"
+)
+"""A module's forward hooks by their ids, in the order of calling."""
+
+
+def other_global_hooks(ours: int) -> bool:
+    """Whether modules have a global hook other than the forward pre-hook with this id: torch.compile warns of any."""
+    tables = {kind: table for kind, table, _ in global_tables()}
+    others = any(tables[kind] for kind in ("full_backward_pre", "full_backward", "forward"))
+    return others or any(number != ours for number in tables["forward_pre"])
+
+
+LEFT_IDS = "_global_forward_hooks_with_kwargs"
+
+
+def ids_left() -> Collection[int]:
+    """The ids of removed global hooks in `LEFT_IDS`, which PyTorch does not clear."""
+    table, flags = next((table, flags) for kind, table, flags in global_tables() if kind == "forward")
+    return set(flags["with_kwargs"]) - table.keys()
+
+
+# Full backward hooks and legacy ones exclude each other: a flag says which a module has had, and stays.
+
+FULL_FLAG, GLOBAL_FULL_FLAG = "_is_full_backward_hook", "_global_is_full_backward_hook"
+_UNKNOWN = "full and legacy backward hooks are not told apart, and a flag that they leave is not put back"
+
+full_backward: Callable[[nn.Module], bool | None] = getter(_MODULE, FULL_FLAG, lambda module: None, _UNKNOWN)
+"""True for a module that has, or had, full backward hooks, False for legacy ones, None for neither."""
+private(torch_module, GLOBAL_FULL_FLAG, None, _UNKNOWN)
+
+
+def set_full_backward(module: nn.Module, flag: bool | None) -> None:
+    """Put the flag back: PyTorch leaves it on modules whose hooks are gone, and refuses hooks of the other sort."""
+    setattr(module, FULL_FLAG, flag)
+
+
+def global_full_backward() -> bool | None:
+    """The same flag for the hooks of every module."""
+    return getattr(torch_module, GLOBAL_FULL_FLAG, None)
+
+
+def set_global_full_backward(flag: bool | None) -> None:
+    """Put that flag back."""
+    setattr(torch_module, GLOBAL_FULL_FLAG, flag)
+
+
+# Abstract classes.
+
+_DERIVED = "layers that derive from it directly are not known as such"
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_INSTANCES = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+Convolution: Any = private("torch.nn.modules.conv", "_ConvNd", _CONVS, _DERIVED)
+BatchNorm: Any = private("torch.nn.modules.batchnorm", "_BatchNorm", _NORMS, _DERIVED)
+InstanceNorm: Any = private("torch.nn.modules.instancenorm", "_InstanceNorm", _INSTANCES, _DERIVED)
+Norm: Any = private("torch.nn.modules.batchnorm", "_NormBase", (*_NORMS, *_INSTANCES), _DERIVED)
+"""Classes, for isinstance: all convolutions, all batch norms, all instance norms, and both kinds of norms."""
+
+
+def unpacked(module: nn.Module) -> tuple[Tensor, ...]:
+    """The weight and bias of a quantized module, which PyTorch packs for a kernel; empty for one that has none."""
+    if not all(callable(getattr(type(module), name, None)) for name in ("weight", "bias")):
+        return ()
+    unpack = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")
+    try:
+        return tuple(x for x in unpack() if isinstance(x, Tensor))
+    except (AttributeError, RuntimeError):  # not packed yet
+        return ()

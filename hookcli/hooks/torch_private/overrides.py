@@ -1,0 +1,168 @@
+"""Private names of what sees operators: modes of torch.overrides, dispatch modes, torch.func, torch.ops, storages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from hookcli.hooks.torch_private.exchange import Wrapper, replaced
+from hookcli.tensors.torch_private import caller, getter, is_mapped, private
+
+# Modes.
+
+_depth: Callable[[], int] = private(
+    "torch._C",
+    "_len_torch_function_stack",
+    lambda: 0,
+    "attention may leave its fused path while MACs are counted, and compiled parts be compiled again",
+)
+_mode_at: Callable[[int], Any] = private(
+    "torch._C",
+    "_get_function_stack_at",
+    lambda depth: None,
+    "attention may leave its fused path while MACs are counted, and compiled parts be compiled again",
+)
+
+
+def innermost_function_mode() -> Any:
+    """The TorchFunctionMode that is asked first in this thread; None where there is none."""
+    depth = _depth()
+    return _mode_at(depth - 1) if depth else None
+
+
+without_innermost_function_mode: Callable[[], AbstractContextManager[Any]] = private(
+    "torch.overrides",
+    "_pop_mode_temporarily",
+    torch.DisableTorchFunction,
+    "while MACs are counted, tensor subclasses are taken for plain tensors by attention and by compiled parts",
+)
+"""A block without that mode."""
+
+without_dispatch_modes: Callable[[], AbstractContextManager[Any]] = private(
+    "torch.utils._python_dispatch",
+    "_disable_current_modes",
+    nullcontext,
+    "a dispatch mode of the program's sees the operators of which hookcli counts the MACs",
+)
+"""A block without the TorchDispatchModes that are on."""
+
+if TYPE_CHECKING:
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+else:
+
+    class _NoMode:
+        """Stands for the class of dispatch modes where there is none: what needs one fails."""
+
+        def __enter__(self) -> None:
+            raise NotImplementedError
+
+        def __exit__(self, *error: object) -> None: ...
+
+    TorchDispatchMode = private(
+        "torch.utils._python_dispatch", "TorchDispatchMode", _NoMode, "MACs of few operators can be counted"
+    )
+"""The base class of modes that see every operator."""
+
+dispatch_modes: Callable[[], list[Any]] = private(
+    "torch.utils._python_dispatch",
+    "_get_current_dispatch_mode_stack",
+    list,
+    "forwards under a dispatch mode are recorded, and the mode sees hookcli's operations",
+)
+"""The TorchDispatchModes that are on, the innermost last."""
+
+
+@contextmanager
+def exchanged_for_counting(
+    has_torch_function: Wrapper, script: Wrapper, compiled: Wrapper, compiled_class: type | None
+) -> Iterator[None]:
+    """Wrap, while the block runs, what answers otherwise under a TorchFunctionMode and what such a mode does not see.
+
+    Attention asks `has_torch_function` before it takes its fused path. `script` wraps calls of TorchScript functions
+    and methods, `compiled` those of compiled modules, where there are any.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(replaced(torch.overrides, "has_torch_function", has_torch_function, _FUSED))
+        for kind in (torch.jit.ScriptFunction, private("torch._C", "ScriptMethod", None, _SCRIPTS)):
+            if kind is not None:
+                stack.enter_context(replaced(kind, "__call__", script, _SCRIPTS))
+        if compiled_class is not None:
+            stack.enter_context(replaced(compiled_class, "__call__", compiled, "compiled parts are compiled again"))
+        yield
+
+
+_FUSED = "attention leaves its fused path while MACs are counted, which may change the last bits"
+_SCRIPTS = "MACs of TorchScript methods are not counted"
+
+# torch.func.
+
+_interpreter: Callable[[], Any] = private(
+    "torch._C._functorch",
+    "peek_interpreter_stack",
+    lambda: None,
+    "forwards inside torch.func and torch.vmap are recorded as if they were plain ones",
+)
+
+
+def in_func() -> bool:
+    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
+    return _interpreter() is not None
+
+
+_of_wrapped = [
+    private("torch._C._functorch", name, None, "MACs inside torch.vmap count for one item only")
+    for name in ("is_functorch_wrapped_tensor", "get_unwrapped", "maybe_get_level", "maybe_get_bdim")
+]
+
+
+def times_mapped(tensors: Iterable[Tensor]) -> int:
+    """Over how many items `torch.vmap` maps a call of these tensors: the product over the levels of mapping."""
+    if None in _of_wrapped:
+        return 1
+    is_wrapped, unwrapped, level_of, dimension_of = _of_wrapped
+    sizes: dict[int, int] = {}
+    for x in tensors:
+        while is_wrapped(x):
+            inner = unwrapped(x)
+            if is_mapped(x):
+                sizes[level_of(x)] = inner.shape[dimension_of(x)]
+            x = inner
+    return prod(sizes.values())
+
+
+# Operators.
+
+OpOverload: Any = type(torch.ops.aten.mm.default)
+"""The class of an operator, such as `torch.ops.aten.mm.default`."""
+OpOverloadPacket: Any = type(torch.ops.aten.mm)
+"""The class of the operators of one name, such as `torch.ops.aten.mm`."""
+OPERATORS: tuple[type, ...] = (
+    private("torch._ops", "OperatorBase", OpOverload, "MACs of higher-order operators are not counted"),
+    OpOverloadPacket,
+)
+"""The classes of all operators, higher-order ones among them."""
+
+
+# Memory.
+
+stored_values: Callable[[Tensor], Tensor] = caller(
+    Tensor,
+    "_values",
+    lambda sparse: sparse.coalesce().values(),
+    "a sparse tensor is coalesced to see what it stores, which takes time",
+)
+"""The values that a sparse COO tensor stores, as they are."""
+
+storage_key: Callable[[torch.UntypedStorage], int] = getter(
+    torch.UntypedStorage,
+    "_cdata",
+    lambda storage: StorageWeakRef(storage).cdata,
+    "telling tensors apart that are kept for backward takes longer",
+)
+"""A number that no other storage has at the same time."""

@@ -1,0 +1,96 @@
+"""Backward passes: their losses, and the observed steps that they go through."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from hookcli.hooks.torch_private.distributed import loss_scale
+from hookcli.record.observe.step import ObservedStep
+from hookcli.record.observe.steps import ObservedSteps
+from hookcli.tensors import tree
+from hookcli.tensors.weak import WeakIds
+
+
+@dataclass(slots=True)
+class _Pass:
+    """A backward pass under way: its roots, their gradients, and the steps that waited when it began."""
+
+    tensors: list[Tensor]
+    gradients: list[Tensor | None]
+    steps: list[tuple[ObservedStep, int, bool]]
+    """With how many gradients had arrived in each, and whether the pass leaves gradients in its model."""
+
+
+class BackwardPasses:
+    """Follows one pass per thread. It went through the models in whose open steps gradients arrived meanwhile."""
+
+    def __init__(self, steps: ObservedSteps) -> None:
+        self._steps = steps
+        self._running: dict[int, _Pass] = {}  # by thread
+        self._scalers: dict[int, Any] = {}  # by thread: the scaler that was used since the last pass
+        self._scaled: WeakIds[Tensor, tuple[Any, Tensor]] = WeakIds()  # scaled losses -> their scaler, and the loss
+
+    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+        """A GradScaler has `made` scaled losses of `losses`."""
+        self._scalers[threading.get_ident()] = scaler
+        for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
+            self._scaled[scaled] = scaler, loss.detach().clone()
+
+    def begin(self, tensors: Any, gradients: Any, inputs: Any) -> None:
+        """`backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
+        for_inputs = None if inputs is None else {id(x) for _, x in tree.leaves(inputs)}
+        steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]
+        found = [x for _, x in tree.leaves(tensors)]
+        given = [gradients] if gradients is None or isinstance(gradients, Tensor) else list(gradients)
+        self._running[threading.get_ident()] = _Pass(found, given, steps)
+        for step, _, _ in steps:
+            step.begin_backward()
+
+    def end(self) -> None:
+        """The pass is over, or has failed."""
+        thread = threading.get_ident()
+        running, last = self._running.pop(thread, None), self._scalers.pop(thread, None)
+        if running is None:
+            return
+        known = [self._scaled.get(x) for x in running.tensors]
+        scaler = next((found[0] for found in known if found), last)
+        unsure = scaler is not None and not any(known)
+        losses = [found[1] if found else x.detach() for x, found in zip(running.tensors, known, strict=True)]
+        if unsure:  # made of scaled losses, such as their sum
+            losses = [loss / loss_scale(scaler).to(loss.device) for loss in losses]
+        terms = _terms(losses, running.gradients)
+        for step, arrived, counts in running.steps:
+            step.detach()
+            if step.arrived > arrived or not step.sees_gradients:
+                if unsure:
+                    step.notes[_UNSURE] = None
+                step.end_backward(terms, scaler, counts=counts)
+                self._went_through(step)
+
+    def _went_through(self, step: ObservedStep) -> None:
+        self._steps.search(step)
+        if not step.model.optimizers():
+            step.measured.take_gradients()
+            self._steps.close(step)
+
+
+def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor] | None:
+    """The numbers whose sum is differentiated; None if one of the tensors is not a single number."""
+    if not losses or any(loss.numel() != 1 or loss.is_complex() for loss in losses):
+        return None
+    weights = [*gradients, *[None] * (len(losses) - len(gradients))]
+    return [
+        loss.clone() if weight is None else loss * weight.detach()
+        for loss, weight in zip(losses, weights, strict=False)
+    ]
+
+
+_UNSURE = (
+    "backward() was called on a tensor that GradScaler.scale did not return: taken for a sum of scaled losses, so its"
+    " loss is divided by the scale"
+)

@@ -1,0 +1,109 @@
+"""Turns the program's forwards into observed steps."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookcli.errors import UsageError
+from hookcli.record.observe.model import ObservedModel
+from hookcli.record.observe.models import ObservedModels
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.step import MOST_FORWARDS, ObservedStep, Position, State
+from hookcli.record.observe.steps import ObservedSteps
+from hookcli.record.observe.unobservable import why_unobservable
+from hookcli.tensors import tree
+
+
+class Forwards:
+    """Begins and ends the outermost forwards, one at a time in each thread."""
+
+    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: ObservedSteps) -> None:
+        self._plan = plan
+        self._models = models
+        self._steps = steps
+        self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """A module is called that no other module calls."""
+        self.fail()
+        self._steps.close_abandoned()
+        model = self._models.find(module)
+        if model is None:
+            return
+        grad = torch.is_grad_enabled()
+        number = model.step()
+        forward = model.count_forward(grad=grad)
+        try:
+            step = self._find_step(model, number, forward, grad=grad)
+        except UsageError as error:  # TorchScript
+            model.hidden = str(error)
+            model.note(str(error))
+            step = None
+        self._running[threading.get_ident()] = model, step
+        (model.training if grad else model.inference).start()
+        if step is not None:
+            step.begin_forward(module, args)
+
+    def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
+        """The step that this forward belongs to, perhaps a new one; None if the forward is not observed."""
+        step = self._steps.training(model) if grad else None
+        if step is not None:
+            if step.takes_forward(number):
+                step.forwards += 1
+                observed = step.observed_forwards < MOST_FORWARDS and step.state is State.WAITING
+                return step if observed else None
+            self._steps.close_finished(step)
+        position = self._position(model, number, forward, grad)
+        if not self._steps.wants(position) or model.hidden:
+            return None
+        if reason := why_unobservable():
+            model.note(reason)
+            return None
+        return self._steps.open(model, position)
+
+    def _position(self, model: ObservedModel, number: int, forward: int, grad: bool) -> Position:
+        """Forwards without gradients between training steps, as in a validation, have numbers of their own."""
+        if grad or not model.optimizers():
+            return Position("train" if grad else "no_grad", number, None, self._plan.records(number))
+        return Position("no_grad", number, forward, self._plan.covers(number) and model.due(self._plan.every))
+
+    def pop(self) -> tuple[ObservedModel | None, ObservedStep | None]:
+        """The forward that runs in this thread, which is over now."""
+        return self._running.pop(threading.get_ident(), (None, None))
+
+    def end(
+        self,
+        model: ObservedModel,
+        step: ObservedStep | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> None:
+        """The forward has returned. Without gradients, or without an optimizer, it makes a step."""
+        if step is not None:
+            step.end_forward(args, kwargs, output)
+            self._steps.search(step)
+        grad = torch.is_grad_enabled()
+        if grad and model.optimizers():
+            return
+        stopwatch = model.training if grad else model.inference
+        stopwatch.lap()
+        if step is not None:
+            step.seconds = stopwatch.take()
+            if not (grad and any(x.requires_grad for _, x in tree.leaves(output))):
+                self._steps.close(step)  # no gradient can come
+
+    def fail(self, thread: int | None = None) -> None:
+        """Close the step of a forward that an exception ended in this thread, or another; its hooks were still on."""
+        _, step = self._running.pop(threading.get_ident() if thread is None else thread, (None, None))
+        if step is not None:
+            step.detach()
+            step.leave_unfinished(_FAILED)
+            self._steps.close(step)
+
+
+_FAILED = "a forward failed: the step is recorded up to there"

@@ -1,0 +1,124 @@
+"""Turns the steps of optimizers into the ends of observed steps, and counts them for their models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch.optim.optimizer import Optimizer
+
+from hookcli.record.observe.models import ObservedModels
+from hookcli.record.observe.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.step import ObservedStep, Position, State
+from hookcli.record.observe.steps import ObservedSteps
+from hookcli.record.observe.unobservable import capturing
+from hookcli.record.observe.updates import Snapshot
+from hookcli.report.formatting import counted
+
+
+class OptimizerCalls:
+    """Follows each call of `Optimizer.step`; its end is reported unless an exception comes first."""
+
+    def __init__(
+        self, plan: RecordingPlan, optimizer_steps: OptimizerSteps, models: ObservedModels, steps: ObservedSteps
+    ) -> None:
+        self._plan = plan
+        self._optimizer_steps = optimizer_steps
+        self._models = models
+        self._steps = steps
+        self.program_steps = ProgramSteps()
+        self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
+
+    def begin(self, optimizer: Optimizer, closure: bool) -> Callable[[], None] | None:
+        """The optimizer's step begins. Returns a function to call when it is over or has failed; None if not needed."""
+        self._optimizer_steps.add(optimizer)
+        self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
+        steps = self._steps.of(optimizer)
+        for step in steps:
+            step.measured.scaling.step_begins(optimizer)
+            if not closure:
+                step.measured.take_gradients(optimizer)
+                self._steps.search(step)
+        if not (steps or self._may_record(optimizer)) or capturing():
+            return None
+        snapshot = Snapshot(optimizer, closure, copies="updates" in self._plan.probes)
+        self._snapshots[id(optimizer)] = snapshot
+        return partial(self._close_if_failed, optimizer, snapshot)
+
+    def _may_record(self, optimizer: Optimizer) -> bool:
+        """Whether its next step may be recorded though no step is open. Unknown models go by the optimizer's count."""
+        numbers = [model.next_step_of(optimizer) for model in self._models.of(optimizer)]
+        return any(map(self._plan.records, numbers or [self._optimizer_steps.count(optimizer)]))
+
+    def _close_if_failed(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
+        if self._snapshots.get(id(optimizer)) is not snapshot:  # `end` came first
+            return
+        del self._snapshots[id(optimizer)]
+        for step in self._steps.of(optimizer):
+            if step.state is State.WAITING:
+                step.leave_unfinished(_FAILED)
+                self._steps.close(step)
+
+    def end(self, optimizer: Optimizer) -> None:
+        """The optimizer has changed the parameters."""
+        snapshot = self._snapshots.pop(id(optimizer), None)
+        steps = self._steps.of(optimizer)
+        for step in steps:
+            if snapshot is not None:
+                if snapshot.closure:
+                    step.measured.take_gradients(optimizer)
+                step.measured.take_updates(snapshot)
+        models = self._models.of(optimizer)
+        for model in models:
+            model.training.lap()
+            model.stepped(optimizer)
+        self._optimizer_steps.stepped(optimizer)
+        if models or not self._models.narrowed:
+            self.program_steps.stepped(optimizer)
+        notes = self._parameters_elsewhere(optimizer) if steps else {}
+        for step in steps:
+            step.notes |= notes
+            self._stepped(step, optimizer)
+        if snapshot is not None:
+            self._record_hidden(optimizer, snapshot)
+
+    def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
+        """A note on parameters in no model that has run, such as a temperature in the loss; empty if there are none.
+
+        Not if only one model is observed: the parameters may be in others.
+        """
+        if self._models.narrowed:
+            return {}
+        models = [module for model in self._models.of(optimizer) if (module := model.module) is not None]
+        left = len(parameter_ids(optimizer).difference(*({id(p) for p in module.parameters()} for module in models)))
+        note = (
+            f"{type(optimizer).__name__} has {counted(left, 'parameter')} in no module that has run so far; not shown"
+        )
+        return {note: None} if left else {}
+
+    def _record_hidden(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
+        """Record the updates of models whose forward no hook sees."""
+        for model in self._models.hidden(optimizer):
+            number = model.step() - 1
+            position = Position("train", number, None, self._plan.records(number))
+            if position.kept and (step := self._steps.open(model, position)) is not None:
+                step.record_update(optimizer, snapshot)
+                self._steps.close_finished(step)
+
+    def scaler_stepped(self, optimizer: Optimizer) -> None:
+        """A GradScaler has let the optimizer step, or has skipped the step."""
+        for model in self._models.of(optimizer):
+            model.training.lap()
+        for step in self._steps.of(optimizer):
+            if id(optimizer) not in step.stepped:
+                step.measured.scaling.step_skipped()
+                step.measured.take_gradients(optimizer)
+                self._stepped(step, optimizer)
+
+    def _stepped(self, step: ObservedStep, optimizer: Optimizer) -> None:
+        if step.end_optimizer_step(optimizer):
+            self._steps.close_finished(step)
+
+
+_FAILED = "the optimizer's step failed: the step is recorded up to there"

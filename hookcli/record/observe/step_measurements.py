@@ -1,0 +1,165 @@
+"""What hooks measure in one observed step, and the reports made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli import registry
+from hookcli.engine.run_info import describe_run
+from hookcli.hooks.core import CallbackGuard
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.unhooked import compiled_parts
+from hookcli.probes.base import Probe, StatsProbe
+from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import InventoryProbe
+from hookcli.record.observe import updates
+from hookcli.record.observe.grad_scaling import GradScaling
+from hookcli.record.observe.model import ObservedModel
+from hookcli.record.observe.parameters import ParameterRows
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.rows import merge_calls
+from hookcli.record.observe.step_checks import check_step
+from hookcli.record.observe.wrappers import PlainNames
+from hookcli.report import Report, Skipped
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import Pending
+from hookcli.tensors.stats import measure, resolve
+
+Seen = list[tuple[dict[str, Any], Pending]]
+
+
+class StepMeasurements:
+    """Hooks on the modules of a model for one step. `training`: whether gradients are measured, too."""
+
+    def __init__(
+        self, model: ObservedModel, module: nn.Module, plan: RecordingPlan, guard: CallbackGuard, training: bool
+    ) -> None:
+        self.name = PlainNames(module)
+        self.scaling = GradScaling()
+        self._model = model
+        self._module = module
+        self._plan = plan
+        self._compiled = compiled_parts(module) if not model.hidden else {}
+        self._parameters = ParameterRows(module, self.name, self._matches)
+        self._meta: dict[str, Any] = {}
+        self._inputs: list[Pending] = []
+        self._searched: dict[str, int] = {}
+        self.session = HookSession(
+            nn.Identity() if model.hidden else module, select=self._selects, guard=guard, callers_run=True
+        )
+        if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(module)):
+            model.note(f"no module or parameter matches --match {plan.match}")
+        self._probes: list[Probe] = [
+            GradsProbe(of="outputs") if name == "grads" else registry.load("probes", name)()
+            for name in plan.probes
+            if name != "updates" and (training or name != "grads")
+        ]
+        if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
+            self._probes.insert(0, InventoryProbe(backward=True))
+
+    def _selects(self, fqn: str, module: nn.Module) -> bool:
+        return fqn not in self._compiled and self._matches(fqn)
+
+    def _matches(self, fqn: str) -> bool:
+        return self._plan.match is None or fnmatchcase(self.name(fqn), self._plan.match)
+
+    # While the step is open.
+
+    def start(self) -> None:
+        """Attach the probes' hooks, as the first forward begins."""
+        self.session.__enter__()
+        if self._plan.first_bad:
+            self.session.forward_pre(self._take_input)
+        for probe in self._probes:
+            probe.attach(self.session)
+
+    def _take_input(self, event: HookEvent) -> None:
+        if event.fqn == "":
+            self._inputs += [measure(x) for _, x in tree.arguments(event.args, event.kwargs)]
+
+    def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the device and dtype of the first forward."""
+        self._meta = self._meta or describe_run(self._module, (args, kwargs)).to_meta()
+
+    def backward_over(self, scaler: Any) -> None:
+        """A backward pass through the model is over, of a loss that `scaler`, if any, has scaled."""
+        for probe in self._probes:
+            if isinstance(probe, GradsProbe):
+                self.scaling.backward_over(len(probe.pending()), scaler)
+
+    def take_gradients(self, optimizer: Optimizer | None = None) -> None:
+        """Measure the gradients of parameters as they are now: of all, or of those in an optimizer."""
+        if "grads" in self._plan.probes:
+            self._parameters.take_gradients(optimizer)
+
+    def take_updates(self, snapshot: updates.Snapshot) -> None:
+        """Measure what an optimizer's step has changed; if one optimizer steps by another, the outermost counts."""
+        self._parameters.take_updates(snapshot)
+
+    # For the search.
+
+    def unsearched(self) -> Iterator[tuple[str, Probe, Seen, int]]:
+        """All measurements of each sort, and how many of them are new since the last call."""
+        for probe in self._probes:
+            what = "gradient" if isinstance(probe, GradsProbe) else "output"
+            overflows = what == "gradient" and self.scaling.used  # which the GradScaler handles
+            if isinstance(probe, StatsProbe) and not overflows:
+                yield from self._new(what, probe, probe.pending())
+                if what == "gradient":
+                    yield from self._new("parameter gradient", probe, self._parameters.gradients())
+
+    def _new(self, what: str, probe: Probe, seen: Seen) -> Iterator[tuple[str, Probe, Seen, int]]:
+        key = f"{probe.name} {what}"
+        new = len(seen) - self._searched.get(key, 0)
+        self._searched[key] = len(seen)
+        if new > 0:
+            yield what, probe, seen, new
+
+    def input_is_non_finite(self) -> bool:
+        """Whether the model was given non-finite values."""
+        return any(stats.nan or stats.inf for stats in resolve(self._inputs))
+
+    # When the step is over.
+
+    def reports(self, meta: dict[str, Any]) -> list[Report]:
+        """A report per probe; `meta` says more of the step. Waits for an accelerator."""
+        name, meta = self._model.name, self._meta | meta
+        by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
+        verdict = [check_step(name, by_probe, meta)] if "inventory" in by_probe else []
+        reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
+        if "updates" in self._plan.probes and (rows := self._parameters.update_rows()):
+            skipped = self._parameters.without_optimizer(self._model.optimizers())
+            reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
+        return reports
+
+    def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
+        found = probe.report(self._model.name, meta)
+        if not isinstance(probe, StatsProbe):
+            return found
+        if isinstance(probe, GradsProbe):
+            found = replace(found, rows=self.scaling.unscale(found.rows))
+        found = merge_calls(found, self.name)
+        hidden = list(self._hidden({row.fqn for row in found.rows}))
+        if not isinstance(probe, GradsProbe):
+            return replace(found, skipped=[*found.skipped, *hidden])
+        missing = self._parameters.without_gradient(meta["complete"])
+        rows = [*found.rows, *self._parameters.gradient_rows()]
+        return replace(found, rows=rows, skipped=[*found.skipped, *missing, *hidden])
+
+    def _hidden(self, seen: Iterable[str]) -> Iterator[Skipped]:
+        """The parts of compiled modules; not the wrapper of a compiled module, which has a row."""
+        for fqn, reason in self._compiled.items():
+            if (name := self.name(fqn)) not in seen:
+                yield Skipped(name, reason)
+
+
+def _fqns(model: nn.Module) -> Iterator[str]:
+    yield from (fqn for fqn, _ in model.named_modules())
+    yield from (fqn for fqn, _ in model.named_parameters())

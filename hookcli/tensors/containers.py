@@ -1,0 +1,85 @@
+"""Containers that tensors come in: their items, and copies of them with other items."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from hookcli.tensors.torch_private import registered_nodes
+
+
+def items_of(value: Any) -> Iterable[tuple[str, Any]] | None:
+    """The items of a container, each with its step of the path; None for a value that is no container."""
+    if type(value) in (tuple, list):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return [(f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", item) for key, item in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)]
+    if isinstance(value, (list, tuple, deque)):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(f".{name}", getattr(value, name, None)) for name in _attributes(value)]
+    return _registered(value) if is_registered(value) else None
+
+
+def _attributes(value: Any) -> list[str]:
+    """The fields of a dataclass, and what else was set on it."""
+    names = [field.name for field in fields(value)]
+    return names + [name for name in getattr(value, "__dict__", ()) if name not in names]
+
+
+def is_registered(value: Any) -> bool:
+    """Whether only pytree knows how to take this value apart."""
+    known = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
+    return type(value) in registered_nodes and not known
+
+
+def _registered(value: Any) -> list[tuple[str, Any]] | None:
+    node = registered_nodes[type(value)]
+    try:
+        if (named := node.flatten_with_keys_fn) is not None:
+            return [(str(key), item) for key, item in named(value)[0]]
+        return [(f"[{index}]", item) for index, item in enumerate(node.flatten_fn(value)[0])]
+    except Exception:  # a function of the model's, which fails on this value
+        return None
+
+
+def keys_of(value: Any) -> Sequence[Any]:
+    """The keys of a container's items, in the order of `items_of`."""
+    if isinstance(value, (list, deque)):
+        return range(len(value))
+    return list(value) if isinstance(value, Mapping) else _attributes(value)
+
+
+def get_item(container: Any, key: Any) -> Any:
+    """The current item; None if it is gone."""
+    if isinstance(container, (list, deque)):
+        return container[key] if key < len(container) else None
+    return container.get(key) if isinstance(container, Mapping) else getattr(container, key, None)
+
+
+def set_item(container: Any, key: Any, value: Any) -> None:
+    """Put an item into a list, mapping or dataclass, also into a frozen one."""
+    if isinstance(container, (list, deque, MutableMapping)):
+        container[key] = value
+    else:
+        object.__setattr__(container, key, value)
+
+
+def rebuilt(value: Any, items: list[Any]) -> Any:
+    """A container like `value` that holds `items`. Subclasses are copied: how to construct them is not known."""
+    if isinstance(value, tuple):
+        return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
+    if type(value) is list:
+        return items
+    if is_registered(value):
+        node = registered_nodes[type(value)]
+        return node.unflatten_fn(items, node.flatten_fn(value)[1])
+    twin = copy.copy(value)
+    for key, new in zip(keys_of(value), items, strict=True):
+        set_item(twin, key, new)
+    return twin

@@ -1,0 +1,112 @@
+"""How PyTorch's private names are looked up, and the private names that tensors need.
+
+A private name may be gone in any release. Each one that hookcli uses is looked up in one place: here, or in
+`hookcli.hooks.torch_private`, which the layers above share. It gets a public name, a fallback, and a sentence that says
+what is lost without it. Reports carry that sentence as a note (`notes`). No other file of the package mentions private
+names of PyTorch (tests/test_private_names.py).
+
+Functions are bound as this module is imported: calling one costs what the private name itself costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from operator import attrgetter, methodcaller
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_lost: dict[str, str] = {}
+_ABSENT = object()
+
+
+def private(owner: Any, name: str, otherwise: Any, lost: str) -> Any:
+    """PyTorch's `owner.name`; `otherwise` where this PyTorch has no such name, and `lost` becomes a note.
+
+    `owner` is an object, or the full name of one: "torch._C", "torch._guards.TracingContext".
+    """
+    found = getattr(_resolved(owner) if isinstance(owner, str) else owner, name, _ABSENT)
+    if found is not _ABSENT:
+        return found
+    named = owner if isinstance(owner, (type, ModuleType)) else type(owner)
+    note_loss(f"{owner if isinstance(owner, str) else named.__name__}.{name}", lost)
+    return otherwise
+
+
+def getter(owner: Any, name: str, otherwise: Callable[[Any], Any], lost: str) -> Callable[[Any], Any]:
+    """A function that reads the attribute off an object; `owner` is the class, or an object of it."""
+    return otherwise if private(owner, name, _ABSENT, lost) is _ABSENT else attrgetter(name)
+
+
+def caller(owner: Any, name: str, otherwise: Callable[[Any], Any], lost: str) -> Callable[[Any], Any]:
+    """A function that calls the method of an object; `owner` is the class, or an object of it."""
+    return otherwise if private(owner, name, _ABSENT, lost) is _ABSENT else methodcaller(name)
+
+
+def note_loss(name: str, lost: str) -> None:
+    """Have reports say that this PyTorch has no such name, and what is lost without it."""
+    _lost[name] = lost
+
+
+def notes() -> list[str]:
+    """A sentence for each private name that was looked up and that this PyTorch lacks."""
+    return [f"torch {torch.__version__} has no {name}: {lost}" for name, lost in _lost.items()]
+
+
+def noted(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """A report's `meta` with these notes before its own."""
+    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _lost else dict(meta)
+
+
+def _resolved(path: str) -> Any:
+    """The module or attribute of this full name; `_ABSENT`, which has no attributes, where there is none."""
+    first, *rest = path.split(".")
+    found: Any = import_module(first)
+    so_far = first
+    for part in rest:
+        so_far = f"{so_far}.{part}"
+        try:
+            found = getattr(found, part, _ABSENT) if hasattr(found, part) else import_module(so_far)
+        except ImportError:
+            return _ABSENT
+    return found
+
+
+version: Callable[[Tensor], int] = getter(
+    Tensor, "_version", lambda tensor: -1, "changes in place are not noticed, nor refused where they should be"
+)
+"""How often a tensor, or another view of its memory, was changed in place; -1 where that is not known.
+
+The only trace of an in-place change. Inference tensors have no version: asking for it raises.
+"""
+
+base_of_view: Callable[[Tensor], Tensor | None] = getter(
+    Tensor, "_base", lambda tensor: None, "a tensor and its views are taken for unrelated tensors"
+)
+"""The tensor that autograd knows this one to be a view of; None for one that is no view."""
+
+is_view: Callable[[Tensor], bool] = private(
+    Tensor,
+    "_is_view",
+    lambda tensor: base_of_view(tensor) is not None,
+    "a tensor counts as a view only where autograd tells of what",
+)
+"""Whether autograd knows a tensor to be a view: an in-place change gives it another node, which drops its hooks."""
+
+is_mapped: Callable[[Tensor], bool] = private(
+    "torch._C._functorch", "is_batchedtensor", lambda tensor: False, "tensors inside torch.vmap are not told apart"
+)
+"""Whether a tensor stands for one item of a tensor that `torch.vmap` maps over: nothing of it can be read back."""
+
+is_copy_on_write: Callable[[Tensor], bool] = private(
+    "torch._C", "_is_cow_tensor", lambda tensor: True, "statistics on the CPU take several times as long"
+)
+"""Whether a tensor's memory is copied when somebody asks for its address, which an observer must not cause."""
+
+registered_nodes: Mapping[type, Any] = private(
+    "torch.utils._pytree", "SUPPORTED_NODES", {}, "tensors in types that are registered with pytree are not seen"
+)
+"""How to take values of a type apart and put them together, by type, as registered with pytree."""
