@@ -56,8 +56,8 @@ def test_a_closure_that_fails_inside_a_forward(evaluation: int, error: type[Base
 
     seen = observed(program)
     assert seen.ran["Sometimes"].steps == 2 and seen.steps() == [0, 0, 1]
-    failed, *others = seen.windows
-    assert failed.notes == ["a forward failed: what came before is here"] and not failed.complete
+    failed, *others = seen.recorded
+    assert failed.notes == ["a forward failed: the step is recorded up to there"] and not failed.complete
     assert failed.forwards == evaluation and len(failed.losses) == evaluation - 1
     assert set(rows(failed, "activations")) == ({"0"} if evaluation == 1 else {"", "0"})
     for window in others:
@@ -83,8 +83,8 @@ def test_a_closure_that_fails_after_its_forward_is_a_failed_step() -> None:
                 optimizer.step(closure)
         return model
 
-    first, second = observed(program).windows
-    assert first.notes == ["the optimizer's step failed: what came before is here"] and len(first.losses) == 1
+    first, second = observed(program).recorded
+    assert first.notes == ["the optimizer's step failed: the step is recorded up to there"] and len(first.losses) == 1
     assert second.complete and not second.notes and (first.step, second.step) == (0, 0)
 
 
@@ -107,4 +107,4 @@ def test_a_model_that_returns_none_while_an_exception_is_handled_has_not_failed(
         return model
 
     seen = observed(program)
-    assert [(w.complete, w.notes) for w in seen.windows] == [(True, [])] * 3 and seen.steps() == [0, 1, 2]
+    assert [(w.complete, w.notes) for w in seen.recorded] == [(True, [])] * 3 and seen.steps() == [0, 1, 2]

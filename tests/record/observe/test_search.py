@@ -68,7 +68,7 @@ def test_five_rows_are_shown_before_the_bad_one() -> None:
         layers = [nn.Linear(4, 4) for _ in range(9)]
         return train(nn.Sequential(*layers[:7], Poison(float("nan")), *layers[7:]))
 
-    (bad,) = observed(program, every=100, first_bad="report").bads
+    (bad,) = observed(program, every=100, first_bad="report").non_finites
     assert [row.fqn for row in bad.reports[0].rows] == ["2", "3", "4", "5", "6", "7"] and bad.fqn == "7"
 
 
@@ -80,7 +80,7 @@ def test_the_rows_before_may_be_of_an_earlier_forward_of_the_step() -> None:
         optimizer.step()
         return model
 
-    (bad,) = observed(program, every=100, first_bad="report").bads
+    (bad,) = observed(program, every=100, first_bad="report").non_finites
     assert [(row.fqn, row["call"]) for row in bad.reports[0].rows] == [
         ("", 0), ("0", 1), ("1", 1), ("2", 1), ("", 1), ("0", 2),
     ]  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_bad_loss_is_found_in_each_pass_also_after_gradients_were_cleared(bad_
             optimizer.zero_grad()
         return critic
 
-    (bad,) = observed(program, every=100, first_bad="report", probes=("activations",)).bads
+    (bad,) = observed(program, every=100, first_bad="report", probes=("activations",)).non_finites
     assert (bad.model, bad.step, bad.what, bad.inf, bad.nan) == ("Linear", 1, "loss", 1, 0)
 
 
