@@ -201,9 +201,6 @@ class _Sink(io.RawIOBase):
         self._file = path.open("wb")
         self._failure: OSError | None = None
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, data: Any) -> int:
         try:
             if self._failure is None:
