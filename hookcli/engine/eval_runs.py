@@ -87,7 +87,7 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 shared by all tensors among the arguments; None unless it is above 1."""
     if _in_containers(inputs):
-        return None  # a list of images: what is in it is an item, not a batch
+        return None  # in a list of images each tensor is an item, not a batch
     sizes = {x.size(0) if x.dim() else 0 for x in (*inputs[0], *inputs[1].values()) if isinstance(x, Tensor)}
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
 
@@ -173,7 +173,7 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
     others: Arguments = tree.replace(inputs, _with_others)
     try:
         among_others = _output(model, others)
-    except ModelError as error:  # made up as they are, they need not be what the model takes
+    except ModelError as error:  # the model need not accept made-up items
         return f"with other items beside the first, {error}".replace("\n ", "")
     pairs = [
         (a[:1], b[:1])
