@@ -97,7 +97,7 @@ def comm(
             made = replace(step.make(), backward=True)
             with several(options, values=True) as processes:
                 if processes is None or processes.group is None:
-                    raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
+                    raise UsageError("--nproc 1: communication needs 2 processes or more")
                 if own.warm_up >= own.steps and any("powersgd" in name for name in own.names()):
                     remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
                 from hookcli.engine.ddp import DDPSteps  # imports all of DDP, so only once the processes run

@@ -114,7 +114,7 @@ def _inspect(
     probe = make_probe()
     setting = setting_of(options, train, targets=probe.needs_backward)
     if probe.values and setting.device == META:
-        raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
+        raise UsageError("--device meta: has no values to look at; `hookcli shapes` needs none")
     edits = [parse_edit(text, options.seed + world().rank) for text in options.edit]
     processes.check_edits(edits, probe.needs_backward)
     asked = step.make()
@@ -147,7 +147,7 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
 
     dtype = parse_dtype(options.dtype) if options.dtype else None
     if dtype and not (dtype.is_floating_point or dtype.is_complex):
-        raise UsageError(f"--dtype {options.dtype}: a model's dtype is a floating-point one, such as bfloat16")
+        raise UsageError(f"--dtype {options.dtype}: give a floating-point dtype, such as bfloat16")
     if options.fill not in FILLS:
         raise UsageError(unknown("--fill", options.fill, FILLS))
     return Setting(
@@ -180,7 +180,7 @@ def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
         asked = [f"--match {options.match!r}"] if options.match else []
         asked += [f"--type {options.type}"] if options.type else []
         kind = "parameter" if probe.watches_parameters else "module"
-        raise UsageError(f"nothing to look at: no {kind} matches {' and '.join(asked)}")
+        raise UsageError(f"no {kind} matches {' and '.join(asked)}")
     return select
 
 
@@ -206,7 +206,7 @@ def _check_names(model: nn.Module, options: Options) -> None:
 
     names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
     if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
-        raise UsageError(unknown("--match", options.match, names[1:], see="no module or parameter has such a name"))
+        raise UsageError(unknown("--match", options.match, names[1:], see="no such module or parameter"))
     types = {tree.type_text(module) for module in model.modules()}
     if options.type is not None and options.type not in types:
         raise UsageError(unknown("--type", options.type, types))

@@ -90,7 +90,7 @@ def split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[st
 def _check_target(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise UsageError(
-            f"--output {path}: the package goes there, so give it the suffix {', '.join(SUFFIXES[:-1])} "
+            f"--output {path}: this is the package's file, which needs the suffix {', '.join(SUFFIXES[:-1])} "
             f"or {SUFFIXES[-1]} (the report goes to stdout, as --format says)"
         )
     check_writable(path)
@@ -102,11 +102,10 @@ def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
 
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
     if setting.device.type == "meta":
-        raise UsageError("--device meta: there are no values to put into a package")
+        raise UsageError("--device meta: has no values to export")
     if spec.startswith("package:"):
-        raise UsageError(
-            f"{spec} is a package already: hookcli package --load {shell_path(spec.removeprefix('package:'))} reads it"
-        )
+        file = shell_path(spec.removeprefix("package:"))
+        raise UsageError(f"{spec} is already a package: read it with hookcli package --load {file}")
     return prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
 
 
@@ -154,7 +153,7 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule]
     denied = [str(rule) for rule in rules if rule.kind == "deny" and rule not in passing]
     without = f", without {' '.join(denied)}" if denied else ""
     command = " ".join(map(shell_word, ["hookcli", "package", *rest, *found]))
-    return f"{what}: {_named(blocking)}{extra}. This passes{without}:\n  {command}"
+    return f"{what}: {_named(blocking)}{extra}. This works{without}:\n  {command}"
 
 
 def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:

@@ -88,7 +88,7 @@ def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
     if len(errors) == 1:
         return errors[0][1]
     lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
-    return ModelError("\n".join([f"{len(errors)} models could not be checked to the end", *lines]))
+    return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
 
 
 def _kept(job: Job, examination: Examination) -> list[Baseline]:
@@ -146,10 +146,10 @@ def _setting(options: Options, meta: bool) -> Setting:
     train = options.train is not False
     setting = replace(setting_of(options, train, targets=True), natural_batch=2)
     if setting.device == META and not meta:
-        raise UsageError("--device meta: there are no values to judge; --meta checks what needs none")
+        raise UsageError("--device meta: has no values to check; --meta runs the checks that need none")
     return replace(setting, device=META) if meta else setting
 
 
 def _needs_values(name: str, error: ModelError) -> UsageError:
     reason = message_of(error.__cause__ or error).partition("\n")[0]
-    return UsageError(f"--meta: {name} reads values while it runs ({reason}): leave --meta out")
+    return UsageError(f"--meta: {name} reads values while it runs ({reason}): remove --meta")

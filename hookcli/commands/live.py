@@ -134,7 +134,9 @@ class Live:
 def _probe_of(report: Report) -> Probe:
     """The probe that made a report, with its settings. Raises UsageError for one that can't be compared."""
     if report.probe not in ("shapes", "inputs", "activations", "grads"):
-        raise UsageError(f"a saved report of {report.probe} can't be compared with a model; save another from it first")
+        raise UsageError(
+            f"a saved report of {report.probe} can't be compared with a model; save the model's report, too"
+        )
     kinds = {row.get("kind") for row in report.rows if row.get("kind")}
     probe: Probe = load("probes", report.probe)(*(f"{kind}s" for kind in kinds if report.probe == "grads"))
     return probe

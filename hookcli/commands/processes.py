@@ -62,15 +62,15 @@ class Processes:
             if edit.what == "grad":
                 raise UsageError(
                     f"--edit {edit.text!r}: each process would change its own gradient before they are averaged, and "
-                    "FSDP2's never come by; one process (without --nproc) shows the edited gradient of the whole batch"
+                    "hooks don't see those of FSDP2; one process shows the edited gradient of the whole batch"
                 )
 
     def remark_on(self, meta: Mapping[str, Any], named_loss: bool) -> None:
         """Remark on differences from one process with the whole batch."""
         if meta.get("random"):
-            remark(f"{meta['random']} (dropout and the like): the figures are not those of one process", self.options)
+            remark(f"{meta['random']} (as dropout does): statistics differ from those of one process", self.options)
         if meta.get("loss_reduction") and not named_loss:
-            remark(f"the loss {meta['loss']} is taken for a mean over the batch, as DDP takes it", self.options)
+            remark(f"the loss {meta['loss']} is treated as a mean over the batch, as DDP does", self.options)
 
     def share(self, backward: bool) -> Share:
         """This process's share of a run. Gradients are not averaged if ranks are shown one by one."""
@@ -123,7 +123,7 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     check_choice("--backend", options.backend, BACKENDS)
     wanted = options.nproc or here.size
     if here.size > 1 and wanted != here.size:
-        raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; leave --nproc out")
+        raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; remove --nproc")
     parse_ranks(options.ranks, wanted)
     if wanted == 1:
         _refuse_alone(options)
@@ -149,7 +149,7 @@ def _refuse_alone(options: Options) -> None:
         ("--backend", options.backend, defaults.backend),
     ):
         if given != default:
-            raise UsageError(f"{option} {given}: there is one process; give --nproc N, or start hookcli with torchrun")
+            raise UsageError(f"{option} {given}: needs several processes; give --nproc N, or use torchrun")
 
 
 def columns_shown(columns: Sequence[Column], options: Options) -> Sequence[Column]:
@@ -165,6 +165,6 @@ def parse_ranks(text: str, size: int) -> list[int] | None:
     if not all(part.isdecimal() and len(part) < _DIGITS and int(part) < size for part in given):
         there = f"0 to {size - 1}" if size > 1 else "0"
         raise UsageError(
-            f"--ranks {shortened(text)!r}: give merged, each, or numbers such as 0,1; there are ranks {there}"
+            f"--ranks {shortened(text)!r}: give merged, each, or numbers such as 0,1; available ranks: {there}"
         )
     return sorted({int(part) for part in given})

@@ -59,7 +59,7 @@ def parse_side(label: str, text: str, shared: Options) -> Spec:
     except ValueError as error:  # an unclosed quotation mark
         raise UsageError(f"{label} {text!r}: {error}") from error
     except typer.TyperException as error:
-        about = f"its own options are {', '.join(_flags())}; all others go outside of the quotes"
+        about = f"its own options are {', '.join(_flags())}; put all others outside the quotes"
         raise UsageError(f"{label} {text!r}: {error.format_message().rstrip('.')} ({about})") from error
     model, own, how = found
     # Repeatable options add to the shared ones.
@@ -113,7 +113,7 @@ def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
     train = train if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False)
     if setting.device == META:
-        raise UsageError(f"{spec.label} --device meta: there are no values to compare")
+        raise UsageError(f"{spec.label} --device meta: has no values to compare")
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
@@ -129,7 +129,7 @@ def _source(spec: Spec) -> tuple[SourceTree | None, str]:
         raise UsageError(f"{spec.label} --path {shortened(spec.path)}: no such folder")
     if not separator:
         if spec.path:
-            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is torchvision's, not of a folder")
+            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is a torchvision model, not in a folder")
         return None, spec.model
     folder = Path(spec.path or ".")
     if place.endswith(".py") or "/" in place:

@@ -115,7 +115,7 @@ class _Examiner:
         trained = any(p.requires_grad for p in model.parameters())
         self.backward = plan.backward and trained and bool({"grads", "again"} & plan.needs)
         if not self.backward:
-            self.missing["grads"] = "nothing requires a gradient" if plan.backward else "left out by --no-backward"
+            self.missing["grads"] = "nothing requires a gradient" if plan.backward else "skipped by --no-backward"
 
     def measured(self, shapes: Callable[[], Report]) -> Measurements:
         needs = self.plan.needs

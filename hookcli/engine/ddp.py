@@ -171,7 +171,7 @@ class _HookRun:
             return
         more = f" and {len(without) - _NAMED} more" if without[_NAMED:] else ""
         raise UsageError(
-            f"no gradient reached {', '.join(without[:_NAMED])}{more}, and DDP waits for every parameter's: use the "
+            f"no gradient reached {', '.join(without[:_NAMED])}{more}, but DDP waits for every parameter's: use the "
             "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
         )
 

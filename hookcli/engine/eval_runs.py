@@ -27,10 +27,10 @@ from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-_NO_BATCH = "the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"
-_HELD = "an argument holds tensors, as a list of images does, and which dimension is the batch is not known"
+_NO_BATCH = "the inputs have no common dimension 0 of two or more; use --batch-size 2"
+_HELD = "an argument is a container of tensors, such as a list of images, so the batch dimension is unknown"
 _ODD = "the output has a layout or dtype whose values can't be compared"
-_STATE = "the same batch gives another result when it is run again (HK029)"
+_STATE = "the same batch gives a different result when run again (HK029)"
 _LARGER = 100  # times a repetition's difference: beyond it a difference is due to the other items of the batch
 _SPREAD = 1e-6  # relative: statistics of the same values by the same kernels differ by less
 
@@ -126,7 +126,7 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
                 with _explaining(model):
                     outputs.append(_called(model, inputs))
             except ModelError as error:
-                failed = f"in eval mode, the second time, {error}".replace("\n ", "")
+                failed = f"in eval mode, on the second run, {error}".replace("\n ", "")
         return _EvalRuns(outputs, drew, changed, failed)
 
 
@@ -174,7 +174,7 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
     try:
         among_others = _output(model, others)
     except ModelError as error:  # the model need not accept made-up items
-        return f"with other items beside the first, {error}".replace("\n ", "")
+        return f"with other items in the batch, {error}".replace("\n ", "")
     pairs = [
         (a[:1], b[:1])
         for a, b in comparable(whole, among_others)
@@ -190,9 +190,9 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
 def _excuse(module: nn.Module) -> str:
     """Why a module's output for the first item may depend on the other items; "" for most modules."""
     if any(getattr(part, "batch_first", None) is False for part in module.modules()):
-        return "with batch_first=False that is as it should be if dimension 0 is the sequence"
+        return "with batch_first=False this is expected if dimension 0 is the sequence"
     if ".quantized.dynamic" in type(module).__module__:
-        return "dynamic quantization takes the range of the whole batch"
+        return "dynamic quantization uses the range of the whole batch"
     return ""
 
 
@@ -228,7 +228,7 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Co
     try:
         parts = [_output(model, tree.replace(inputs, partial(_cut, cut))) for cut in (slice(half), slice(half, None))]
     except ModelError as error:
-        return Comparison(math.nan, failed=f"on half of the batch {error}".replace("\n ", ""))
+        return Comparison(math.nan, failed=f"on half of the batch, {error}".replace("\n ", ""))
     pairs = []
     for (a, b), (_, c) in zip(*(comparable(whole, part) for part in parts), strict=False):
         if a.dim() and a.size(0) == size:

@@ -22,15 +22,15 @@ from hookcli.tensors import tree
 
 _OURS = str(Path(errors.__file__).parent) + os.sep
 _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
-    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that passed a full backward hook, which "
-    "makes it a view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
-    "does not require grad and does not have a grad_fn": "it differentiates what needs no gradient: the model runs "
-    "backward itself (shapes, inputs and activations run without gradients, grads and trace with them), or is frozen",
+    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that a full backward hook has made a "
+    "view, which PyTorch refuses; tensor hooks work here (hookcli grads without --via module)",
+    "does not require grad and does not have a grad_fn": "it differentiates a tensor that needs no gradient: the model "
+    "runs backward itself (shapes, inputs and activations run without gradients, others with them), or is frozen",
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
-    "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
+    "one itself, or uses a result of an earlier pass; backward(retain_graph=True) there keeps the graph",
 }
 _DETACHES = (
-    "it calls detach_() on a view, perhaps on what passed a full backward hook, which makes it one; tensor hooks work "
+    "it calls detach_() on a view, perhaps one that a full backward hook made; tensor hooks work "
     "here (hookcli grads without --via module)"
 )
 _TORCH = str(Path(torch.__file__).parent) + os.sep

@@ -78,7 +78,7 @@ class Step:
         if self.backward:
             _refuse_inference_tensors(session.model)
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
-            raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
+            raise UsageError("multi_grad hooks do not work under torch.autograd.grad: remove that kind")
         with self.mode():
             self._run(session, args, kwargs, info)
 
@@ -102,7 +102,7 @@ class Step:
                 self._differentiate(session, output, info)
             del output, given
         if random is not None and not torch.equal(random, torch.get_rng_state()):
-            info.random = "each process draws random numbers of its own"
+            info.random = "each process draws its own random numbers"
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
@@ -175,8 +175,8 @@ def _refuse_inference_tensors(model: nn.Module) -> None:
     for fqn, x in (*model.named_parameters(), *model.named_buffers()):
         if not is_lazy(x) and x.is_inference():
             raise UsageError(
-                f"no gradients: {fqn} was made under torch.inference_mode(), where autograd sees nothing; build the "
-                "model outside of it"
+                f"no gradients: {fqn} was created under torch.inference_mode(), where autograd records nothing; "
+                "build the model outside of it"
             )
 
 

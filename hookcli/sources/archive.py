@@ -91,7 +91,7 @@ def read_archive(file: str | Path) -> Archive:
                 raise UsageError(f"{file} is not a torch.package: {_what(sizes)}")
             return Archive(path, sizes, tuple(archive.read(folder + _EXTERNS).decode().split()), path.stat().st_size)
     except zipfile.BadZipFile as error:
-        raise UsageError(f"{file} is not a torch.package, or not a whole one ({error})") from error
+        raise UsageError(f"{file} is not a torch.package, or is damaged ({error})") from error
     except OSError as error:
         raise UsageError(f"can't read {file}: {error.strerror or error}") from error
 

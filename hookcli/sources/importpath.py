@@ -27,7 +27,7 @@ class ImportPathSource:
         target = load_object(request.spec)
         if isinstance(target, nn.Module):
             if request.args:
-                raise UsageError(f"{request.spec} is a module already: it takes no --arg")
+                raise UsageError(f"{request.spec} is a module, not a function: remove --arg")
             return replace(_recipe(request, partial(copy_model, target)), ready=target)
         if not callable(target):
             raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")

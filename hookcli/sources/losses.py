@@ -46,7 +46,7 @@ def cross_entropy(output: Any, *, auxiliary: float = 0.3) -> Tensor:
 def own_losses(output: Any) -> Tensor:
     """The sum of the dictionary of losses that a detector returns in training."""
     if not isinstance(output, Mapping):
-        raise UsageError("a detector returns its losses in training mode only: leave --eval out, or give --loss sum")
+        raise UsageError("a detector returns its losses in training mode only: remove --eval, or give --loss sum")
     return torch.stack([value for value in output.values() if isinstance(value, Tensor)]).sum()
 
 

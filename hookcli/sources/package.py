@@ -77,7 +77,7 @@ def _load(archive: Archive, resource: str) -> nn.Module:
     try:
         list(loaded.modules())
     except AttributeError as error:  # as PyTorch's own quantized layers are
-        raise ModelError(f"{archive.path}: {resource} has a part that does not survive pickling: {error}") from error
+        raise ModelError(f"{archive.path}: {resource} has a part that can't be pickled and loaded: {error}") from error
     return loaded
 
 
@@ -88,7 +88,7 @@ def _refusal(archive: Archive) -> str:
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"
     return (
         f"{archive.path}: loading a package runs code: {objects}, {has}, {uses}\n"
-        "  if you trust where it is from, give --trust (with another command: package:FILE --arg trust=true)"
+        "  if you trust its origin, give --trust (with other commands: package:FILE --arg trust=true)"
     )
 
 

@@ -28,7 +28,7 @@ class TorchvisionSource:
         known = entries()
         if not known:
             raise UsageError(
-                f"{request.spec!r} is a torchvision model, and torchvision is not installed: pip install torchvision"
+                f"{request.spec!r} is a torchvision model, but torchvision is not installed: pip install torchvision"
             )
         if request.spec not in known:
             raise UsageError(unknown("model", request.spec, known, see="see `hookcli models`") + _hint(request.spec))
@@ -45,8 +45,8 @@ def import_models() -> Any:
         import torchvision.models
     except (ImportError, RuntimeError, AttributeError) as error:
         raise UsageError(
-            f"torch {torch.__version__} and torchvision {installed_version()} do not match "
-            f"({type(error).__name__}: {str(error).splitlines()[0]}). Get a pair: pip install -U torch torchvision"
+            f"torch {torch.__version__} and torchvision {installed_version()} do not match ({type(error).__name__}: "
+            f"{str(error).splitlines()[0]}). Install matching versions: pip install -U torch torchvision"
         ) from error
     return torchvision.models
 
@@ -116,7 +116,7 @@ def _from_disk(weights: Any) -> Iterator[None]:
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file makes the unpickler fail in many ways
-        raise UsageError(f"weights {weights}: {file} is not a file that torch.save wrote") from error
+        raise UsageError(f"weights {weights}: {file} was not written by torch.save") from error
     with patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: state):
         yield
 

@@ -56,7 +56,7 @@ def _read_pickle(file: str) -> Any:
         if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
             refused = "refused, since loading it could run code (torch.load with weights_only=True)"
             raise UsageError(f"--weights {file}: {refused}: save model.state_dict() instead") from error
-        raise UsageError(f"--weights {file}: not a file that torch.save wrote") from error
+        raise UsageError(f"--weights {file}: was not written by torch.save") from error
 
 
 def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> str | None:

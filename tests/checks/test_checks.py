@@ -410,7 +410,7 @@ def test_the_module_that_mixes_the_batch_is_named_and_state_is_put_back() -> Non
 
 def test_a_batch_that_has_no_items_is_said() -> None:
     reasons = [s.reason for s in check(Fn(), torch.randn(1, 4), select="HK020").skipped]
-    assert reasons == ["not judged: the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"]
+    assert reasons == ["not judged: the inputs have no common dimension 0 of two or more; use --batch-size 2"]
 
 
 def test_a_list_of_images_is_no_batch_whose_size_could_tell() -> None:
@@ -573,7 +573,7 @@ def test_a_model_that_refuses_other_items_is_not_judged() -> None:
 
     report = check(Fn(ordered), torch.randn(3, 4), select="HK020")
     [skipped] = [item.reason for item in report.skipped if item.fqn.startswith("HK020")]
-    assert report.findings == [] and skipped.startswith("not judged: with other items beside the first, ")
+    assert report.findings == [] and skipped.startswith("not judged: with other items in the batch, ")
     assert "two items are alike" in skipped
 
 
@@ -748,7 +748,9 @@ def test_a_cache_that_breaks_the_second_run() -> None:
             return x
 
     [finding] = check(Caches(), torch.randn(4, 4), select=["HK020", "HK029"]).findings
-    assert finding.check == "HK029" and finding.message.startswith("in eval mode, the second time, the model (Caches)")
+    assert finding.check == "HK029" and finding.message.startswith(
+        "in eval mode, on the second run, the model (Caches)"
+    )
 
 
 class Functional(nn.Module):

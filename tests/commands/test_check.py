@@ -92,7 +92,7 @@ def test_a_model_that_fails_costs_the_others_nothing(cli: Cli) -> None:
         assert {"HK002 input-not-finite", "HK010 dead-units"} <= {item["fqn"] for item in report["skipped"]}
     assert found[0]["findings"][0]["fqn"] == "fc" and "no such config" in found[1]["findings"][0]["message"]
     lines = ran.err.splitlines()
-    assert lines[0] == "hookcli: error: 3 models could not be checked to the end" and len(lines) == 4
+    assert lines[0] == "hookcli: error: 3 models could not be fully checked" and len(lines) == 4
     assert "parts.py:nope: parts.py: unknown name 'nope'" in lines[3] and "Traceback" not in ran.err
 
 
@@ -171,7 +171,7 @@ def test_macs_are_those_of_one_item_as_shapes_counts_them(cli: Cli) -> None:
 def test_without_backward_and_on_meta(cli: Cli) -> None:
     [report] = reports(cli("check", "parts.py:Unused", *IN, "--no-backward", "-f", "json"))
     left = {item["fqn"].split()[0]: item["reason"] for item in report["skipped"]}
-    assert ids(report) == [] and left["HK008"] == "not judged: left out by --no-backward"
+    assert ids(report) == [] and left["HK008"] == "not judged: skipped by --no-backward"
     [report] = reports(cli("check", "parts.py:Unused", *IN, "--meta", "--max-params", "1K", "-f", "json"))
     assert ids(report) == ["HK008", "HK022", "HK006"] and report["meta"]["device"] == "meta"
     assert report["meta"]["checks"] == [f"HK{n:03}" for n in (1, 6, 7, 8, 19, 22, 30, 31, 32)]
@@ -293,7 +293,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nmax-params = 'lots'": "[tool.hookcli] max-params=lots: give a number, such as 25M",
     "[tool.hookcli]\neval = true": "[tool.hookcli]: unknown key 'eval': write train = false",
     "[tool.hookcli]\nmode = 'eval'": "[tool.hookcli]: unknown key 'mode': write train = true, or train = false",
-    "[tool.hookcli]\nmodel = 'net.py:Net'\ndevice = 'no'": "[tool.hookcli]: device no: not there; there is ",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\ndevice = 'no'": "[tool.hookcli]: device no: not available; available: ",
     "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2y3'": "[tool.hookcli]: input '2y3': give sizes as in ",
     "[tool.hookcli]\nmodel = 'net.py:Net'\nloss = 'no'": "[tool.hookcli]: unknown loss 'no': there are cross-entropy",
     "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no': there are",
@@ -343,7 +343,7 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--meta", "--split-batch"): "--meta and --split-batch: without values there is nothing to compare; leave one out",
     ("--no-backward", "--loss", "sum"): "--no-backward and --loss: nothing is differentiated",
     ("--no-backward", "--max-activation-memory", "1GiB"): "--no-backward and --max-activation-memory",
-    ("--device", "meta"): "--device meta: there are no values to judge; --meta checks what needs none",
+    ("--device", "meta"): "--device meta: has no values to check; --meta runs the checks that need none",
     ("--config", "no.toml"): "--config no.toml: no such file",
     ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn': did you mean .json",
     ("--report", "no/x.json"): "--report no/x.json: can't write to no/",
@@ -363,7 +363,7 @@ def test_a_wrong_option_is_told(cli: Cli, argv: tuple[str, ...]) -> None:
 
 def test_other_mistakes(cli: Cli) -> None:
     ran = cli("check", "parts.py:Reads", *IN, "--meta")
-    assert ran.code == 2 and "leave --meta out" in ran.err
+    assert ran.code == 2 and "remove --meta" in ran.err
     assert "--meta: parts.py:Reads reads values while it runs" in ran.err
     assert "unknown model 'resnt'" in cli("check", "resnt").err
     ran = cli("shapes", "net.py:Net", *IN, "-f", "sarif")

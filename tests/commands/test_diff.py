@@ -69,7 +69,7 @@ def test_same_weights(cli: Cli, net: Path) -> None:
     assert cli("diff", NET, f"{NET} --seed 5", *INPUT).code == 1
     assert cli("diff", NET, f"{NET} --seed 5", *INPUT, "--same-weights").code == 0
     ran = cli("diff", NET, f"{NET} --arg width=4", *INPUT, "--same-weights")
-    assert ran.code == 1 and "--same-weights: 3 of 4 tensors of B are its own" in ran.err
+    assert ran.code == 1 and "--same-weights: 3 of 4 tensors of B have no counterpart" in ran.err
 
 
 def test_edits_of_one_side(cli: Cli, net: Path) -> None:
@@ -176,15 +176,15 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, f"{NET} --input 1x3x4x4"): "(its own options are --arg, --weights,",
     (NET, f"{NET} --dtype 'bf", *INPUT): "No closing quotation",
     (NET, f"{NET} {NET}", *INPUT): "unexpected extra argument",
-    (NET, NET): "net.py:Net: say what it takes, for example --input 1x3x224x224",
+    (NET, NET): "net.py:Net: input shape needed, for example --input 1x3x224x224",
     (NET, NET, *INPUT, "--rtol", "-1"): "--rtol",
     (NET, NET, *INPUT, "--rtol", "much"): "Invalid value for '--rtol'",
     (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not there",
-    (NET, f"{NET} --device meta", *INPUT): "B --device meta: there are no values to compare",
+    (NET, f"{NET} --device meta", *INPUT): "B --device meta: has no values to compare",
     (NET, f"{NET} --compile nope", *INPUT): "--compile 'nope': no module has such a name",
     (NET, f"{NET} --compile * --compile-backend nope", *INPUT): "unknown --compile-backend 'nope'",
     (NET, f"{NET} --path nowhere", *INPUT): "B --path nowhere: no such folder",
-    ("resnet18", "resnet18 --path ."): "B --path .: resnet18 is torchvision's",
+    ("resnet18", "resnet18 --path ."): "B --path .: resnet18 is a torchvision model",
     (NET, "gone.json"): "gone.json: can't be read as a saved report (No such file or directory)",
     (NET, "weights.pt"): "B 'weights.pt': weights belong to a model: give 'MODEL --weights weights.pt'",
     ("a.json", "b.json"): "A holds a report of activations, B a report of shapes: compare what one command saw of both",

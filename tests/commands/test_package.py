@@ -194,7 +194,7 @@ def test_resnet_passes_as_suggested(cli: Cli, model: str, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     ran = cli("package", model, "-f", "json")
     assert ran.code == 2 and went(report(ran.out), "blocked") == ["torchvision.models.resnet"]
-    assert f"1 module blocks the export of {model}: torchvision.models.resnet. This passes:" in ran.err
+    assert f"1 module blocks the export of {model}: torchvision.models.resnet. This works:" in ran.err
     again = cli(*printed(ran.err))
     assert again.code == 0, again.err
     assert report(again.out)["totals"]["extern"] == 11
@@ -292,7 +292,7 @@ def test_packages_of_others(cli: Cli, mine: Path) -> None:
     assert ran.code == 2 and "Give --resource, one of a/b/one.pkl, c/two.pkl" in ran.err
     argv = ("package", "--load", "two.pt2pkg", "--trust", "--resource")
     assert "unknown --resource 'c/tow.pkl': did you mean c/two.pkl" in cli(*argv, "c/tow.pkl").err
-    assert "say what it takes, for example --input 1x5" in cli(*argv, "c/two.pkl").err
+    assert "input shape needed, for example --input 1x5" in cli(*argv, "c/two.pkl").err
     ran = cli(*argv, "a/b/one.pkl", "-i", "4x3", "-f", "json")
     assert report(ran.out)["rows"][0]["output_shape"] == [4, 2]
     ran = cli(*argv, "c/two.pkl", "-i", "4x3")
@@ -324,23 +324,23 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("resnet18", "--intern", "torch.**", "--extern", "**"): "--intern 'torch.**' has no effect",
     ("resnet18", "--extern", "**", "--deny", "torchvision.**"): "is decided before: --extern '**'",
     ("resnet18", "--extern", "a**"): "--extern 'a**': ** stands for whole names",
-    ("resnet18", "-o", "r.json"): "--output r.json: the package goes there, so give it the suffix .pt2pkg",
+    ("resnet18", "-o", "r.json"): "--output r.json: this is the package's file, which needs the suffix .pt2pkg",
     ("resnet18", "-o", "no/such/r.pt2pkg"): "--output no/such/r.pt2pkg: can't write to no/such/",
     ("resnet18", "-o", "/proc/r.pt2pkg"): "can't write to /proc/",
     ("resnet18", "-o", "folder.pt"): "--output folder.pt: is a folder",
     ("resnet18", "--trust"): "--trust: only with --load FILE",
     ("resnet18", "--match", "fc"): "--match: only with --load FILE",
-    ("resnet18", "--device", "meta"): "--device meta: there are no values to put into a package",
+    ("resnet18", "--device", "meta"): "--device meta: has no values to export",
     ("resnet18", "--columns", "fqn"): "--columns: unknown column 'fqn'",
     ("resnet5",): "unknown model 'resnet5'",
     ("pk_mine.py:lam",): "pk_mine.py:lam can't be pickled: f of act (Act): ",
     ("pk_mine.py:Main",): "pk_mine.py:Main can't be pickled: the class of the model (Main): ",
     ("--load", "no.pt2pkg"): "no file 'no.pt2pkg'",
     ("--load", "."): "'.' is a folder, not a package",
-    ("--load", "pk_mine.py"): "pk_mine.py is not a torch.package, or not a whole one",
+    ("--load", "pk_mine.py"): "pk_mine.py is not a torch.package, or is damaged",
     ("--load", "state.pt"): "state.pt is not a torch.package: torch.save or torch.jit.save wrote it",
     ("--load", "other.zip"): "other.zip is not a torch.package: a zip file without .data/extern_modules",
-    ("--load", "half.pt2pkg", "--trust"): "half.pt2pkg is not a torch.package, or not a whole one",
+    ("--load", "half.pt2pkg", "--trust"): "half.pt2pkg is not a torch.package, or is damaged",
     ("--load", "m.pt2pkg", "resnet18"): "--load m.pt2pkg: loads a package, and takes no MODEL",
     ("--load", "m.pt2pkg", "--mock", "a"): "--load m.pt2pkg: loads a package, and takes no --mock",
     ("--load", "m.pt2pkg", "--arg", "a=1"): "unknown argument of a package 'a'",

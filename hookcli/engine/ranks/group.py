@@ -89,7 +89,7 @@ class Group:
         if _CONNECTION.search(str(error)):
             time.sleep(_LOST)
             if gone := self._gone():
-                error.args = (f"rank {gone[0]} ended in the middle of the run, without a word",)
+                error.args = (f"rank {gone[0]} ended during the run, without an error message",)
         self.store.set(f"failed/{self.world.rank}", str(error))
         if self.store.add("failures", 1) != 1:
             time.sleep(_END)
@@ -162,9 +162,9 @@ def _runs(pid: int) -> bool:
 def _check_backend(backend: str, device: torch.device, world: World) -> None:
     on_gpu = device.type == "cuda"
     if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
-        raise UsageError("--backend nccl: it needs GPUs, and there are none here; gloo works on the CPU")
+        raise UsageError("--backend nccl: needs GPUs, but none are available; gloo works on the CPU")
     if backend == "nccl" and not on_gpu:
-        raise UsageError(f"--backend nccl: it moves what is on GPUs, not on {device}; give --device cuda, or gloo")
+        raise UsageError(f"--backend nccl: works with GPUs, not with {device}; give --device cuda, or --backend gloo")
     if on_gpu and torch.cuda.device_count() < world.local_size:
         there = torch.cuda.device_count()
-        raise UsageError(f"--device {device}: {world.local_size} processes need a GPU each, and there are {there}")
+        raise UsageError(f"--device {device}: {world.local_size} processes need a GPU each, but there are {there}")

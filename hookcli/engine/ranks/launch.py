@@ -50,7 +50,7 @@ def _outcome(rank: int, failure: ProcessFailure) -> int:
     if failure.exitcode in (FAILED, INTERRUPTED):  # it has reported why
         return int(failure.exitcode)
     if failure.exitcode >= 0:
-        raise HookcliError(f"rank {rank} ended with exit code {failure.exitcode}, without a word")
+        raise HookcliError(f"rank {rank} exited with code {failure.exitcode} and no error message")
     name = signal.Signals(-failure.exitcode).name
     often = " (often: out of memory)" if name == "SIGKILL" else ""
     raise HookcliError(f"rank {rank} died: {name}{often}")

@@ -73,7 +73,7 @@ class Watchdog:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._answered.set()
-        raise OverdueError(f"still there after {self._timeout:g} s (--timeout)")
+        raise OverdueError(f"still running after {self._timeout:g} s (--timeout)")
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK):
@@ -131,5 +131,5 @@ class Watchdog:
             return f"rank {busy[0]} hangs, {at['stage']}: still at {at['place']} {waited}"
         if silent:
             return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self._stage}"
-        why = "a collective that not all of them call, or a Future that nobody completes"
+        why = "a collective that not all ranks call, or a Future that is never completed"
         return f"all ranks wait for one another, {self._stage}, {waited}: {why}"

@@ -53,7 +53,7 @@ def test_a_rank_that_hangs_is_named_within_the_timeout(folder) -> None:
     ran = hookcli(*only("hang"), "--nproc", "2", "--timeout", "5", folder=folder)
     (line,) = errors(ran.stderr)
     assert ran.returncode == 2
-    assert line == "hookcli: error: rank 1 of 2: 1 (Only) hangs on input 2x4: still there after 5 s (--timeout)"
+    assert line == "hookcli: error: rank 1 of 2: 1 (Only) hangs on input 2x4: still running after 5 s (--timeout)"
     assert "Linear" in ran.stdout  # what it saw before
 
 
@@ -73,7 +73,7 @@ def test_under_torchrun_the_rank_tells_and_no_other(folder) -> None:
 def test_a_rank_that_ends_by_itself_is_named_and_its_exit_code_is_not_taken_over(folder) -> None:
     ran = hookcli(*only("leave"), "--nproc", "2", folder=folder)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "hookcli: error: rank 1 ended with exit code 7, without a word\n"
+    assert ran.stderr == "hookcli: error: rank 1 exited with code 7 and no error message\n"
 
 
 def test_a_model_that_swallows_what_interrupts_it_is_told_all_the_same(folder) -> None:
@@ -167,7 +167,7 @@ def test_what_can_not_be_shared_out(folder, argv, said) -> None:
     [
         (
             ("--nproc", "2", "--ranks", "0,2"),
-            "--ranks '0,2': give merged, each, or numbers such as 0,1; there are ranks 0 to 1",
+            "--ranks '0,2': give merged, each, or numbers such as 0,1; available ranks: 0 to 1",
         ),
         (("--nproc", "2", "--ranks", "al"), "--ranks 'al'"),
         (("--parallel", "fsdp"), "--parallel fsdp: there is one process; give --nproc N"),
