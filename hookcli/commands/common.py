@@ -114,7 +114,7 @@ def _inspect(
     probe = make_probe()
     setting = setting_of(options, train, targets=probe.needs_backward)
     if probe.values and setting.device == META:
-        raise UsageError("--device meta: has no values to look at; `hookcli shapes` needs none")
+        raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none")
     edits = [parse_edit(text, options.seed + world().rank) for text in options.edit]
     processes.check_edits(edits, probe.needs_backward)
     asked = step.make()

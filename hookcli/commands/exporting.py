@@ -102,7 +102,7 @@ def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
 
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
     if setting.device.type == "meta":
-        raise UsageError("--device meta: has no values to export")
+        raise UsageError("--device meta: no values to export")
     if spec.startswith("package:"):
         file = shell_path(spec.removeprefix("package:"))
         raise UsageError(f"{spec} is already a package: read it with hookcli package --load {file}")

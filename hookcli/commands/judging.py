@@ -146,7 +146,7 @@ def _setting(options: Options, meta: bool) -> Setting:
     train = options.train is not False
     setting = replace(setting_of(options, train, targets=True), natural_batch=2)
     if setting.device == META and not meta:
-        raise UsageError("--device meta: has no values to check; --meta runs the checks that need none")
+        raise UsageError("--device meta: no values to check; --meta runs the checks that need none")
     return replace(setting, device=META) if meta else setting
 
 

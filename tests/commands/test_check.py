@@ -343,7 +343,7 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--meta", "--split-batch"): "--meta and --split-batch: without values there is nothing to compare; leave one out",
     ("--no-backward", "--loss", "sum"): "--no-backward and --loss: nothing is differentiated",
     ("--no-backward", "--max-activation-memory", "1GiB"): "--no-backward and --max-activation-memory",
-    ("--device", "meta"): "--device meta: has no values to check; --meta runs the checks that need none",
+    ("--device", "meta"): "--device meta: no values to check; --meta runs the checks that need none",
     ("--config", "no.toml"): "--config no.toml: no such file",
     ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn': did you mean .json",
     ("--report", "no/x.json"): "--report no/x.json: can't write to no/",

@@ -306,7 +306,7 @@ def test_a_model_that_does_not_survive_pickling(cli: Cli, tmp_path: Path) -> Non
     file = str(tmp_path / "q.pt2pkg")
     assert cli("package", "quantized_resnet18", "--arg", "quantize=true", "--extern", "**", "-o", file).code == 0
     ran = cli("package", "--load", file, "--trust")
-    assert ran.code == 2 and ran.err.startswith(f"hookcli: error: {file}: model/model.pkl has a part that does not")
+    assert ran.code == 2 and ran.err.startswith(f"hookcli: error: {file}: model/model.pkl has a part that can't")
 
 
 def test_a_package_that_needs_what_is_not_here(cli: Cli, mine: Path) -> None:
@@ -330,7 +330,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("resnet18", "-o", "folder.pt"): "--output folder.pt: is a folder",
     ("resnet18", "--trust"): "--trust: only with --load FILE",
     ("resnet18", "--match", "fc"): "--match: only with --load FILE",
-    ("resnet18", "--device", "meta"): "--device meta: has no values to export",
+    ("resnet18", "--device", "meta"): "--device meta: no values to export",
     ("resnet18", "--columns", "fqn"): "--columns: unknown column 'fqn'",
     ("resnet5",): "unknown model 'resnet5'",
     ("pk_mine.py:lam",): "pk_mine.py:lam can't be pickled: f of act (Act): ",

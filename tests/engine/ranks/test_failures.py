@@ -170,7 +170,7 @@ def test_what_can_not_be_shared_out(folder, argv, said) -> None:
             "--ranks '0,2': give merged, each, or numbers such as 0,1; available ranks: 0 to 1",
         ),
         (("--nproc", "2", "--ranks", "al"), "--ranks 'al'"),
-        (("--parallel", "fsdp"), "--parallel fsdp: there is one process; give --nproc N"),
+        (("--parallel", "fsdp"), "--parallel fsdp: needs several processes; give --nproc N"),
         (("--ranks", "each"), "--ranks each: there is one process"),
         (("--nproc", "2", "--parallel", "dpp"), "did you mean ddp"),
         (("--nproc", "2", "--backend", "mpi"), "unknown --backend 'mpi'"),
