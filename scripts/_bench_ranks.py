@@ -28,7 +28,7 @@ def report(rows: int, rank: int) -> Report:
     for index in range(rows):
         fqn = f"blocks.{index // 8}.attention.{index % 8}"
         values = {"fqn": fqn, "type": "Linear", "call": 0, "index": index, "path": ""}
-        stats = TensorStats(4096, 0.1 * rank, 1.0 + index, -3.0, 3.0, 64.0, index % 7)
+        stats = TensorStats(4096, 0.1 * rank, 1.0 + index, -3.0, 3.0, 64.0, zeros=index % 7)
         found.append(Row(values | {"shape": [4, 1024], "dtype": "float32"}, stats))
     return Report("activations", "a transformer", COLUMNS, found, {"seconds": 1.0, "complete": True}, {"rows": rows})
 

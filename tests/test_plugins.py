@@ -84,9 +84,9 @@ def test_an_edit_of_another_distribution(scratch: Path) -> None:
     [row] = json.loads(ran.stdout)["reports"][0]["rows"]
     assert row["edited"] == "keep(3, value=7.5)" and row["max"] == 7.5 and row["mean"] > 4
     wrong = run(scratch, *argv, "0:output=keep")
-    assert wrong.stderr.endswith("missing a required argument: 'units'; it is keep(units)\n")
+    assert wrong.stderr.endswith("missing a required argument: 'units'; use keep(units)\n")
     near = run(scratch, *argv, "0:output=kepe(3)")
-    assert "unknown operation 'kepe': did you mean keep?" in near.stderr
+    assert "unknown operation 'kepe'; did you mean keep?" in near.stderr
     broken = run(scratch, *argv, "0:output=lost")
     assert (broken.returncode, broken.stdout, len(broken.stderr.splitlines())) == (2, "", 1)
     assert "plugin 'lost' (edits, from hookcli-demo 1.2.3) does not load" in broken.stderr
@@ -102,7 +102,7 @@ def test_a_check_of_another_distribution(scratch: Path) -> None:
     assert (found["fqn"], found["value"], found["threshold"]) == ("2", 1, 4) and ran.returncode == 0, ran.stderr
     assert found["hint"] == "a width that was mistyped; make it wider"
     ran = run(scratch, "check", "demo:8", "--select", "DEMO", "--threshold", "narrow-layer=1", "--fail-on", "warning")
-    assert ran.returncode == 0 and ran.stdout.startswith("All well: 1 check on 4 modules")
+    assert ran.returncode == 0 and ran.stdout.startswith("1 check passed (4 modules)")
     assert run(scratch, "explain", "DEMO1").stdout.startswith("DEMO1 narrow-layer (warning)\n\nA layer returns")
     assert "DEMO1" in run(scratch, "check", "--list").stdout
 

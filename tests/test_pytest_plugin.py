@@ -61,7 +61,7 @@ def test_it_fails_tests_with_the_table_of_what_was_found(tmp_path: Path) -> None
     assert "Failed: Sequential is not healthy" in ailing and "HK008  error     0.extra " in ailing
     assert "no gradient reached weight, bias" in ailing and "HK008: the loss does not depend on it" in ailing
     assert ">       hookcli.assert_healthy(unused()" in ailing and "pytest_plugin.py" not in ailing
-    assert "unknown fail_on 'warn': did you mean warning?" in said
+    assert "unknown fail_on 'warn'; did you mean warning?" in said
 
 
 def test_it_is_found_and_loads_nothing_heavy(tmp_path: Path) -> None:

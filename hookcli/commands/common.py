@@ -16,7 +16,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, ToldError, UsageError, unknown
+from hookcli.errors import HookcliError, ToldError, UsageError, nearest, unknown
 from hookcli.report import Report
 from hookcli.system.torchrun import world
 
@@ -206,7 +206,10 @@ def _check_names(model: nn.Module, options: Options) -> None:
 
     names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
     if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
-        raise UsageError(unknown("--match", options.match, names[1:], see="no such module or parameter"))
+        inside = f"*{options.match}*"
+        near = [inside] if any(fnmatchcase(name, inside) for name in names) else nearest(options.match, names[1:])
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UsageError(f"--match: no module or parameter matches {options.match!r}{hint}")
     types = {tree.type_text(module) for module in model.modules()}
     if options.type is not None and options.type not in types:
         raise UsageError(unknown("--type", options.type, types))

@@ -41,10 +41,13 @@ def follow(path: Path, query: Query, output: Output) -> int:
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
         output.check_columns(COLUMNS)  # now, not when the first step comes
-    show = _on_terminal if is_terminal(require_stdout()) else _in_pipe
+    on_terminal = is_terminal(require_stdout())
     tail = Tail(path)
     try:
-        show(tail, query, output)
+        if on_terminal:
+            _on_terminal(tail, query, output)
+        else:
+            _watch(tail, output, _Lines(query))
     except BrokenPipeError:  # the reader has closed the pipe (`| head`)
         return 0
     except OSError as error:  # the terminal is gone
@@ -85,11 +88,6 @@ def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> Non
             remark(f"the last line came {ago} ago, without an end; waiting for more (Ctrl-C ends)", output.options)
             said = True
         time.sleep(_PAUSE)
-
-
-def _in_pipe(tail: Tail, query: Query, output: Output) -> None:
-    """Print a line per selected step."""
-    _watch(tail, output, _Lines(query))
 
 
 class _Lines:

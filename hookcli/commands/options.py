@@ -1,4 +1,4 @@
-"""The options that commands share, declared once, and the decorator that gives them to a command."""
+"""The options that commands share, and the decorator that makes parameters of a dataclass of options."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _DIGITS = 18  # Python converts no thousands of them
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """The torchvision models that begin as typed."""
+    """The torchvision models whose names begin as typed."""
     from hookcli.sources.catalog import entries
 
     return [name for name in entries() if name.startswith(incomplete)]
 
 
 def complete_formats(incomplete: str) -> list[str]:
-    """The formats that begin as typed, those of other distributions too."""
+    """The formats whose names begin as typed, including those of other distributions."""
     from hookcli.registry import names
 
     return [name for name in names("reporters") if name.startswith(incomplete)]
@@ -61,109 +61,130 @@ def _option(panel: str, *names: str, **settings: Any) -> Any:
 
 
 def choice(panel: str, words: Sequence[str], text: str) -> Any:
-    """An option that takes one of these words; `check_choice` tells another."""
+    """An option that takes one of these words; see `check_choice`."""
     return _option(panel, metavar="|".join(words), help=text)
 
 
 def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
-    """Raises UsageError for a word that is none of these."""
+    """Raises UsageError unless the word is one of these, or None."""
     if given is not None and given not in words:
         raise UsageError(unknown(option, given, words))
 
 
 GRADIENTS = "Gradients"
-_MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "What to show", "Output"
+_MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "Display", "Output"
 _PROCESSES = "Several processes"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the shared options say, as typed by the user."""
+    """The shared options, as typed."""
 
     arg: Annotated[
         list[str], _option(_MODEL, metavar="KEY=VALUE", help="Argument for the model's callable; repeatable.")
     ] = field(default_factory=list)
     weights: Annotated[
         str | None,
-        _option(
-            _MODEL, metavar="NAME|FILE", help="torchvision weights that are on disk, or a .pt or .safetensors file."
-        ),
+        _option(_MODEL, metavar="NAME|FILE", help="Downloaded torchvision weights, or a .pt or .safetensors file."),
     ] = None
     strict: Annotated[
-        bool, _option(_MODEL, "--strict/--no-strict", help="Whether the weights must fit the model exactly.")
+        bool, _option(_MODEL, "--strict/--no-strict", help="Require weights that fit the model exactly.")
     ] = True
     seed: Annotated[
-        int, _option(_MODEL, metavar="N", min=0, max=2**63 - 1, help="For random weights and random input.")
+        int, _option(_MODEL, metavar="N", min=0, max=2**63 - 1, help="Seed of random weights and inputs.")
     ] = 0
     input: Annotated[
         list[str],
-        _option(_INPUT, "--input", "-i", metavar="SHAPE", help="10x3x224x224, or 2x128:int64; once per input."),
+        _option(
+            _INPUT,
+            "--input",
+            "-i",
+            metavar="SHAPE",
+            help="Shape of an input: 10x3x224x224, or 2x128:int64; once per input.",
+        ),
     ] = field(default_factory=list)
     batch_size: Annotated[
         int | None,
         _option(
-            _INPUT, "--batch-size", "-b", metavar="N", min=1, help="First size of each input [1; with gradients: 2]."
+            _INPUT,
+            "--batch-size",
+            "-b",
+            metavar="N",
+            min=1,
+            help="Batch size (first dimension of each input) [1; with gradients: 2].",
         ),
     ] = None
-    fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="What the input holds.")] = "randn"
+    fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="Values of the inputs.")] = "randn"
     train: Annotated[
         bool | None,
         _option(_RUN, "--train/--eval", show_default=False, help="Mode of the model [eval; with gradients: train]."),
     ] = None
-    device: Annotated[str, _option(_RUN, metavar="DEVICE", help="cpu, cuda, cuda:1, mps ...; shapes needs none.")] = (
+    device: Annotated[str, _option(_RUN, metavar="DEVICE", help="cpu, cuda, cuda:1, mps ...; `shapes` uses none.")] = (
         "cpu"
     )
     dtype: Annotated[
         str | None,
-        _option(_RUN, metavar="DTYPE", help="For the model and its input: float32, bfloat16 ... [the model's own]."),
+        _option(_RUN, metavar="DTYPE", help="dtype of model and inputs: float32, bfloat16 ... [the model's]."),
     ] = None
     threads: Annotated[int | None, _option(_RUN, metavar="N", min=1, help="CPU threads [PyTorch's choice].")] = None
     fastpath: Annotated[
-        bool, _option(_RUN, "--fastpath/--no-fastpath", help="Let attention take its fused path in eval mode.")
+        bool, _option(_RUN, "--fastpath/--no-fastpath", help="Allow attention's fused path in eval mode.")
     ] = True
     edit: Annotated[
         list[str],
         _option(
             _RUN,
             metavar="PATTERN:WHAT=OP",
-            help="Change what flows, as in 'layer1:output=scale(2)'; repeatable. WHAT: input, output, grad_output, "
-            "grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn.",
+            help="Change a value in the run, for example 'layer1:output=scale(2)'; repeatable. WHAT: input, output, "
+            "grad_output, grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn.",
         ),
     ] = field(default_factory=list)
     nproc: Annotated[
         int | None,
-        _option(_PROCESSES, metavar="N", min=1, help="Share the batch among N processes."),
+        _option(_PROCESSES, metavar="N", min=1, help="Split the batch among N processes."),
     ] = None
     parallel: Annotated[
-        str, choice(_PROCESSES, PARALLEL, "For gradients a replica each, or parameters sharded by fully_shard.")
+        str,
+        choice(_PROCESSES, PARALLEL, "For gradients: a replica in each process, or parameters sharded by fully_shard."),
     ] = "ddp"
     ranks: Annotated[
         str,
-        _option(_PROCESSES, metavar="merged|each|0,1", help="Figures of all, or of ranks side by side."),
+        _option(_PROCESSES, metavar="merged|each|0,1", help="Merge the ranks' statistics, or show ranks side by side."),
     ] = "merged"
-    backend: Annotated[str | None, choice(_PROCESSES, BACKENDS, "How they talk [nccl on GPUs, else gloo].")] = None
+    backend: Annotated[
+        str | None, choice(_PROCESSES, BACKENDS, "Backend of torch.distributed [nccl on GPUs, else gloo].")
+    ] = None
     timeout: Annotated[
         float,
-        _option(_PROCESSES, metavar="SECONDS", min=1, max=86400, help="Longest time for a stage of the run."),
+        _option(_PROCESSES, metavar="SECONDS", min=1, max=86400, help="Time limit for each stage of the run."),
     ] = 300
     depth: Annotated[
         str | None,
-        _option(_SHOW, metavar="N|all", help="Group (trace: hide) what lies deeper [as fits a screen; files: all]."),
+        _option(
+            _SHOW,
+            metavar="N|all",
+            help="Depth to show (graph tables: group; trace: hide deeper rows) [fits the screen; files: all].",
+        ),
     ] = None
-    match: Annotated[str | None, _option(_SHOW, metavar="GLOB", help="Only names that match, such as 'layer4.*'.")] = (
-        None
-    )
-    type: Annotated[str | None, _option(_SHOW, metavar="CLASS", help="Only modules of a class, such as Conv2d.")] = None
+    match: Annotated[
+        str | None, _option(_SHOW, metavar="GLOB", help="Only matching names, for example 'layer4.*'.")
+    ] = None
+    type: Annotated[
+        str | None, _option(_SHOW, metavar="CLASS", help="Only modules of this class, for example Conv2d.")
+    ] = None
     columns: Annotated[str | None, _option(_SHOW, metavar="A,B,...", help="Only these columns, in this order.")] = None
-    sort: Annotated[str | None, _option(_SHOW, metavar="COLUMN", help="Smallest first; -COLUMN: largest first.")] = None
+    sort: Annotated[
+        str | None, _option(_SHOW, metavar="COLUMN", help="Sort by a column, smallest first; -COLUMN: largest first.")
+    ] = None
     format: Annotated[  # its help lists the formats of the command (see group.py)
         str | None, _option(_OUT, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
     ] = None
     output: Annotated[
-        str | None, _option(_OUT, "--output", "-o", metavar="FILE", help="Write there; the suffix names the format.")
+        str | None,
+        _option(_OUT, "--output", "-o", metavar="FILE", help="Write to FILE; its suffix selects the format."),
     ] = None
-    quiet: Annotated[bool, _option(_OUT, "--quiet", "-q", help="No progress and no remarks on stderr.")] = False
-    debug: Annotated[bool, _option(_OUT, "--debug", help="Show the whole traceback of an error.")] = False
+    quiet: Annotated[bool, _option(_OUT, "--quiet", "-q", help="No progress or remarks on stderr.")] = False
+    debug: Annotated[bool, _option(_OUT, "--debug", help="Show full tracebacks of errors.")] = False
 
 
 class Only(frozenset[str]):

@@ -173,9 +173,8 @@ def _check_not_legacy(hooked: HookedModule) -> None:
     if full_backward(hooked.module) is False or global_full_backward() is False:
         where = f"{hooked.fqn or 'the model'} ({type(hooked.module).__name__})"
         raise RefusedError(
-            f"{where} carries, or carried, a hook of the deprecated register_backward_hook, beside which PyTorch "
-            "refuses full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without "
-            "--via module)"
+            f"{where} has, or had, a hook of the deprecated register_backward_hook, so PyTorch refuses "
+            "full backward hooks: `hookcli hooks` lists it; tensor hooks work here (hookcli grads without --via module)"
         )
 
 

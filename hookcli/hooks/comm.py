@@ -175,7 +175,7 @@ class CommObserver:
         if not isinstance(result, Tensor) or result.shape != shape:
             raise CommHookError(f"{where}: it must be a tensor of the bucket's shape, {tuple(shape)}")
         if not (result.is_floating_point() or result.is_complex()):
-            raise CommHookError(f"{where}, which would be taken for gradients as it is: decode it in .then first")
+            raise CommHookError(f"{where}, which PyTorch would use as gradients: decode it in .then first")
 
     def _fail(self, error: Exception) -> None:
         """Keep the first error: PyTorch passes on only its text, or another error that follows from it."""

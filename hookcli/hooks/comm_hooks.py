@@ -114,8 +114,8 @@ def check_works(hook: CommHook) -> None:
         _FUNCTIONS["batched-powersgd"](state, _Trial()).wait()
     except AssertionError as error:
         raise UsageError(
-            f"--hook {hook.name}: broken in torch {torch.__version__}, whose batched_powerSGD_hook fails on an "
-            "assertion of its own in its first compressed step; powersgd works"
+            f"--hook {hook.name}: broken in torch {torch.__version__}, whose batched_powerSGD_hook fails on "
+            "its own assertion in its first compressed step; use powersgd"
         ) from error
 
 
@@ -156,7 +156,7 @@ def _check_signature(spec: str, target: Any) -> None:
     if named[1:2] != ["bucket"] or not _takes_two(signature):
         raise UsageError(
             f"--hook {spec}: takes ({', '.join(named)}); a communication hook takes (state, bucket), and PyTorch "
-            "insists that the second be named bucket"
+            "requires the second to be named bucket"
         )
     takes, returns = signature.parameters["bucket"].annotation, signature.return_annotation
     for annotation, right, of in (
@@ -165,12 +165,12 @@ def _check_signature(spec: str, target: Any) -> None:
     ):
         if isinstance(annotation, str):
             raise UsageError(
-                f"--hook {spec}: PyTorch refuses annotations that are text ({annotation!r}): leave out "
+                f"--hook {spec}: PyTorch rejects annotations that are strings ({annotation!r}): remove "
                 "`from __future__ import annotations`, or the annotations"
             )
         if annotation not in (inspect.Parameter.empty, right):
             shown = getattr(annotation, "__qualname__", annotation)
-            raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch takes `{of}`, or no annotation")
+            raise UsageError(f"--hook {spec}: is annotated with {shown}; PyTorch accepts `{of}`, or no annotation")
 
 
 def _takes_two(signature: inspect.Signature) -> bool:

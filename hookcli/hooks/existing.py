@@ -116,7 +116,7 @@ def _of_process() -> Iterator[ExistingHook]:
     if not any_there:
         yield from _stale(EVERY_MODULE, None, GLOBAL_FULL_FLAG, flag)
     if left := ids_left():
-        note = "ids of removed hooks stayed: torch.compile warns as if there were global hooks"
+        note = "ids of removed hooks are left: torch.compile warns as if there were global hooks"
         yield ExistingHook(EVERY_MODULE, None, STALE, 0, f"{LEFT_IDS} ({len(left)})", note=note)
     for kind, table, flags in optimizer_tables():
         yield from _entries(EVERY_OPTIMIZER, None, kind, table, flags)
@@ -164,8 +164,8 @@ def _stale(fqn: str, type_: str | None, flag: str, full: bool | None) -> Iterato
     if fqn == EVERY_MODULE:
         refused, until = refused.replace("register_", "register_module_"), "for the rest of the process"
     else:
-        until = "on this module until it is built anew"
-    note = f"a {what} backward hook was here, and its flag stays: {refused} is refused {until}"
+        until = "on this module until it is rebuilt"
+    note = f"a {what} backward hook was removed, but its flag stays: PyTorch refuses {refused} {until}"
     yield ExistingHook(fqn, type_, STALE, 0, f"{flag} = {full}", note=note)
 
 

@@ -181,10 +181,10 @@ def _problem(reason: Reason, rule: str) -> str:
     said: dict[Reason, str] = {
         Reason.NO_ACTION: "no pattern matches it",
         Reason.DENIED: f"denied by {rule}",
-        Reason.MOCKED_BUT_STILL_USED: f"mocked by {rule}, but the model has objects of it",
+        Reason.MOCKED_BUT_STILL_USED: f"mocked by {rule}, but the model contains its objects",
         Reason.IS_EXTENSION_MODULE: "a C extension: it has no source to intern",
         Reason.NO_DUNDER_FILE: "no source file to intern",
-        Reason.SOURCE_FILE_NOT_FOUND: "its source file is not there",
+        Reason.SOURCE_FILE_NOT_FOUND: "its source file is missing",
         Reason.DEPENDENCY_RESOLUTION_FAILED: "its imports can't be read",
     }
     return said.get(reason) or str(reason.value)

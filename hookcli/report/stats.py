@@ -9,14 +9,23 @@ from operator import attrgetter
 from typing import Any
 
 
-def _count(title: str) -> Any:
+def _count(title: str, kw_only: bool = True) -> Any:
     """A count of elements: an integer; counts of parts are added up."""
-    return field(default=0, metadata={"title": title, "unit": "elements"})
+    return field(default=0, kw_only=kw_only, metadata={"title": title, "unit": "elements"})
 
 
-def _figure(title: str, default: float = math.nan, merge: Callable[[Sequence[float]], float] | None = None) -> Any:
-    """A float over the finite elements, in the unit of the elements; `merge` makes one of those of several parts."""
-    return field(default=default, metadata={"title": title, "merge": merge})
+def _figure(
+    title: str,
+    default: float = math.nan,
+    merge: Callable[[Sequence[float]], float] | None = None,
+    moves: Callable[[int], float] | None = None,
+) -> Any:
+    """A float over the finite elements, in their unit.
+
+    `merge` makes one figure of those of several parts. `moves` is by how much the figure of n elements moves at most
+    when the elements move by an rms of 1.
+    """
+    return field(default=default, metadata={"title": title, "merge": merge, "moves": moves})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +37,12 @@ class TensorStats:
     defined (no finite element; for `std`, fewer than two). `l2` of a tensor without elements is 0.
     """
 
-    numel: int = _count("Elements")
-    mean: float = _figure("Mean")  # merged together with std
-    std: float = _figure("Std")
+    numel: int = _count("Elements", kw_only=False)
+    mean: float = _figure("Mean", moves=lambda n: 1.0)  # merged together with std
+    std: float = _figure("Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0)
     min: float = _figure("Min", merge=min)
     max: float = _figure("Max", merge=max)
-    l2: float = _figure("L2", 0.0, merge=lambda norms: math.hypot(*norms))
+    l2: float = _figure("L2", 0.0, merge=lambda norms: math.hypot(*norms), moves=math.sqrt)
     zeros: int = _count("Zeros")
     nan: int = _count("NaN")
     inf: int = _count("Inf")
@@ -65,8 +74,8 @@ class TensorStats:
     @classmethod
     def from_floats(cls, floats: Iterable[float]) -> TensorStats:
         """The inverse of `floats`."""
-        values: Any = (kind(number) for kind, number in zip(_KINDS, floats, strict=True))
-        return cls(*values)
+        values: Any = {key: kind(number) for (key, kind), number in zip(_KINDS, floats, strict=True)}
+        return cls(**values)
 
     @classmethod
     def measured(cls, floats: Iterable[float]) -> TensorStats:
@@ -107,7 +116,8 @@ STATS_KEYS = tuple(f.name for f in _FIELDS)
 COUNTS = tuple(f.name for f in _FIELDS if "unit" in f.metadata)
 FIGURES = tuple(f.name for f in _FIELDS if "unit" not in f.metadata)
 TITLES = tuple((f.name, f.metadata["title"], f.metadata.get("unit")) for f in _FIELDS)
-_KINDS = tuple(int if key in COUNTS else float for key in STATS_KEYS)
+MOVES = {f.name: f.metadata["moves"] for f in _FIELDS if f.metadata.get("moves")}
+_KINDS = tuple((key, int if key in COUNTS else float) for key in STATS_KEYS)
 _RULES = {f.name: f.metadata["merge"] for f in _FIELDS if f.metadata.get("merge")}
 _in_order = attrgetter(*STATS_KEYS)
 

@@ -66,10 +66,12 @@ def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
 def _verdict(totals: Mapping[str, Any]) -> str:
     counts = {word: totals[f"{word}s"] for word in ("error", "warning")}
     found = [f"{number} {word}{'s' * (number > 1)}" for word, number in counts.items() if number]
-    well = "All well" if totals["checks"] else "Nothing judged"
-    notes = f", {counted(totals['infos'], 'note')}" if totals.get("infos") else ""
-    judged = f"{counted(totals['checks'], 'check')} on {counted(totals['modules'], 'module')}"
-    return f"{', '.join(found) or well}{notes}: {judged}"
+    checks, modules = counted(totals["checks"], "check"), counted(totals["modules"], "module")
+    notes = [counted(totals["infos"], "note")] if totals.get("infos") else []
+    if found:
+        return f"{', '.join([*found, *notes])} ({checks}, {modules})"
+    passed = f"{'All ' if totals['checks'] > 1 else ''}{checks} passed" if totals["checks"] else "No check could run"
+    return f"{', '.join([passed, *notes])} ({modules})"
 
 
 def run_line(report: Report) -> str:

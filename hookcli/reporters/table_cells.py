@@ -113,15 +113,15 @@ def _grouped(report: Report, shown: Report) -> str:
         return ""
     level = max((depth_of(row) for row in shown.rows), default=0)
     said = {
-        "events": f"{left_out} of {rows} rows are deeper than {level}, left out",
-        "steps": f"{left_out} of {rows} rows are of other steps, left out",
-    }.get(report.grouping, f"{rows} rows grouped to depth {level} of {deepest(report)}")
-    return f"{said}: --depth all shows each"
+        "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
+        "steps": f"{left_out} of {rows} rows hidden, of other steps",
+    }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
+    return f"{said} (--depth all shows all)"
 
 
 def _hidden(columns: Sequence[Column]) -> str:
-    """The columns for which there is no room."""
+    """The columns that do not fit, and the option that chooses others."""
     if not columns:
         return ""
     names = [c.name for c in columns[:_NAMED]] + ([f"{len(columns) - _NAMED} more"] if columns[_NAMED:] else [])
-    return f"no room for {', '.join(names)}: --columns chooses"
+    return f"{formatting.counted(len(columns), 'column')} hidden ({', '.join(names)}); choose with --columns"

@@ -69,7 +69,7 @@ def test_all_is_well(cli: Cli) -> None:
     ran = cli("check", "net.py:Net", *IN)
     assert (ran.code, ran.err) == (0, "")
     assert (
-        ran.out.splitlines()[0] == "All well: 25 checks on 4 modules" and "8x3x4x4 · cpu · float32 · train" in ran.out
+        ran.out.splitlines()[0] == "All 25 checks passed (4 modules)" and "8x3x4x4 · cpu · float32 · train" in ran.out
     )
 
 
@@ -273,7 +273,7 @@ WRONG_FILES = {
     "tool = 3": "pyproject.toml: tool = 3 is no section",
     "[tool.hookcli]\nbackward = false\nthresholds = {HK024 = 5}": "[tool.hookcli]: backward = false and max-",
     "[tool.hookcli": "pyproject.toml: can't be read as TOML: ",
-    "[tool.hookcli]\ntreshold = 1": "pyproject.toml [tool.hookcli]: unknown key 'treshold': did you mean thresholds?",
+    "[tool.hookcli]\ntreshold = 1": "pyproject.toml [tool.hookcli]: unknown key 'treshold'; did you mean thresholds?",
     "[tool.hookcli]\nmodel = 'a'\nmodels = ['b']": "[tool.hookcli]: has both model and models: leave one",
     "[tool.hookcli]\nmodels = ['a', 'a']": "pyproject.toml [tool.hookcli] models: 'a' is there twice",
     "[tool.hookcli]\nmodels = [3]": "pyproject.toml [tool.hookcli] models: 3 is neither a name nor a table",
@@ -282,21 +282,21 @@ WRONG_FILES = {
     "[tool.hookcli]\nmeta = 1": "pyproject.toml [tool.hookcli] meta = 1: give true or false",
     "[tool.hookcli]\nthresholds = {HK012 = 5}": "[tool.hookcli] thresholds: HK012=5: out of range; "
     "HK012 (vanishing-gradients) takes 0 to 1",
-    "[tool.hookcli]\nthresholds = {HK112 = 5}": "HK112=5: unknown check 'HK112': did you mean HK011 or HK012",
+    "[tool.hookcli]\nthresholds = {HK112 = 5}": "HK112=5: unknown check 'HK112'; did you mean HK011 or HK012",
     "[tool.hookcli]\nmax-params = 3\nthresholds = {max-params = 5}": "max-params is given twice, once as a threshold",
     "[tool.hookcli]\nthresholds = {max-params = 5, HK022 = 5}": "HK022 is given two thresholds",
     "[tool.hookcli]\nselect = 'HK012'\nignore = 'vanishing-gradients'": "[tool.hookcli]: vanishing-gradients is "
     "both selected and ignored",
     "[tool.hookcli]\nselect = 'HK9'": "[tool.hookcli]: unknown check in select 'HK9'",
-    "[tool.hookcli]\nignore = 'HK01x'": "[tool.hookcli]: unknown check in ignore 'HK01x': did you mean HK010 or HK011",
+    "[tool.hookcli]\nignore = 'HK01x'": "[tool.hookcli]: unknown check in ignore 'HK01x'; did you mean HK010 or HK011",
     "[tool.hookcli]\nselect = 'max-params'": "[tool.hookcli]: HK022 (max-params) has no default: give max-params",
     "[tool.hookcli]\nmax-params = 'lots'": "[tool.hookcli] max-params=lots: give a number, such as 25M",
     "[tool.hookcli]\neval = true": "[tool.hookcli]: unknown key 'eval': write train = false",
     "[tool.hookcli]\nmode = 'eval'": "[tool.hookcli]: unknown key 'mode': write train = true, or train = false",
     "[tool.hookcli]\nmodel = 'net.py:Net'\ndevice = 'no'": "[tool.hookcli]: device no: not available; available: ",
     "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2y3'": "[tool.hookcli]: input '2y3': give sizes as in ",
-    "[tool.hookcli]\nmodel = 'net.py:Net'\nloss = 'no'": "[tool.hookcli]: unknown loss 'no': there are cross-entropy",
-    "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no': there are",
+    "[tool.hookcli]\nmodel = 'net.py:Net'\nloss = 'no'": "[tool.hookcli]: unknown loss 'no'; choose from: cross",
+    "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no'; choose from: ",
     "[tool.hookcli]\nselect = 'HK021'": "select: HK021 (unexpected-output) is selected but can't",
     "[tool.hookcli]\nmeta = true\nrepeat = 2": "[tool.hookcli]: meta and repeat: without values there is "
     "nothing to compare; leave one out",
@@ -304,7 +304,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nfail-on = 'never'": "[tool.hookcli] fail-on: unknown fail-on 'never'",
     "[tool.hookcli]\nexpect-output = 'axb'": "[tool.hookcli] expect-output: 'axb': give a shape",
     "[[tool.hookcli.models]]\nmodel = 'a'\nfail-on = 'error'": "models 'a' fail-on: holds for all models",
-    "[[tool.hookcli.models]]\nmodel = 'net.py:Net'\nignor = 'HK01'": "models 'net.py:Net': unknown key 'ignor': did "
+    "[[tool.hookcli.models]]\nmodel = 'net.py:Net'\nignor = 'HK01'": "models 'net.py:Net': unknown key 'ignor'; did "
     "you mean ignore?",
 }
 
@@ -318,9 +318,9 @@ def test_a_wrong_file_is_told_with_its_key(cli: Cli, text: str) -> None:
 
 
 WRONG_OPTIONS: dict[tuple[str, ...], str] = {
-    ("--select", "HK0112"): "unknown --select 'HK0112': did you mean HK011 or HK012",
-    ("--select", "dead-unit"): "unknown --select 'dead-unit': did you mean dead-units",
-    ("--ignore", "everything"): "unknown --ignore 'everything': `hookcli check --list` lists them",
+    ("--select", "HK0112"): "unknown --select 'HK0112'; did you mean HK011 or HK012",
+    ("--select", "dead-unit"): "unknown --select 'dead-unit'; did you mean dead-units",
+    ("--ignore", "everything"): "unknown --ignore 'everything'; `hookcli check --list` lists them",
     ("--ignore", "HK"): "no check is left to run",
     ("--select", "HK021"): "HK021 (unexpected-output) is selected but can't judge: give --expect-output",
     ("--select", "changed"): "HK027 (changed) is selected but can't judge: give --against",
@@ -338,14 +338,14 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--threshold", "HK001=1"): "HK001 (crash) has no threshold",
     ("--max-params", "lots"): "--max-params=lots: give a number, such as 25M",
     ("--max-activation-memory", "5GO"): "give a number, such as 512MiB",
-    ("--fail-on", "warnings"): "unknown --fail-on 'warnings': did you mean warning?",
+    ("--fail-on", "warnings"): "unknown --fail-on 'warnings'; did you mean warning?",
     ("--expect-output", "2x"): "--expect-output '2x': give a shape such as *x1000",
     ("--meta", "--split-batch"): "--meta and --split-batch: without values there is nothing to compare; leave one out",
     ("--no-backward", "--loss", "sum"): "--no-backward and --loss: nothing is differentiated",
     ("--no-backward", "--max-activation-memory", "1GiB"): "--no-backward and --max-activation-memory",
     ("--device", "meta"): "--device meta: no values to check; --meta runs the checks that need none",
     ("--config", "no.toml"): "--config no.toml: no such file",
-    ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn': did you mean .json",
+    ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn'; did you mean .json",
     ("--report", "no/x.json"): "--report no/x.json: can't write to no/",
     ("--report", "."): "--report .: is a folder",
     ("--no-backward", "--threshold", "HK024=1"): "--no-backward and --max-activation-memory",
@@ -389,7 +389,7 @@ def test_every_check_is_listed_and_explained(cli: Cli) -> None:
 def test_explain_by_name_and_the_nearest(cli: Cli) -> None:
     assert "HK010 dead-units" in cli("explain", "dead-units", "HK011").out
     ran = cli("explain", "HK31")
-    assert ran.code == 2 and "unknown check 'HK31': did you mean" in ran.err
+    assert ran.code == 2 and "unknown check 'HK31'; did you mean" in ran.err
 
 
 def test_as_a_process_and_mistakes_need_no_torch() -> None:

@@ -170,8 +170,8 @@ def test_formats(cli: Cli, net: Path, format_: str) -> None:
 
 MISTAKES: dict[tuple[str, ...], str] = {
     (NET,): "Missing argument 'B'",
-    (NET, "net.py:Nett", *INPUT): "B: net.py: unknown name 'Nett': did you mean Net",
-    (NET, "resnt18"): "B: unknown model 'resnt18': did you mean resnet18",
+    (NET, "net.py:Nett", *INPUT): "B: net.py: unknown name 'Nett'; did you mean Net",
+    (NET, "resnt18"): "B: unknown model 'resnt18'; did you mean resnet18",
     (NET, f"{NET} --dtpe bfloat16", *INPUT): "No such option: --dtpe",
     (NET, f"{NET} --input 1x3x4x4"): "(its own options are --arg, --weights,",
     (NET, f"{NET} --dtype 'bf", *INPUT): "No closing quotation",
@@ -179,7 +179,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, NET): "net.py:Net: input shape needed, for example --input 1x3x224x224",
     (NET, NET, *INPUT, "--rtol", "-1"): "--rtol",
     (NET, NET, *INPUT, "--rtol", "much"): "Invalid value for '--rtol'",
-    (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not there",
+    (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not available",
     (NET, f"{NET} --device meta", *INPUT): "B --device meta: no values to compare",
     (NET, f"{NET} --compile nope", *INPUT): "--compile 'nope': no module has such a name",
     (NET, f"{NET} --compile * --compile-backend nope", *INPUT): "unknown --compile-backend 'nope'",
@@ -193,7 +193,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("trace.json", "trace.json"): "reports of trace can't be compared",
     ("trace.json", NET, *INPUT): "a saved report of trace can't be compared with a model",
     (NET, NET, *INPUT, "--loss", "mean"): "--loss: without --backward nothing is differentiated",
-    (NET, NET, *INPUT, "--match", "zz*"): "unknown --match 'zz*'",
+    (NET, NET, *INPUT, "--match", "zz*"): "no module or parameter matches 'zz*'",
     (NET, NET, *INPUT, "--sort", "rel"): "--sort: unknown column 'rel'",
     (NET, NET, *INPUT, "-f", "dot"): "--format dot: only for `hookcli graph` (",
     ("a.json", "a.json", "--columns", "rel_l2"): "--columns: unknown column 'rel_l2'",

@@ -253,24 +253,24 @@ def test_noise_leaves_the_masks_of_dropout_alone(cli: Cli) -> None:
 
 
 MISTAKES: dict[tuple[str, ...], str] = {
-    ("activations", "--edit", "relu"): "--edit 'relu': give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'",
-    ("activations", "--edit", "rel:output=zero"): "matches nothing: unknown module 'rel': did you mean relu?",
-    ("activations", "--edit", "zz*:output=zero"): "matches nothing: unknown module 'zz*': no module has such a name",
-    ("activations", "--edit", "relu:outputs=zero"): "unknown place 'outputs': did you mean output",
+    ("activations", "--edit", "relu"): "--edit 'relu': give 'PATTERN:WHAT=OP', for example 'layer4.*:output=zero'",
+    ("activations", "--edit", "rel:output=zero"): "matches nothing: unknown module 'rel'; did you mean relu?",
+    ("activations", "--edit", "zz*:output=zero"): "matches nothing: unknown module 'zz*'; no module has such a name",
+    ("activations", "--edit", "relu:outputs=zero"): "unknown place 'outputs'; did you mean output",
     ("activations", "--edit", "relu:output=nul"): "unknown operation 'nul'",
-    ("activations", "--edit", "relu:output=scale"): "missing a required argument: 'factor'; it is scale(factor)",
-    ("activations", "--edit", "relu:output=small.py:shortr"): "unknown name 'shortr': did you mean shorter?",
+    ("activations", "--edit", "relu:output=scale"): "missing a required argument: 'factor'; use scale(factor)",
+    ("activations", "--edit", "relu:output=small.py:shortr"): "unknown name 'shortr'; did you mean shorter?",
     ("activations", "--edit", "relu:output=small.py:number"): "small.py:number is int, not a function",
     ("activations", "--edit", "relu:output=nope.py:f"): "--edit 'relu:output=nope.py:f': no file 'nope.py'",
     ("activations", "--edit", "lin.weight:output=zero"): "lin.weight is a parameter: what changes is its gradient",
-    ("activations", "--edit", "relu:grad_output=zero"): "there are no gradients here; `hookcli grads` has them",
-    ("shapes", "--edit", "relu:grad_input=zero"): "there are no gradients here; `hookcli grads` has them",
-    ("inputs", "--edit", "lin.weight:grad=zero"): "there are no gradients here; `hookcli grads` has them",
+    ("activations", "--edit", "relu:grad_output=zero"): "there are no gradients here; use `hookcli grads`",
+    ("shapes", "--edit", "relu:grad_input=zero"): "there are no gradients here; use `hookcli grads`",
+    ("inputs", "--edit", "lin.weight:grad=zero"): "there are no gradients here; use `hookcli grads`",
     ("grads", "--edit", "lin:grad=zero"): "lin is a module: name its parameters, as in 'lin.*:grad'",
-    ("grads", "--edit", "lin.wight:grad=zero"): "unknown parameter 'lin.wight': did you mean lin.weight",
+    ("grads", "--edit", "lin.wight:grad=zero"): "unknown parameter 'lin.wight'; did you mean lin.weight",
     ("grads", "--of", "outputs", "--via", "module", "--edit", "relu:grad_output=zero"): "without --via module",
     ("grads", "--via", "module"): "--via module: module hooks see outputs and inputs; give --of outputs",
-    ("grads", "--via", "modul"): "unknown --via 'modul': did you mean module?",
+    ("grads", "--via", "modul"): "unknown --via 'modul'; did you mean module?",
     ("shapes", "--edit", "lin:output=small.py:fails"): "small.py:fails failed: ValueError: not today",
     ("activations", "--match", "out", "--edit", "lin:output=small.py:nothing"): "returned NoneType, not a tensor",
 }
@@ -296,7 +296,7 @@ def test_a_wrong_shape_names_both_and_shows_what_came_before(cli: Cli) -> None:
 
 WRONG = {
     "halves": "returned float16 on cpu for a tensor of float32 on cpu",
-    "overwrites": "changes its tensor in place, which others hold too; return a new one",
+    "overwrites": "changes its tensor in place, which the model still uses; return a new tensor",
     "nothing": "returned NoneType, not a tensor; return the new tensor",
     "fails": "small.py:fails failed: ValueError: not today",
 }
@@ -316,10 +316,10 @@ def test_in_backward_too(cli: Cli, place: str, name: str) -> None:
     ("edit", "why"),
     [
         ("unused:output=zero", "what it matches was never called, or had no tensor as output"),
-        ("unused:grad_output=zero", "no gradient came by; what it matches was never called, or needs none"),
-        ("unused.weight:grad=zero", "no gradient came by; what it matches was never called, or needs none"),
-        ("embed:input=zero", "it met only int64 tensors, which edits leave alone"),
-        ("lin:grad_input=zero", "no gradient came by; what it matches was never called, or needs none"),
+        ("unused:grad_output=zero", "no gradient reached it; what it matches was never called, or needs none"),
+        ("unused.weight:grad=zero", "no gradient reached it; what it matches was never called, or needs none"),
+        ("embed:input=zero", "it reached only int64 tensors, which edits leave alone"),
+        ("lin:grad_input=zero", "no gradient reached it; what it matches was never called, or needs none"),
     ],
 )
 def test_an_edit_that_changed_nothing_is_an_error_after_the_report(cli: Cli, edit: str, why: str) -> None:
@@ -385,7 +385,7 @@ def test_what_via_module_refuses(cli: Cli) -> None:
     assert "tensor hooks work here (hookcli grads without --via module)" in ran.err
     ran = cli("grads", "small.py:Legacy", *LIN, "--of", "outputs", "--via", "module")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("hookcli: error: lin (Linear) carries, or carried, a hook of the deprecated")
+    assert ran.err.startswith("hookcli: error: lin (Linear) has, or had, a hook of the deprecated")
     assert cli("grads", "small.py:Legacy", *LIN, "--of", "outputs").code == 0
 
 

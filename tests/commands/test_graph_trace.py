@@ -123,17 +123,17 @@ def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
 
 
 MISTAKES: dict[tuple[str, ...], str] = {
-    ("graph", "own.py:Plain", "-i", "3x4", "--call", "grads"): "unknown --call 'grads': did you mean grad?",
+    ("graph", "own.py:Plain", "-i", "3x4", "--call", "grads"): "unknown --call 'grads'; did you mean grad?",
     ("graph", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
     ("graph", "own.py:Frees", "-i", "3x4"): "backward failed: the graph was freed by an earlier backward",
     ("graph", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
     ("graph", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
     ("graph", "own.py:Plain", "-i", "3x4", "--format", "chrome"): "only for `hookcli trace`",
     ("graph", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64"): "no gradients",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forwrd"): "unknown --kinds 'forwrd': did you mean forward",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward,nod"): "unknown --kinds 'nod': did you mean node",
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forwrd"): "unknown --kinds 'forwrd'; did you mean forward",
+    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward,nod"): "unknown --kinds 'nod'; did you mean node",
     ("trace", "own.py:Plain", "-i", "3x4", "--kinds", ","): "--kinds: name at least one",
-    ("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adam"): "unknown --optimizer 'adam': did you mean adamw?",
+    ("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adam"): "unknown --optimizer 'adam'; did you mean adamw?",
     ("trace", "own.py:Plain", "-i", "3x4", "--global", "--summary"): "--global and --summary",
     ("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "chrome"): "(this report has no column us or kind)",
     ("trace", "own.py:Plain", "-i", "3x4", "--format", "dot"): "only for `hookcli graph`",
@@ -258,7 +258,7 @@ def test_chosen_kinds_without_full_backward_need_no_second_run(cli: Cli, net: Pa
 def test_a_table_tells_how_much_it_leaves_out(cli: Cli, own: Path) -> None:
     ran = cli("trace", "own.py:Plain", "-i", "3x4")
     total = len(read(cli("trace", "own.py:Plain", "-i", "3x4", "--format", "json"))["rows"])
-    assert f"of {total} rows are deeper than 1, left out: --depth all shows each" in ran.out
+    assert f"of {total} rows hidden, deeper than 1 (--depth all shows all)" in ran.out
 
 
 def test_before_torch_2_15(cli: Cli, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,11 +158,11 @@ def test_torchvisions_models_carry_none(cli: Cli, name: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("resnet5",), "unknown model 'resnet5': did you mean resnet50"),
+        (("resnet5",), "unknown model 'resnet5'; did you mean resnet50"),
         (("hooked.py:Nett",), "hooked.py: unknown name 'Nett'"),
-        (("hooked.py:Net", "--match", "frst"), "unknown --match 'frst': did you mean first"),
-        (("hooked.py:Net", "--type", "Liner"), "unknown --type 'Liner': did you mean Linear?"),
-        (("hooked.py:Net", "--columns", "fqn,functon"), "unknown column 'functon': did you mean function?"),
+        (("hooked.py:Net", "--match", "frst"), "no module or parameter matches 'frst'; did you mean 'first"),
+        (("hooked.py:Net", "--type", "Liner"), "unknown --type 'Liner'; did you mean Linear?"),
+        (("hooked.py:Net", "--columns", "fqn,functon"), "unknown column 'functon'; did you mean function?"),
         (("hooked.py:Net", "--sort", "knd"), "--sort: unknown column 'knd'"),
         (("hooked.py:Net", "--arg", "width=3"), "unknown argument of hooked.py:Net 'width'"),
         (("hooked.py:ready", "--arg", "width=3"), "is a module, not a function: remove --arg"),

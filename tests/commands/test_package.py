@@ -291,7 +291,7 @@ def test_packages_of_others(cli: Cli, mine: Path) -> None:
     ran = cli("package", "--load", "two.pt2pkg", "--trust")
     assert ran.code == 2 and "Give --resource, one of a/b/one.pkl, c/two.pkl" in ran.err
     argv = ("package", "--load", "two.pt2pkg", "--trust", "--resource")
-    assert "unknown --resource 'c/tow.pkl': did you mean c/two.pkl" in cli(*argv, "c/tow.pkl").err
+    assert "unknown --resource 'c/tow.pkl'; did you mean c/two.pkl" in cli(*argv, "c/tow.pkl").err
     assert "input shape needed, for example --input 1x5" in cli(*argv, "c/two.pkl").err
     ran = cli(*argv, "a/b/one.pkl", "-i", "4x3", "-f", "json")
     assert report(ran.out)["rows"][0]["output_shape"] == [4, 2]

@@ -163,7 +163,7 @@ ERRORS = {
     ("--probe", "shapes", "train.py"): "needs a run of its own (`hookcli shapes`)",
     ("--steps", "5", "train.py"): "--steps '5': give a range such as 0:1000",
     ("--steps", "9:2", "train.py"): "--steps '9:2'",
-    ("--first-bad", "halt", "train.py"): "'halt': there are report, stop",
+    ("--first-bad", "halt", "train.py"): "'halt'; choose from: report, stop",
     ("--every", "0", "train.py"): "--every",
     ("--max-seconds", "-1", "train.py"): "--max-seconds",
     ("--output", "no/such/folder.jsonl", "train.py"): "can't write no/such/folder.jsonl: No such file or directory",

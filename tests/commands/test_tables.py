@@ -61,7 +61,7 @@ def test_help_ends_with_examples(cli: Cli, command: tuple[str, ...]) -> None:
 
 def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
     text = cli("grads", "--help").out
-    for heading in ("Arguments:", "Gradients:", "Model:", "Input:", "Run:", "What to show:", "Output:"):
+    for heading in ("Arguments:", "Gradients:", "Model:", "Input:", "Run:", "Display:", "Output:"):
         assert f"\n{heading}\n" in text
     options = (
         "input batch-size fill seed arg weights no-strict train eval device dtype threads depth match type columns"

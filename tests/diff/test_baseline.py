@@ -238,7 +238,7 @@ def test_several_models_share_a_file(tmp_path: Path) -> None:
     write_baselines(str(tmp_path / "b.json"), [one, two])
     found = read_baselines(str(tmp_path / "b.json"))
     assert list(found.models) == ["Another", "Net"] and found.of("Net").model == "Net"
-    with pytest.raises(UsageError, match=r"b.json: no baseline of this model: unknown model 'Nets': did you mean Net"):
+    with pytest.raises(UsageError, match=r"b.json: no baseline of this model: unknown model 'Nets'; did you mean Net"):
         found.of("Nets")
 
 

@@ -69,7 +69,10 @@ def test_a_mean_near_zero_is_held_against_the_spread() -> None:
 
 
 def test_counts_of_what_is_not_finite_are_exact_and_zeros_are_a_share() -> None:
-    a, b = TensorStats(1000, 0.0, 1.0, -1.0, 1.0, 1.0, zeros=100), TensorStats(1000, 0.0, 1.0, -1.0, 1.0, 1.0, 105, 1)
+    a, b = (
+        TensorStats(1000, 0.0, 1.0, -1.0, 1.0, 1.0, zeros=100),
+        TensorStats(1000, 0.0, 1.0, -1.0, 1.0, 1.0, zeros=105, nan=1),
+    )
     assert excess("nan", a, b, 1.0, 1.0) == math.inf
     assert excess("zeros", a, b, 0.01, 0.0) == pytest.approx(0.5)
     assert allowance("numel", a, 1.0, 1.0) == 0

@@ -203,7 +203,7 @@ FAILURES = {
     "resolves_to_list": "its Future resolves to a list: PyTorch takes one tensor, so end with .then(",
     "resolves_to_half_of_it": "resolves to a tensor of shape (2314,) and dtype float32: it must be a tensor of the "
     "bucket's shape, (4627,)",
-    "resolves_to_bytes": "resolves to a tensor of shape (4627,) and dtype uint8, which would be taken for gradients",
+    "resolves_to_bytes": "resolves to a tensor of shape (4627,) and dtype uint8, which PyTorch would use as gradients",
     "resolves_to_text": "resolves to a str: it must be a tensor of the bucket's shape, (4627,)",
 }
 

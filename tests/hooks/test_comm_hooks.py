@@ -34,19 +34,19 @@ def test_powersgd_gets_a_state_of_its_own_each_time() -> None:
 
 
 WRONG = {
-    "fp61": "unknown --hook 'fp61': did you mean fp16",
-    "fp16+powersdg": "unknown --hook 'powersdg': did you mean powersgd",
-    "fp8+powersgd": "unknown --hook 'fp8+powersgd': did you mean powersgd",
+    "fp61": "unknown --hook 'fp61'; did you mean fp16",
+    "fp16+powersdg": "unknown --hook 'powersdg'; did you mean powersgd",
+    "fp8+powersgd": "unknown --hook 'fp8+powersgd'; did you mean powersgd",
     "own.py:nope": "own.py: unknown name 'nope'",
     "own.py:number": "--hook own.py:number: is of type int; give a function (state, bucket) -> Future",
     "own.py:Class": "--hook own.py:Class: is a class; give a function",
     "own.py:misnamed": "--hook own.py:misnamed: takes (state, grads); a communication hook takes (state, bucket), and "
-    "PyTorch insists that the second be named bucket",
+    "PyTorch requires the second to be named bucket",
     "own.py:three": "--hook own.py:three: takes (state, bucket, more); a",
     "own.py:swapped": "--hook own.py:swapped: takes (bucket, state); a",
-    "own.py:wrong": "is annotated with Tensor; PyTorch takes `bucket: torch.distributed.GradBucket`",
-    "own.py:wrong_return": "is annotated with Tensor; PyTorch takes `-> torch.futures.Future",
-    "text.py:hook": "--hook text.py:hook: PyTorch refuses annotations that are text ('dist.GradBucket'): leave out "
+    "own.py:wrong": "is annotated with Tensor; PyTorch accepts `bucket: torch.distributed.GradBucket`",
+    "own.py:wrong_return": "is annotated with Tensor; PyTorch accepts `-> torch.futures.Future",
+    "text.py:hook": "--hook text.py:hook: PyTorch rejects annotations that are strings ('dist.GradBucket'): remove "
     "`from __future__ import annotations`, or the annotations",
 }
 OWN = f"""{HEAD}

@@ -125,7 +125,7 @@ def test_noise_is_the_same_for_the_same_place_and_seed_and_no_other() -> None:
 
 def test_a_generator_by_position_is_given_by_hookcli() -> None:
     assert not torch.equal(apply("math_of_tests:shaken(1)", X), X)
-    with pytest.raises(UsageError, match=r"missing a required argument: 'std'; it is math_of_tests:shaken\(std\)"):
+    with pytest.raises(UsageError, match=r"missing a required argument: 'std'; use math_of_tests:shaken\(std\)"):
         apply("math_of_tests:shaken", X)
 
 
@@ -160,29 +160,29 @@ def test_a_pattern_may_hold_what_separates() -> None:
 
 
 MISTAKES = {
-    "relu": "give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'",
+    "relu": "give 'PATTERN:WHAT=OP', for example 'layer4.*:output=zero'",
     "relu:output": "give 'PATTERN:WHAT=OP'",
     "relu:output=": "give 'PATTERN:WHAT=OP'",
     "=zero": "give 'PATTERN:WHAT=OP'",
     "": "--edit '': give 'PATTERN:WHAT=OP'",
-    "relu:outputs=zero": "unknown place 'outputs': did you mean output",
-    "relu:output=zeros": "unknown operation 'zeros': did you mean zero? (a function of your own: pkg.mod:fn)",
-    "relu:output=Zero": "unknown operation 'Zero': did you mean zero?",
-    "relu:output=scale": "missing a required argument: 'factor'; it is scale(factor)",
-    "relu:output=scale(1,2)": "too many positional arguments; it is scale(factor)",
-    "relu:output=scale(by=2)": "it is scale(factor)",
-    "relu:output=scale(x)": "(x) must hold plain values, as in clamp(-1,1)",
-    "relu:output=scale(2": "'scale(2' is no operation; as in zero, scale(2), clamp(-1,1), pkg.mod:fn",
-    "relu:output=scale(2))": "(2)) must hold plain values",
-    "relu:output=scale(*[2])": "must hold plain values",
-    "relu:output=scale(**{'factor': 2})": "must hold plain values",
-    "relu:output=zero(3)": "it is zero, without arguments",
-    "relu:output=scale(2)(3)": "(2)(3) must hold plain values",
-    "relu:output=scale(2)+(3)": "(2)+(3) must hold plain values",
-    "relu:output=noise(0.1, generator=3)": "noise gets its generator from hookcli; --seed chooses its numbers",
+    "relu:outputs=zero": "unknown place 'outputs'; did you mean output",
+    "relu:output=zeros": "unknown operation 'zeros'; did you mean zero? (your own function: pkg.mod:fn)",
+    "relu:output=Zero": "unknown operation 'Zero'; did you mean zero?",
+    "relu:output=scale": "missing a required argument: 'factor'; use scale(factor)",
+    "relu:output=scale(1,2)": "too many positional arguments; use scale(factor)",
+    "relu:output=scale(by=2)": "use scale(factor)",
+    "relu:output=scale(x)": "(x) must contain plain values, for example clamp(-1,1)",
+    "relu:output=scale(2": "'scale(2' is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn",
+    "relu:output=scale(2))": "(2)) must contain plain values",
+    "relu:output=scale(*[2])": "must contain plain values",
+    "relu:output=scale(**{'factor': 2})": "must contain plain values",
+    "relu:output=zero(3)": "use zero, without arguments",
+    "relu:output=scale(2)(3)": "(2)(3) must contain plain values",
+    "relu:output=scale(2)+(3)": "(2)+(3) must contain plain values",
+    "relu:output=noise(0.1, generator=3)": "noise gets its generator from hookcli; seed it with --seed",
     "relu:output=math_of_tests:nix": "unknown name 'nix'",
     "relu:output=math_of_tests:number": "math_of_tests:number is int, not a function from tensor to tensor",
-    "relu:output=math_of_tests:plus": "it is math_of_tests:plus(much)",
+    "relu:output=math_of_tests:plus": "use math_of_tests:plus(much)",
     "relu:output=no_such_module:f": "no module 'no_such_module' to import",
 }
 
@@ -200,7 +200,7 @@ BAD: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "dtype": (lambda x: x.half(), "returned float16 on cpu for a tensor of float32 on cpu"),
     "device": (lambda x: x.to("meta"), "returned float32 on meta for a tensor of float32 on cpu"),
     "none": (lambda x: None, "returned NoneType, not a tensor; return the new tensor"),
-    "in place": (lambda x: x.mul_(2), "changes its tensor in place, which others hold too; return a new one"),
+    "in place": (lambda x: x.mul_(2), "changes its tensor in place, which the model still uses; return a new tensor"),
     "raises": (lambda x: {}["lost"], "op failed: KeyError: 'lost'"),
 }
 
@@ -484,7 +484,7 @@ def test_noise_differs_between_the_calls_of_one_module() -> None:
 
 
 def test_what_an_embedding_receives_is_left_alone_and_that_is_said() -> None:
-    with pytest.raises(UsageError, match=r"changed nothing: it met only int64 tensors, which edits leave alone"):
+    with pytest.raises(UsageError, match=r"changed nothing: it reached only int64 tensors, which edits leave alone"):
         capture(Shared(), torch.tensor([[1, 2]]), ["activations"], edits=["embed:input=zero"])
     [report] = capture(Shared(), torch.tensor([[1, 2]]), ["activations"], edits=["*:input=zero"])
     rows = {(row.fqn, row["call"]): row.stats for row in report.rows}
@@ -645,7 +645,7 @@ def test_edits_do_not_keep_their_count_from_an_earlier_run() -> None:
 
 def test_gradients_where_there_are_none() -> None:
     for what in ("grad_output", "grad_input"):
-        with pytest.raises(UsageError, match=r"there are no gradients here; `hookcli grads` has them"):
+        with pytest.raises(UsageError, match=r"there are no gradients here; use `hookcli grads`"):
             capture(Hand(), torch.ones(1, 2), ["activations"], edits=[f"relu:{what}=zero"])
     with pytest.raises(UsageError, match="no gradients here"):
         capture(Hand(), torch.ones(1, 2), ["shapes"], edits=["out.weight:grad=zero"])
@@ -656,7 +656,7 @@ def test_a_frozen_parameter_is_said_to_be_frozen() -> None:
     model.first.requires_grad_(False)
     with pytest.raises(UsageError, match=r"'first\.\*:grad=zero' matches nothing: .*frozen"):
         check_edits([parse_edit("first.*:grad=zero")], model, backward=True)
-    with pytest.raises(UsageError, match=r"unknown parameter 'firs\.weight': did you mean first\.weight"):
+    with pytest.raises(UsageError, match=r"unknown parameter 'firs\.weight'; did you mean first\.weight"):
         check_edits([parse_edit("firs.weight:grad=zero")], model, backward=True)
 
 
@@ -685,9 +685,9 @@ def test_what_never_ran_and_what_no_gradient_reached() -> None:
 
     for edit, reason in {
         "unused:output=zero": "what it matches was never called, or had no tensor as output",
-        "unused:grad_output=zero": "no gradient came by",
-        "unused.weight:grad=zero": "no gradient came by",
-        "used:grad_input=zero": "no gradient came by",
+        "unused:grad_output=zero": "no gradient reached it",
+        "unused.weight:grad=zero": "no gradient reached it",
+        "used:grad_input=zero": "no gradient reached it",
     }.items():
         with untouched(model := Leaves()), pytest.raises(UsageError, match=reason) as caught:
             capture(model, torch.ones(1, 2), [GradsProbe("outputs")], edits=[edit])

@@ -220,7 +220,7 @@ def test_a_flag_that_stays_after_removal(register: str, refused: str) -> None:
     getattr(model.first, register)(plain).remove()
     (left,) = existing_hooks(model)
     assert (left.fqn, left.kind, left.legacy, left.file) == ("first", STALE, False, None)
-    assert left.note is not None and f" {refused} is refused on this module" in left.note
+    assert left.note is not None and f"PyTorch refuses {refused} on this module" in left.note
     with pytest.raises(RuntimeError, match="Cannot use both"):  # as the note says
         getattr(model.first, refused)(plain)
 

@@ -237,7 +237,7 @@ def test_arguments_that_full_backward_hooks_do_not_see_are_said() -> None:
     assert "full backward hooks see no argument by keyword" in said["inner", '["other"]']
     assert "without --via module it is seen" in said["inner", '["parts"][0]']
     assert "does not require grad" in said["inner", "[1]"]
-    assert "received no tensor that a full backward hook can see" in said["nothing", ""]
+    assert "received no tensor that full backward hooks can see" in said["nothing", ""]
     assert "--of outputs" in said["nothing", ""]
     outputs = capture(Keywords(), torch.ones(2), [GradsProbe("outputs", "module")])[0]
     assert "nothing" in {row.fqn for row in outputs.rows}
@@ -272,7 +272,7 @@ def test_a_model_with_a_legacy_hook_is_refused_by_name(of: Of) -> None:
     for _ in ("with the hook", "with the flag that it leaves"):
         with untouched(model), pytest.raises(UsageError) as caught:
             capture(model, torch.ones(1, 2), [GradsProbe(of, "module")])
-        assert str(caught.value).startswith("relu (ReLU) carries, or carried, a hook of the deprecated")
+        assert str(caught.value).startswith("relu (ReLU) has, or had, a hook of the deprecated")
         assert "`hookcli hooks` lists it" in str(caught.value)
         handle.remove()
 

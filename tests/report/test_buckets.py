@@ -83,7 +83,7 @@ def test_the_table_shows_the_last_step_and_a_first_one_with_other_buckets() -> N
     assert [r["step"] for r in group_rows(other, 1).rows] == [0, 2, 2]
     assert group_rows(other, math.inf).rows == other.rows
     text = TableReporter().render([other], View())
-    assert "2 of 5 rows are of other steps, left out: --depth all shows each" in text
+    assert "2 of 5 rows hidden, of other steps (--depth all shows all)" in text
     assert "h, all buckets of step 2: 32 B to 16 B, error 0, cosine 1.000" in text
 
 

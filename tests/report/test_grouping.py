@@ -116,5 +116,5 @@ def test_sorting_puts_what_is_missing_last_both_ways() -> None:
 
 def test_columns_come_in_the_order_asked_for() -> None:
     assert [c.name for c in apply_view(report(), View(columns=["mean", "fqn"])).columns] == ["mean", "fqn"]
-    with pytest.raises(UsageError, match=r"--columns: unknown column 'men': did you mean mean"):
+    with pytest.raises(UsageError, match=r"--columns: unknown column 'men'; did you mean mean"):
         apply_view(report(), View(columns=["men"]))

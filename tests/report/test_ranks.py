@@ -145,7 +145,7 @@ def test_ranks_of_one_place_stand_beside_each_other() -> None:
 
 
 def test_a_packed_report_is_the_same_report() -> None:
-    odd = TensorStats(7, math.nan, math.nan, math.nan, math.nan, 0.0, 0, 5, 2)
+    odd = TensorStats(7, math.nan, math.nan, math.nan, math.nan, 0.0, nan=5, inf=2)
     given = report(
         row("layer.0", torch.randn(3)),
         Row({"fqn": "ünï", "path": '["a"]', "shape": [[1], []]}, odd),

@@ -86,7 +86,7 @@ def test_information_is_told_and_is_no_failure() -> None:
     [run] = json.loads(render("sarif", report))["runs"]
     assert run["results"][0]["level"] == "note"
     assert run["tool"]["driver"]["rules"][0]["defaultConfiguration"] == {"level": "note"}
-    assert "All well, 1 note: 1 check on 3 modules" in render("table", report)
+    assert "1 check passed, 1 note (3 modules)" in render("table", report)
 
 
 def test_junit_fails_on_warnings_where_the_command_does() -> None:
@@ -169,8 +169,8 @@ def test_github_annotations_are_escaped() -> None:
         'resnet18: block.0: a < b & "c"\\x00 — 100 %25,%0Asecond: line%0Ait means; try'
     )
     assert lines[1].startswith("::warning title=HK010 dead-units::resnet18: act: ")
-    assert lines[4] == "::notice title=hookcli check resnet18::2 errors, 2 warnings: 4 checks on 3 modules"
-    assert lines[5:] == ["::notice title=hookcli check net.py%3ANet::All well: 3 checks on 3 modules"]
+    assert lines[4] == "::notice title=hookcli check resnet18::2 errors, 2 warnings (4 checks, 3 modules)"
+    assert lines[5:] == ["::notice title=hookcli check net.py%3ANet::All 3 checks passed (3 modules)"]
 
 
 @pytest.mark.parametrize("name", ["table", "markdown", "csv", "json"])
@@ -178,7 +178,7 @@ def test_the_other_formats_hold_every_finding(name: str) -> None:
     text = render(name, ailing())
     for finding in ailing().findings:
         assert finding.check in text
-    assert "7 of 8 channels" in text and (name in ("csv", "json") or "2 errors, 2 warnings: 4 checks" in text)
+    assert "7 of 8 channels" in text and (name in ("csv", "json") or "2 errors, 2 warnings (4 checks" in text)
 
 
 def test_many_findings_are_never_folded() -> None:

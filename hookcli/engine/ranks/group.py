@@ -89,7 +89,7 @@ class Group:
         if _CONNECTION.search(str(error)):
             time.sleep(_LOST)
             if gone := self._gone():
-                error.args = (f"rank {gone[0]} ended during the run, without an error message",)
+                error.args = (f"rank {gone[0]} ended in the middle of the run with no error message",)
         self.store.set(f"failed/{self.world.rank}", str(error))
         if self.store.add("failures", 1) != 1:
             time.sleep(_END)

@@ -115,7 +115,7 @@ def _checked(where: str, x: Tensor, y: Any, version: int | None) -> Tensor:
             f"{where}: returned {dtype_text(y)} on {y.device} for a tensor of {dtype_text(x)} on {x.device}"
         )
     if version is not None and version_of(x) != version:
-        raise UsageError(f"{where}: changes its tensor in place, which others hold too; return a new one")
+        raise UsageError(f"{where}: changes its tensor in place, which the model still uses; return a new tensor")
     return y
 
 
@@ -124,24 +124,24 @@ def parse_edit(text: str, seed: int = 0) -> Edit:
     place, separator, op = text.partition("=")
     pattern, colon, what, op = (part.strip() for part in (*place.rpartition(":"), op))
     if not (separator and colon and op):
-        raise UsageError(f"--edit {text!r}: give 'PATTERN:WHAT=OP', as in 'layer4.*:output=zero'")
+        raise UsageError(f"--edit {text!r}: give 'PATTERN:WHAT=OP', for example 'layer4.*:output=zero'")
     if what not in WHATS:
         raise UsageError(f"--edit {text!r}: {unknown('place', what, WHATS)}")
     named = re.fullmatch(r"([^()]+)(?:\((.*)\))?", op, re.DOTALL)
     if not named:
-        raise UsageError(f"--edit {text!r}: {op!r} is no operation; as in zero, scale(2), clamp(-1,1), pkg.mod:fn")
+        raise UsageError(f"--edit {text!r}: {op!r} is no operation; examples: zero, scale(2), clamp(-1,1), pkg.mod:fn")
     function = _function(text, named[1])
     arguments, settings = _arguments(text, named[2] or "")
     given = {"generator": None} if _takes_generator(function) else {}
     if given.keys() & settings.keys():
-        raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; --seed chooses its numbers")
+        raise UsageError(f"--edit {text!r}: {named[1]} gets its generator from hookcli; seed it with --seed")
     try:
         inspect.signature(function).bind(None, *arguments, **settings, **given)
     except TypeError as error:
         known = list(inspect.signature(function).parameters.values())[1:]
         takes = [p.name for p in known if p.kind != p.KEYWORD_ONLY and p.name not in given]
         right = f"{named[1]}({', '.join(takes)})" if takes else f"{named[1]}, without arguments"
-        raise UsageError(f"--edit {text!r}: {error}; it is {right}") from error
+        raise UsageError(f"--edit {text!r}: {error}; use {right}") from error
     except ValueError:  # built in C: let it speak for itself
         pass
     return Edit(text, pattern, what, op, function, arguments, settings, seed)
@@ -157,7 +157,7 @@ def _function(text: str, name: str) -> Callable[..., Any]:
         found = registry.load("edits", name)
     else:
         known = unknown("operation", name, registry.names("edits"))
-        raise UsageError(f"--edit {text!r}: {known} (a function of your own: pkg.mod:fn)")
+        raise UsageError(f"--edit {text!r}: {known} (your own function: pkg.mod:fn)")
     if not callable(found):
         raise UsageError(f"--edit {text!r}: {name} is {type(found).__name__}, not a function from tensor to tensor")
     return cast("Callable[..., Any]", found)
@@ -171,10 +171,10 @@ def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
             raise ValueError("more than one pair of parentheses")
         named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
         if None in named:
-            raise ValueError("** unpacks what is no plain value")
+            raise ValueError("** is not a plain value")
         return [ast.literal_eval(argument) for argument in call.args], cast("dict[str, Any]", named)
     except (SyntaxError, ValueError, TypeError) as error:
-        raise UsageError(f"--edit {text!r}: ({source}) must hold plain values, as in clamp(-1,1)") from error
+        raise UsageError(f"--edit {text!r}: ({source}) must contain plain values, for example clamp(-1,1)") from error
 
 
 def matching_edits(edits: Iterable[Edit], fqn: str) -> dict[str, list[Edit]]:
@@ -194,7 +194,7 @@ def check_edits(edits: Iterable[Edit], model: nn.Module, backward: bool) -> None
         if not any(map(edit.matches, parameters if edit.what == "grad" else modules)):
             raise UsageError(f"--edit {edit.text!r} matches nothing: {_why_nothing(edit, model)}")
         if edit.what.startswith("grad") and not backward:
-            raise UsageError(f"--edit {edit.text!r}: there are no gradients here; `hookcli grads` has them")
+            raise UsageError(f"--edit {edit.text!r}: there are no gradients here; use `hookcli grads`")
 
 
 def _why_nothing(edit: Edit, model: nn.Module) -> str:
@@ -229,6 +229,8 @@ def check_applied(edits: Iterable[Edit], reports: Sequence[Any]) -> None:
 
 def _why_never(edit: Edit) -> str:
     if edit.left_alone:
-        return f"it met only {edit.left_alone} tensors, which edits leave alone"
-    never = "what it matches was never called, or "
-    return f"no gradient came by; {never}needs none" if "grad" in edit.what else f"{never}had no tensor as {edit.what}"
+        return f"it reached only {edit.left_alone} tensors, which edits leave alone"
+    never = "what it matches was never called, or"
+    if "grad" in edit.what:
+        return f"no gradient reached it; {never} needs none"
+    return f"{never} had no tensor as {edit.what}"

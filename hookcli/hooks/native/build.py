@@ -96,7 +96,7 @@ def _own_library(folder: Path, stamp: Path) -> Path:
     library = folder / stamp.read_text("utf-8", "replace").strip()
     if library.parent != folder or library.is_symlink() or not library.is_file():
         named = shortened(str(library), 80)
-        raise UsageError(f"{stamp} names {named!r}, which is no file of this folder: delete {folder}")
+        raise UsageError(f"{stamp} names {named!r}, which is not a file in this folder: delete {folder}")
     for path in (folder, stamp, library):
         _refuse_others(path)
     return library
@@ -117,13 +117,11 @@ def _tools() -> str:
     chosen = compiler()
     if chosen is None:
         given = os.environ.get("CXX")
-        what = f"CXX={given} is no program" if given else "there is no c++, g++ or clang++ on PATH"
-        raise UsageError(f"the C++ hooks are built on first use, which needs a C++ compiler: {what}")
+        what = f"CXX={given} is not a program" if given else "no c++, g++ or clang++ on PATH"
+        raise UsageError(f"building the C++ hooks, on first use, needs a C++ compiler: {what}")
     with _ninja_on_path():
         if not shutil.which("ninja"):
-            raise UsageError(
-                "the C++ hooks are built on first use, which needs ninja: `pip install 'hookcli[native]'` gets it"
-            )
+            raise UsageError("building the C++ hooks, on first use, needs ninja: pip install 'hookcli[native]'")
     return chosen
 
 

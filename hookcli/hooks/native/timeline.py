@@ -105,9 +105,7 @@ class Timeline:
         for what, tensors in (("root", roots), ("leaf", leaves)):
             for place, tensor in enumerate(tensors):
                 if what == "leaf" and tensor.is_leaf and tensor_hooks(tensor):
-                    raise UsageError(
-                        f"leaf {place} of the timeline has hooks from Python, which those of C++ would drop"
-                    )
+                    raise UsageError(f"leaf {place} of the timeline has Python hooks, which C++ hooks would drop")
                 if not tensor.requires_grad:
                     raise UsageError(f"{what} {place} of the timeline requires no gradient: nothing would reach it")
         self._statistics = statistics

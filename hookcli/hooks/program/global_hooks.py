@@ -106,14 +106,14 @@ class GlobalHooks:
     def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def add_param_group(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self.listener.made(optimizer)
+            self.listener.parameters_added(optimizer)
 
         return add_param_group
 
     def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            self.listener.compiled(module)
+            self.listener.module_compiled(module)
 
         return compile_in_place
 
@@ -121,7 +121,7 @@ class GlobalHooks:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if scaler.is_enabled():
-                self.listener.scaled(scaler, outputs, scaled)
+                self.listener.loss_scaled(scaler, outputs, scaled)
             return scaled
 
         return scale

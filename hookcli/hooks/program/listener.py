@@ -18,7 +18,7 @@ class Listener(Protocol):
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """The outermost module's call has returned."""
 
-    def failed(self, thread: int) -> None:
+    def call_failed(self, thread: int) -> None:
         """The thread's last outermost call raised an exception, which the program has caught and released.
 
         Not called if the next outermost call begins first, nor for an interrupt.
@@ -30,13 +30,13 @@ class Listener(Protocol):
     def backward_over(self) -> None:
         """The backward pass is over, or has raised."""
 
-    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+    def loss_scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """A GradScaler has scaled these losses; `made` holds the results."""
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """A GradScaler has called an optimizer's step, or has skipped it."""
 
-    def made(self, optimizer: Optimizer) -> None:
+    def parameters_added(self, optimizer: Optimizer) -> None:
         """An optimizer has got parameters: on its construction, or later."""
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], object] | None:
@@ -48,7 +48,7 @@ class Listener(Protocol):
     def step_over(self, optimizer: Optimizer) -> None:
         """The optimizer's step is over."""
 
-    def compiled(self, module: nn.Module) -> None:
+    def module_compiled(self, module: nn.Module) -> None:
         """`module.compile()` was called: hooks see no calls of the module any more."""
 
     def forked(self) -> None:

@@ -142,7 +142,7 @@ class OutermostCalls:
         if later is not None and later[0] is handle:
             del self._later[thread]
             handle.remove()
-            self._listener.failed(thread)
+            self._listener.call_failed(thread)
 
     def _drop(self, call: _OutermostCall) -> None:
         self._local.call = None

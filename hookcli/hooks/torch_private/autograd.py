@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import Node
 
-from hookcli.tensors.torch_private import caller, getter, note_loss, private
+from hookcli.tensors.torch_private import caller, getter, private
 
 _graph_task: Callable[[], int] = private(
     "torch._C",
@@ -120,11 +120,8 @@ post_accumulate_grad_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
 """The table of the hooks that `register_post_accumulate_grad_hook` put on a parameter; None: no hook yet."""
 
 
-def saved_result(relu: Any) -> Tensor | None:
-    """The output that a ReLU's node saved for backward; None where it is unknown. Raises RuntimeError where changed."""
-    try:
-        result: Tensor | None = relu._saved_result
-    except AttributeError:
-        note_loss("ReluBackward0._saved_result", "dead units of ReLUs that are called as functions are not counted")
-        return None
-    return result
+def saved_result(relu: Node) -> Tensor | None:
+    """The output that a ReLU's node saved for backward. Raises RuntimeError where it was changed in place since."""
+    lost = "dead units of ReLUs that are called as functions are not counted"
+    found: Tensor | None = private(relu, "_saved_result", None, lost)
+    return found

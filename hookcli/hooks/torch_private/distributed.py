@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.distributed import GradBucket as GradBucket  # type: ignore[attr-defined]  # public, though not in __all__
 from torch.distributed import ProcessGroup
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.tensors.torch_private import caller, private
 
-FutureBase: type = private("torch._C", "Future", Future, "futures that C++ makes may be refused")
+FutureBase: type = private(
+    "torch._C", "Future", object, "a communication hook that returns no Future fails in words of PyTorch's"
+)
 """The class of futures: PyTorch's own collectives return it, not `torch.futures.Future`, which extends it."""
 
 

@@ -41,8 +41,11 @@ class Query:
         steps = list(record.last(chosen) if self.step is None else record.steps(chosen))
         if chosen and not any(step.reports for step in steps):
             raise NothingToShowError(self._nothing(record, chosen, entries))
-        found = [report for step in steps if step.reports for report in self._of_step(step)]
-        if not found and self.probe:
+        measured = [step for step in steps if step.reports]
+        if not self.probe:
+            return [report for step in measured for report in (overview(step), *findings(step))]
+        found = [report for step in measured for report in probe_reports(step, self.probe)]
+        if not found:
             raise UsageError(_no_probe(self.probe, record))
         return found
 
@@ -107,9 +110,6 @@ class Query:
         below, above = [s for s in steps if s < step][-1:], [s for s in steps if s > step][:1]
         near = [f"{s:,}" for s in (*below, *above)]
         return f"; nearest: {' and '.join(near)}" if near else ""
-
-    def _of_step(self, step: RecordedStep) -> Iterable[Report]:
-        return probe_reports(step, self.probe) if self.probe else [overview(step), *findings(step)]
 
 
 def known_names(step: RecordedStep) -> set[str]:

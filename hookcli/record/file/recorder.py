@@ -60,7 +60,10 @@ class Recorder:
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""
-        what = f"can't write {self.path}: {error.strerror}" if isinstance(error, OSError) else _described(error)
+        line = str(error).partition("\n")[0]
+        what = f"hookcli failed ({type(error).__name__}: {line}), which is a bug in hookcli"
+        if isinstance(error, OSError):
+            what = f"can't write {self.path}: {error.strerror}"
         self._failed = True
         self._notes.append(f"{what}; nothing was recorded from then on")
         self._say(f"warning: {what}; the program continues without being recorded")
@@ -102,7 +105,3 @@ class Recorder:
         """The summary of the run, for a screen."""
         where = path if self.kept else None
         return summary(self._header, end, self.latest, self._non_finite, where, width, color, self._first_losses)
-
-
-def _described(error: Exception) -> str:
-    return f"hookcli failed ({type(error).__name__}: {str(error).partition(chr(10))[0]}), which is a bug in hookcli"

@@ -1,12 +1,12 @@
-"""Runs a script of a user's in this process as `python SCRIPT` or `python -m MODULE` would in its own.
+"""Runs a user's script in this process as `python SCRIPT` or `python -m MODULE` would in its own.
 
     script = find("train.py", module=False)
     ending = script.run(["--epochs", "3"])
     leave(ending)
 
-What can't be as under `python`: the stack goes on below the script's first frame, where `sys._getframe`,
-`traceback.print_stack` and `warnings.warn(stacklevel=...)` can look; modules that hookcli has imported are imported
-already, so that a file beside the script that bears the name of one is not.
+Two things differ from `python`. The stack continues below the script's first frame, where `sys._getframe`,
+`traceback.print_stack` and `warnings.warn(stacklevel=...)` can see it. And a file next to the script that has the name
+of a module that hookcli has imported already is not imported in its place.
 """
 
 from hookcli.record.launching.ending import Ending, leave

@@ -1,6 +1,6 @@
-"""Compiles a script from what its file holds, with the errors that `python` has for files.
+"""Compiles a script from the bytes of its file, with the errors that `python` raises for files.
 
-`compile` alone would let bytes pass, in comments, that `python` refuses, and words mistakes in the encoding otherwise.
+`compile` alone accepts bytes in comments that `python` refuses, and words encoding errors differently.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """The code of a script; line ends are the compiler's matter. Raises SyntaxError as `python PATH` does."""
+    """Compile a script. Raises SyntaxError as `python PATH` does."""
     first_lines = source.removeprefix(BOM_UTF8).split(b"\n", 2)[:2]
     cookie = next((found[1].decode() for line in first_lines if (found := _COOKIE.match(line))), None)
     if cookie is None:
         _refuse_other_than_utf8(source, path)
     try:
-        return compile(source, path, "exec", dont_inherit=True)  # not our own `from __future__`
+        return compile(source, path, "exec", dont_inherit=True)  # without hookcli's own `from __future__`
     except (SyntaxError, ValueError) as error:
         raised = _as_for_files(error, source, path, cookie)
     raise raised
@@ -31,7 +31,7 @@ def _refuse_other_than_utf8(source: bytes, path: str) -> None:
         source.decode()
     except UnicodeDecodeError as error:
         wrong = error.start
-    if wrong is not None:  # raised out here: the script's SyntaxError has no context
+    if wrong is not None:  # raised outside `except`: the script's SyntaxError has no context
         line = source.count(b"\n", 0, wrong) + 1
         raise SyntaxError(
             f"Non-UTF-8 code starting with '\\x{source[wrong]:02x}' in file {path} on line {line}, "

@@ -1,4 +1,4 @@
-"""How a script ended, and how a process ends in the same way."""
+"""Describes how a script ended, and ends the process in the same way."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ _WORD = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What came of a script: `exit_code` as a shell sees it, one line for the exception that ended it, if one did, and
-    the signal by which `python` would have ended. `finish`: what whoever ran it has yet to do, once the threads and the
-    exit handlers of the script are through; a process that ends does it by itself."""
+    """The end of a script: `exit_code` as a shell sees it, and the exception and signal that ended it, if any.
+
+    `error` is the exception in one line; `signal` the one by which `python` would have died. `finish` completes the run
+    once the script's threads and exit handlers have ended; a process that exits calls it by itself.
+    """
 
     exit_code: int
     error: str | None = None
@@ -32,7 +34,7 @@ class Ending:
 
 
 def ending_of(error: BaseException | None) -> Ending:
-    """What an exception that left the script makes of its process. It is shown as `python` would show it."""
+    """The ending for an exception that left the script (None: a normal end). Shows it as `python` would."""
     if error is None:
         return Ending(0)
     if isinstance(error, SystemExit):
@@ -41,28 +43,28 @@ def ending_of(error: BaseException | None) -> Ending:
     if isinstance(raised_by_hook, SystemExit):
         return _exited(raised_by_hook)
     line = _in_one_line(error)
-    if type(error) is KeyboardInterrupt:  # a subclass ends python by exit code 1
+    if type(error) is KeyboardInterrupt:  # a subclass ends python with exit code 1
         return Ending(128 + signal.SIGINT, line, signal.SIGINT)
     return Ending(1, line)
 
 
 def leave(ending: Ending) -> NoReturn:
-    """End this process as `python` would after such a script, its threads, exit handlers and `__del__` first.
+    """End this process as `python` would after such a script, with its threads, exit handlers and `__del__` first.
 
-    To be called where nothing catches SystemExit or KeyboardInterrupt: Python ends by SIGINT only where the exception
-    leaves the program.
+    Call it where nothing catches SystemExit or KeyboardInterrupt: Python dies of SIGINT only if the exception leaves
+    the program.
     """
     if ending.signal is None:
         raise SystemExit(ending.exit_code)
-    sys.excepthook = lambda *_: None  # it has been shown
+    sys.excepthook = lambda *_: None  # it has been shown already
     raise KeyboardInterrupt
 
 
 def keep_signal(ending: Ending) -> None:
-    """To be called last in what comes after the script: Python still ends by SIGINT where that is how it ended.
+    """Make Python die of SIGINT after all, if the script did. Call it last of all that runs after the script.
 
-    CPython forgets at each `exec` of a text (which every namedtuple is) whether an interrupt left the program: whether
-    one left the last such (`run_eval_code_obj` in its pythonrun.c).
+    CPython remembers an interrupt only until the next `exec` of source text, which every namedtuple uses
+    (`run_eval_code_obj` in pythonrun.c).
     """
     if ending.signal is not None:
         with suppress(KeyboardInterrupt):
@@ -70,9 +72,9 @@ def keep_signal(ending: Ending) -> None:
 
 
 def leave_fork(ending: Ending) -> NoReturn:
-    """End a child process that the script forked, without what the parent has to do after its script.
+    """End a child process that the script forked, without what the parent still does after its script.
 
-    Python has no other way to do what comes before the end of a process and not return to the caller's frames.
+    Python has no public way to run exit handlers and end the process without returning to the caller's frames.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -83,8 +85,10 @@ def leave_fork(ending: Ending) -> NoReturn:
 
 
 def _exited(error: SystemExit) -> Ending:
-    """As CPython's `_Py_HandleSystemExit`: None is 0, an integer is cut to what a process can return (too large for a C
-    long: -1), anything else is printed and is 1."""
+    """The exit code as CPython's `_Py_HandleSystemExit` computes it.
+
+    None is 0; an integer is cut to a byte (-1 if too large for a C long); anything else is printed, and is 1.
+    """
     value = error.code
     if value is None:
         return Ending(0)

@@ -1,4 +1,4 @@
-"""Finds what is to be run: a file, a folder or an archive with a `__main__`, or a module by its name."""
+"""Finds the script to run: a file, a folder or archive with a `__main__`, or a module by name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from hookcli.system.files import exists, is_folder
 
 
 def find(target: str, module: bool) -> Script:
-    """The script that `python TARGET`, or `python -m TARGET`, would run. Raises UsageError where there is none."""
+    """Find the script that `python TARGET` or `python -m TARGET` would run. Raises UsageError if there is none."""
     if module:
         return _module(target)
     path = Path(target)
     if not exists(path):
-        raise UsageError(f"no script {shortened(target)!r}{_meant(path)}")
-    importer = get_importer(target)  # of folders and zip files
+        raise UsageError(f"no script {shortened(target)!r}{_suggestion(path)}")
+    importer = get_importer(target)  # for folders and zip files
     if importer is None:
         return _file(target)
     if importer.find_spec("__main__") is None:
@@ -35,43 +35,43 @@ def find(target: str, module: bool) -> Script:
 
 def _file(target: str) -> Script:
     try:
-        content = Path(target).read_bytes()  # once: it may be a pipe
+        content = Path(target).read_bytes()  # read once: it may be a pipe
     except OSError as error:
         raise UsageError(f"can't read the script {target!r}: {error.strerror}") from error
     if target.endswith(".pyc") and not content.startswith(MAGIC_NUMBER):
-        raise UsageError(f"{target!r} was compiled by another Python than this {sys.version.split()[0]}")
+        raise UsageError(f"{target!r} was compiled by a Python other than this {sys.version.split()[0]}")
     return File(target, content)
 
 
-def _meant(path: Path) -> str:
-    """What else may have been meant: a file of nearly that name, or a module."""
+def _suggestion(path: Path) -> str:
+    """A suggestion: files with similar names, or a module."""
     if is_folder(path.parent):
         scripts = [found.name for found in path.parent.iterdir() if found.suffix == ".py"]
         near = get_close_matches(path.name, scripts, n=3) or [name for name in scripts if name == f"{path.name}.py"]
         if near:
-            return f": did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
+            return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
     if _is_name(path.name) and path.parent == Path() and _exists(path.name):
-        return f": did you mean the module, -m {path}?"
+        return f"; did you mean the module, -m {path}?"
     return "" if is_folder(path.parent) else f" (there is no folder {str(path.parent)!r})"
 
 
 def _in_folder(path: Path) -> str:
     scripts = sorted(found.name for found in path.glob("*.py")) if is_folder(path) else []
-    return f"; in the folder there is {', '.join(scripts[:5])}" if scripts else ""
+    return f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
 
 
 def _module(name: str) -> Script:
     stem = name.removesuffix(".py")
     if not _is_name(name):
-        raise UsageError(f"{name!r} is not the name of a module: -m takes package.module")
+        raise UsageError(f"{name!r} is not a module name; give package.module with -m")
     if _exists(name):
         return Module(name)
     if stem != name and (_exists(stem) or exists(name)):
         raise UsageError(f"no module {name!r}: give {stem!r}, or the file without -m")
     if _exists(name, runs=False):
-        modules = ", ".join(f"{name}.{found}" for found in list(_beside(name))[:5])
+        modules = ", ".join(f"{name}.{found}" for found in list(_siblings(name))[:5])
         raise UsageError(
-            f"{name!r} is a package without a __main__" + (f"; in it there is {modules}" if modules else "")
+            f"{name!r} is a package without a __main__" + (f"; modules in it: {modules}" if modules else "")
         )
     raise UsageError(f"no module {name!r}{_nearest(name)}")
 
@@ -82,14 +82,14 @@ def _is_name(name: str) -> bool:
 
 def _nearest(name: str) -> str:
     parent, _, last = name.rpartition(".")
-    near = get_close_matches(last, _beside(parent), n=3)
+    near = get_close_matches(last, _siblings(parent), n=3)
     if near:
-        return f": did you mean {' or '.join(f'{parent}.{found}' if parent else found for found in near)}?"
+        return f"; did you mean {' or '.join(f'{parent}.{found}' if parent else found for found in near)}?"
     return " (looked in the working directory and on sys.path)"
 
 
-def _beside(package: str) -> Iterable[str]:
-    """The modules of a package, or of the working directory."""
+def _siblings(package: str) -> Iterable[str]:
+    """The modules in a package, or in the working directory."""
     if not package:
         return [found.name for found in iter_modules([_here()])]
     with _as_with_m():
@@ -98,7 +98,7 @@ def _beside(package: str) -> Iterable[str]:
 
 
 def _exists(name: str, *, runs: bool = True) -> bool:
-    """Whether there is such a module, and (`runs`) one that can run: of a package, its `__main__`."""
+    """Whether a module exists. `runs`: and can be run, which takes a `__main__` in a package."""
     with _as_with_m():
         spec = _locate(name)
         if spec is not None and spec.submodule_search_locations is not None and runs:
@@ -107,13 +107,13 @@ def _exists(name: str, *, runs: bool = True) -> bool:
 
 
 def _locate(name: str) -> ModuleSpec | None:
-    """Where a module is, as far as can be told without importing its packages: they run code, which is the script's."""
+    """The spec of a module, as far as it can be found without importing its packages, whose code is the script's."""
     top, *rest = name.split(".")
-    if top == "__main__":  # what runs now
+    if top == "__main__":  # hookcli itself
         return None
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # a module that is loaded already, and does not know from where
+    except ValueError:  # a module that is loaded, but has no spec
         return None
     for part in rest:
         if spec is None or spec.submodule_search_locations is None:
@@ -123,9 +123,9 @@ def _locate(name: str) -> ModuleSpec | None:
 
 
 def _appears(name: str) -> bool:
-    """Whether a module is there once its packages are imported, which may change where they look.
+    """Whether a module exists once its packages are imported, which may change where they look.
 
-    Only packages: `-m train.py` would import, and so run, the script itself.
+    Imports packages only: for `-m train.py` it would import, and so run, the script itself.
     """
     package = _locate(name.partition(".")[0])
     if package is None or package.submodule_search_locations is None:
@@ -136,7 +136,7 @@ def _appears(name: str) -> bool:
         return not f"{name}.".startswith(f"{error.name}.")
     except KeyboardInterrupt:
         raise
-    except BaseException:  # the run will say it, as python would
+    except BaseException:  # running it will report this as python does
         return True
     return spec is not None and spec.submodule_search_locations is None
 
@@ -153,6 +153,6 @@ def _as_with_m() -> Iterator[None]:
 
 def _here() -> str:
     try:
-        return os.getcwd()  # noqa: PTH109 - as `python -m` has it: a string
+        return os.getcwd()  # noqa: PTH109 - a string, as for `python -m`
     except FileNotFoundError:
         return ""

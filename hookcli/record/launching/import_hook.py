@@ -1,7 +1,7 @@
-"""Waits for a module to be imported.
+"""Calls a function when a module has been imported.
 
-A script may set environment variables before it imports torch (threads, devices, the allocator's settings), so nothing
-may import it earlier.
+A script may set environment variables before it imports torch (threads, devices, allocator settings), so hookcli must
+not import it earlier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 @contextmanager
 def when_imported(name: str, then: Callable[[], object]) -> Iterator[None]:
-    """Call `then` once, as soon as the module has been imported, which may be now; not after the block."""
+    """Call `then` once, as soon as the module is imported during the block, or now if it is already."""
     if name in sys.modules:
         then()
         yield
@@ -32,7 +32,7 @@ def when_imported(name: str, then: Callable[[], object]) -> Iterator[None]:
 
 
 class _Finder(MetaPathFinder):
-    """Lets the others find the module, and stands in for its loader."""
+    """A finder that lets the others find the module, and wraps its loader."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
         self._name = name
@@ -54,7 +54,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """The module's own loader, but for what comes after it."""
+    """The module's own loader, followed by a call of `then`."""
 
     def __init__(self, finder: _Finder, loader: Any, then: Callable[[], object]) -> None:
         self._finder = finder

@@ -1,7 +1,7 @@
 """Runs a script as `__main__`.
 
-As `runpy` and coverage.py's `execfile` do, with two differences: the module stays `__main__` after the run, since exit
-handlers and threads may need it, and uncaught exceptions are shown by the script's own `sys.excepthook`.
+Works like `runpy` and coverage.py's `execfile`, with two differences: the module stays `__main__` after the run, since
+exit handlers and threads may need it, and uncaught exceptions are shown by the script's own `sys.excepthook`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hookcli.record.launching.ending import Ending, ending_of, leave_fork
 
 
 class Script(ABC):
-    """Something that runs as `__main__`. `name` is for people, `stem` names files after it."""
+    """Code to run as `__main__`. `name` is its display name, `stem` the base of file names."""
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.name = self.stem = target
 
     def run(self, args: Sequence[str]) -> Ending:
-        """Run it with `args` after its name in `sys.argv`, and show what it raised, as `python` would.
+        """Run the script with `args` in `sys.argv`, and show an uncaught exception as `python` would.
 
-        `sys.argv`, `sys.path[0]` and `sys.modules["__main__"]` stay the script's, for what runs when the process ends;
-        `restored()` puts them back. Not to be called while an exception is handled: the script would see it. Where the
-        script forks and its child comes to the end of the script, too, the child ends here.
+        `sys.argv`, `sys.path[0]` and `sys.modules["__main__"]` stay the script's, for exit handlers; `restored()` puts
+        them back. Must not be called while an exception is being handled: the script would see it. A forked child that
+        reaches the end of the script ends here.
         """
         process = os.getpid()
         ending = ending_of(self._execute(args))
@@ -46,15 +46,15 @@ class Script(ABC):
     def _execute(self, args: Sequence[str]) -> BaseException | None:
         main = ModuleType("__main__")
         sys.modules["__main__"] = main
-        if "__mp_main__" in sys.modules:  # multiprocessing's second name for it, under which children pickle
+        if "__mp_main__" in sys.modules:  # multiprocessing's other name for it, under which children pickle
             sys.modules["__mp_main__"] = main
-        sys.excepthook = sys.__excepthook__  # Typer puts in its own
+        sys.excepthook = sys.__excepthook__  # Typer installs its own
         sys.argv = [self.target, *args]
         sys.orig_argv = [sys.orig_argv[0], *self._options(), *sys.argv]
         sys.setrecursionlimit(sys.getrecursionlimit() + _used())
         try:
             exec(self._load(main), main.__dict__)
-        except BaseException as error:  # which is how many scripts end
+        except BaseException as error:  # SystemExit too, by which many scripts end
             return error
         return None
 
@@ -63,11 +63,11 @@ class Script(ABC):
 
     @abstractmethod
     def _load(self, main: ModuleType) -> CodeType:
-        """Fill in the names that Python gives to `__main__`, set what is first on the path, and return the code."""
+        """Fill in the names that Python sets in `__main__`, set the first entry of `sys.path`, and return the code."""
 
 
 class File(Script):
-    """A file of source or byte code, already read: it may be a pipe."""
+    """A file of source or byte code, read already since it may be a pipe."""
 
     def __init__(self, target: str, content: bytes) -> None:
         super().__init__(target)
@@ -100,14 +100,14 @@ class Archive(Script):
 
 
 class Module(Script):
-    """A module, or the `__main__` of a package."""
+    """A module, or the `__main__` of a package, by name."""
 
     def _options(self) -> Sequence[str]:
         return ("-m",)
 
     def _load(self, main: ModuleType) -> CodeType:
         args = sys.argv[1:]
-        sys.argv = ["-m", *args]  # while packages are imported
+        sys.argv = ["-m", *args]  # as under python while packages are imported
         _describe(main, None, BuiltinImporter)
         put_first(os.getcwd())  # noqa: PTH109
         spec = _import_packages(self.target)
@@ -119,9 +119,9 @@ class Module(Script):
 
 
 def put_first(folder: str) -> None:
-    """Make a folder the first on the path, in the place of the one that Python put there for our own program.
+    """Put a folder first on `sys.path`, replacing the one that Python put there for hookcli.
 
-    With `-P` or PYTHONSAFEPATH it put none there, and would not for the script.
+    With `-P` or PYTHONSAFEPATH Python puts none there, for neither of them.
     """
     if not sys.flags.safe_path:
         sys.path[0:1] = [folder]
@@ -129,7 +129,7 @@ def put_first(folder: str) -> None:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Put back, at the end of the block, what `Script.run` leaves changed: for programs that go on after a script."""
+    """Undo the changes of `Script.run` at the end of the block, for programs that continue after a script."""
     modules = {name: sys.modules.get(name) for name in ("__main__", "__mp_main__")}
     names = ("argv", "orig_argv", "excepthook")
     values = {name: getattr(sys, name) for name in names}
@@ -145,30 +145,30 @@ def restored() -> Iterator[None]:
 
 
 def _used() -> int:
-    """How much of the recursion limit is used up where this is called: under `python` the script has all of it.
+    """How much of the recursion limit is in use here; under `python` the script has all of it.
 
-    Found as the lowest limit that can be set, which also counts calls of C functions where CPython does (up to 3.11).
+    Found as the lowest limit that can be set, which includes calls of C functions if CPython counts them (up to 3.11).
     """
     before = sys.getrecursionlimit()
     for limit in range(1, before):
         try:
             sys.setrecursionlimit(limit)
-        except RecursionError:  # too low for where we are
+        except RecursionError:  # lower than the current depth
             continue
         sys.setrecursionlimit(before)
-        return limit - 2  # less this frame
+        return limit - 2  # without this frame
     return 0
 
 
 def _absolute(target: str) -> str:
-    """As `python` makes `__file__` of its argument: not normalized, and links not resolved."""
+    """The path as `python` sets `__file__`: absolute, but neither normalized nor with links resolved."""
     return target if os.path.isabs(target) else os.path.join(os.getcwd(), target)  # noqa: PTH109, PTH117, PTH118
 
 
 def _import_packages(name: str) -> ModuleSpec | None:
     package = name.rpartition(".")[0]
     if package:
-        __import__(package)  # not `import_module`, whose frames Python leaves in tracebacks
+        __import__(package)  # `import_module` would leave its frames in tracebacks
     return importlib.util.find_spec(name)
 
 
@@ -180,7 +180,7 @@ def _from_spec(main: ModuleType, spec: ModuleSpec | None, target: str) -> CodeTy
 
 
 def _describe(main: ModuleType, file: str | None, loader: Any, spec: ModuleSpec | None = None) -> None:
-    """The names of `__main__`, in Python's order."""
+    """Set the module attributes of `__main__`, in Python's order."""
     package, cached = (spec.parent, spec.cached) if spec else (None, None)
     main.__dict__.update(
         __package__=package, __loader__=loader, __spec__=spec, __annotations__={}, __builtins__=builtins,

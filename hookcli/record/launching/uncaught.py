@@ -1,4 +1,4 @@
-"""Shows the exception that ended a script as `python` would, by the same hook, and without our frames."""
+"""Shows the exception that ended a script as `python` would, through `sys.excepthook`, without hookcli's frames."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _IMPORTING = "<frozen importlib"
 
 
 def show(error: BaseException) -> BaseException | None:
-    """Do what CPython's `PyErr_PrintEx` does at the end of a script. Returns what the script's own excepthook raised.
+    """Show an exception as CPython's `PyErr_PrintEx` does. Returns what the script's excepthook raised, or None.
 
-    Not to be called where an exception is being handled: it would become the context of what the hook raises.
+    Must not be called while an exception is being handled: it would become the context of what the hook raises.
     """
     remove_our_frames(error)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
@@ -38,18 +38,18 @@ def show(error: BaseException) -> BaseException | None:
 
 
 def say(text: Any) -> None:
-    """Write to the script's stderr, which may be closed or gone: Python says nothing then, either."""
+    """Write to the script's stderr; like Python, silently does nothing if it is closed or missing."""
     try:
         if sys.stderr is not None:
             sys.stderr.write(str(text))
-    except Exception:  # a stream or a __str__ of the script's
+    except Exception:  # from the script's own stream or __str__
         return
 
 
 def remove_our_frames(error: BaseException) -> None:
-    """Take hookcli's frames, and those of its importing, out of an exception's tracebacks: its causes' and groups' too.
+    """Remove the frames of hookcli and its imports from the tracebacks of an exception, its causes and groups.
 
-    They stand at the top (what runs the script) and may be in the middle (what hooks put around the script's calls).
+    They are at the top (running the script) and may be in the middle (hooks around the script's calls).
     """
     todo: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -73,7 +73,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _theirs(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    """The entries of the script's own; importlib's are ours where we called it."""
+    """The script's own entries; importlib's are hookcli's if hookcli called it."""
     below_ours = False
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename

@@ -61,7 +61,9 @@ class BackwardPasses:
         scaler = next((found[0] for found in known if found), last)
         unsure = scaler is not None and not any(known)
         losses = [found[1] if found else x.detach() for x, found in zip(running.tensors, known, strict=True)]
-        terms = _terms(_unscaled(losses, scaler) if unsure else losses, running.gradients)
+        if unsure:  # made of scaled losses, such as their sum
+            losses = [loss / loss_scale(scaler).to(loss.device) for loss in losses]
+        terms = _terms(losses, running.gradients)
         for step, arrived, counts in running.steps:
             step.detach()
             if step.arrived > arrived or not step.sees_gradients:
@@ -86,11 +88,6 @@ def _terms(losses: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list
         loss.clone() if weight is None else loss * weight.detach()
         for loss, weight in zip(losses, weights, strict=False)
     ]
-
-
-def _unscaled(losses: Sequence[Tensor], scaler: Any) -> list[Tensor]:
-    """Tensors made of scaled losses, such as their sum, divided by the scale."""
-    return [loss / loss_scale(scaler).to(loss.device) for loss in losses]
 
 
 _UNSURE = (

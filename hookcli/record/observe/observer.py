@@ -22,7 +22,7 @@ from hookcli.tensors import torch_private
 
 
 class Observer:
-    """A Watcher that is on between `start` and `stop`. `only`: which outermost modules count.
+    """A Listener that is on between `start` and `stop`. `only`: which outermost modules count.
 
     Each event takes the lock, so that one thread is inside at a time, and the error boundary, so that a failure of
     hookcli never becomes one of the program.
@@ -96,7 +96,7 @@ class Observer:
     # Forwards.
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """See Watcher."""
+        """See Listener."""
         if not self._active:
             self._steps.discard()
             return
@@ -104,7 +104,7 @@ class Observer:
             self._forwards.begin(module, args)
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """See Watcher."""
+        """See Listener."""
         model, step = self._forwards.pop()
         if model is None or not self._active:
             return
@@ -112,8 +112,8 @@ class Observer:
             self._forwards.end(model, step, args, kwargs, output)
         self._steps.stop_if_asked()
 
-    def failed(self, thread: int) -> None:
-        """See Watcher. Closes the step at once: the program may be short of memory that the step holds."""
+    def call_failed(self, thread: int) -> None:
+        """See Listener. Closes the step at once: the program may be short of memory that the step holds."""
         if self._active:
             with self._lock, self._boundary:
                 self._forwards.fail(thread)
@@ -121,33 +121,33 @@ class Observer:
     # Backward passes.
 
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
-        """See Watcher."""
+        """See Listener."""
         if self._active and self._steps:
             with self._lock, self._boundary:
                 self._passes.begin(tensors, gradients, inputs)
 
     def backward_over(self) -> None:
-        """See Watcher."""
+        """See Listener."""
         if self._active:
             with self._lock, self._boundary:
                 self._passes.end()
             self._steps.stop_if_asked()
 
-    def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
-        """See Watcher."""
+    def loss_scaled(self, scaler: Any, losses: Any, made: Any) -> None:
+        """See Listener."""
         if self._active and self._steps:
             with self._lock, self._boundary:
                 self._passes.scaled(scaler, losses, made)
 
     # Optimizers.
 
-    def made(self, optimizer: Optimizer) -> None:
-        """See Watcher."""
+    def parameters_added(self, optimizer: Optimizer) -> None:
+        """See Listener."""
         with self._lock, self._boundary:
             self.optimizer_steps.parameters_added(optimizer)
 
     def step_begins(self, optimizer: Optimizer, closure: bool) -> Callable[[], object] | None:
-        """See Watcher."""
+        """See Listener."""
         if not self._active:
             return None
         over = None
@@ -157,26 +157,26 @@ class Observer:
         return over and self.safe(over)
 
     def step_over(self, optimizer: Optimizer) -> None:
-        """See Watcher."""
+        """See Listener."""
         if self._active:
             with self._lock, self._boundary:
                 self._optimizer_calls.end(optimizer)
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
-        """See Watcher."""
+        """See Listener."""
         if self._active:
             with self._lock, self._boundary:
                 self._optimizer_calls.scaler_stepped(optimizer)
 
     # The program.
 
-    def compiled(self, module: nn.Module) -> None:
-        """See Watcher."""
+    def module_compiled(self, module: nn.Module) -> None:
+        """See Listener."""
         with self._lock, self._boundary:
             self.models.compiled(module)
 
     def forked(self) -> None:
-        """See Watcher. Takes no lock: a thread of the parent may have held it, and none here will release it."""
+        """See Listener. Takes no lock: a thread of the parent may have held it, and none here will release it."""
         self._on = self._active = False
 
 

@@ -56,8 +56,11 @@ class StepMeasurements:
         )
         if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(module)):
             model.note(f"no module or parameter matches --match {plan.match}")
-        here = [name for name in plan.probes if name != "updates" and (training or name != "grads")]
-        self._probes = [_probe(name) for name in here]
+        self._probes: list[Probe] = [
+            GradsProbe(of="outputs") if name == "grads" else registry.load("probes", name)()
+            for name in plan.probes
+            if name != "updates" and (training or name != "grads")
+        ]
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 
@@ -155,10 +158,6 @@ class StepMeasurements:
         for fqn, reason in self._compiled.items():
             if (name := self.name(fqn)) not in seen:
                 yield Skipped(name, reason)
-
-
-def _probe(name: str) -> Probe:
-    return GradsProbe(of="outputs") if name == "grads" else registry.load("probes", name)()
 
 
 def _fqns(model: nn.Module) -> Iterator[str]:

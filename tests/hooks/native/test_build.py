@@ -95,7 +95,7 @@ def test_without_a_compiler(source: Callable[[str], Path], monkeypatch: pytest.M
 def test_with_a_compiler_that_is_none(source: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     source(TRIVIAL)
     monkeypatch.setenv("CXX", "nonexistent")
-    with pytest.raises(UsageError, match="CXX=nonexistent is no program") as caught:
+    with pytest.raises(UsageError, match="CXX=nonexistent is not a program") as caught:
         build._library(None)
     assert "\n" not in str(caught.value)
 
@@ -172,7 +172,7 @@ def test_a_stamp_that_names_another_file_is_refused(source: Callable[[str], Path
     (folder.parent / "other.so").write_bytes(library.read_bytes())
     (folder / "link.so").symlink_to(folder.parent / "other.so")
     (folder / "built").write_text(name)
-    with pytest.raises(UsageError, match=r"is no file of this folder|can't be used") as caught:
+    with pytest.raises(UsageError, match=r"is not a file in this folder|can't be used") as caught:
         build._library(None)
     assert len(str(caught.value)) < 600
 
