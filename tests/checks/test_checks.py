@@ -416,7 +416,7 @@ def test_a_batch_that_has_no_items_is_said() -> None:
 def test_a_list_of_images_is_no_batch_whose_size_could_tell() -> None:
     images = [torch.ones(3, 4), torch.ones(3, 4)]
     [skipped] = check(Fn(before=torch.stack), (images,), select="HK020").skipped
-    assert "holds tensors" in skipped.reason and "--batch-size" not in skipped.reason
+    assert "container of tensors" in skipped.reason and "--batch-size" not in skipped.reason
 
 
 def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:
