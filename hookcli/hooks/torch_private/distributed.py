@@ -36,11 +36,10 @@ ddp_logging_data: Callable[[DistributedDataParallel], dict[str, Any]] = caller(
 """What DDP says of itself: sizes of buckets, backend, versions."""
 
 
-def _scale_now(scaler: GradScaler) -> Tensor:
-    return torch.tensor(scaler.get_scale())
-
-
 loss_scale: Callable[[GradScaler], Tensor] = caller(
-    GradScaler, "_get_scale_async", _scale_now, "reading a GradScaler's scale waits for the GPU"
+    GradScaler,
+    "_get_scale_async",
+    lambda scaler: torch.tensor(scaler.get_scale()),
+    "reading a GradScaler's scale waits for the GPU",
 )
 """The scale of a GradScaler as a tensor on its device: `get_scale()` would wait for it."""

@@ -79,21 +79,19 @@ dispatch_modes: Callable[[], list[Any]] = private(
 
 
 @contextmanager
-def exchanged_for_counting(
-    has_torch_function: Wrapper, script: Wrapper, compiled: Wrapper, compiled_class: type | None
-) -> Iterator[None]:
-    """Wrap, while the block runs, what answers otherwise under a TorchFunctionMode and what such a mode does not see.
+def exchanged_for_counting(without_mode: Wrapper, script: Wrapper, compiled_class: type | None) -> Iterator[None]:
+    """Wrap, in this block, functions that behave differently under a TorchFunctionMode, and calls that it does not see.
 
-    Attention asks `has_torch_function` before it takes its fused path. `script` wraps calls of TorchScript functions
-    and methods, `compiled` those of compiled modules, where there are any.
+    `without_mode` wraps `has_torch_function`, which attention asks before it takes its fused path, and the calls of
+    compiled modules, if there are any. `script` wraps the calls of TorchScript functions and methods.
     """
     with ExitStack() as stack:
-        stack.enter_context(replaced(torch.overrides, "has_torch_function", has_torch_function, _FUSED))
+        stack.enter_context(replaced(torch.overrides, "has_torch_function", without_mode, _FUSED))
         for kind in (torch.jit.ScriptFunction, private("torch._C", "ScriptMethod", None, _SCRIPTS)):
             if kind is not None:
                 stack.enter_context(replaced(kind, "__call__", script, _SCRIPTS))
         if compiled_class is not None:
-            stack.enter_context(replaced(compiled_class, "__call__", compiled, "compiled parts are compiled again"))
+            stack.enter_context(replaced(compiled_class, "__call__", without_mode, "compiled parts are compiled again"))
         yield
 
 
