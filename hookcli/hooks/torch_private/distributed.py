@@ -16,13 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.tensors.torch_private import caller, private
 
-FutureBase: type = private("torch._C", "Future", Future, "futures that C++ makes may be refused")
-"""The class of futures: PyTorch's own collectives return it, not `torch.futures.Future`, which extends it."""
+FutureBase: type = private("torch._C", "Future", Future, "futures created in C++ may be refused")
+"""The base class of futures: PyTorch's collectives return it, not its subclass `torch.futures.Future`."""
 
 
 def process_groups() -> set[ProcessGroup]:
-    """The process groups that there are."""
-    lost = "payloads of process groups that communication hooks make are not counted"
+    """The process groups of this process."""
+    lost = "payloads of process groups that communication hooks create are not counted"
     world = private("torch.distributed.distributed_c10d", "_world", None, lost)
     return set(world.pg_map) if world is not None else {group for group in (dist.group.WORLD,) if group is not None}
 
@@ -31,9 +31,9 @@ ddp_logging_data: Callable[[DistributedDataParallel], dict[str, Any]] = caller(
     DistributedDataParallel,
     "_get_ddp_logging_data",
     lambda ddp: {},
-    "the report does not say how DDP cut its buckets",
+    "the report does not show DDP's buckets",
 )
-"""What DDP says of itself: sizes of buckets, backend, versions."""
+"""DDP's data about a model: sizes of buckets, backend, versions."""
 
 
 loss_scale: Callable[[GradScaler], Tensor] = caller(
@@ -42,4 +42,4 @@ loss_scale: Callable[[GradScaler], Tensor] = caller(
     lambda scaler: torch.tensor(scaler.get_scale()),
     "reading a GradScaler's scale waits for the GPU",
 )
-"""The scale of a GradScaler as a tensor on its device: `get_scale()` would wait for it."""
+"""A GradScaler's scale as a tensor on its device; `get_scale()` would wait for the device."""

@@ -1,4 +1,4 @@
-"""Private names of what sees operators: modes of torch.overrides, dispatch modes, torch.func, torch.ops, storages."""
+"""Private names of function modes, dispatch modes, torch.func, operators and storages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _mode_at: Callable[[int], Any] = private(
 
 
 def innermost_function_mode() -> Any:
-    """The TorchFunctionMode that is asked first in this thread; None where there is none."""
+    """This thread's innermost TorchFunctionMode; None if there is none."""
     depth = _depth()
     return _mode_at(depth - 1) if depth else None
 
@@ -48,16 +48,16 @@ without_dispatch_modes: Callable[[], AbstractContextManager[Any]] = private(
     "torch.utils._python_dispatch",
     "_disable_current_modes",
     nullcontext,
-    "a dispatch mode of the program's sees the operators of which hookcli counts the MACs",
+    "the program's dispatch modes see the operators that hookcli runs to count MACs",
 )
-"""A block without the TorchDispatchModes that are on."""
+"""A block without the active TorchDispatchModes."""
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 else:
 
     class _NoMode:
-        """Stands for the class of dispatch modes where there is none: what needs one fails."""
+        """Takes the place of a missing class of dispatch modes: entering it fails."""
 
         def __enter__(self) -> None:
             raise NotImplementedError
@@ -75,7 +75,7 @@ dispatch_modes: Callable[[], list[Any]] = private(
     list,
     "forwards under a dispatch mode are recorded, and the mode sees hookcli's operations",
 )
-"""The TorchDispatchModes that are on, the innermost last."""
+"""The active TorchDispatchModes, the innermost last."""
 
 
 @contextmanager
@@ -109,12 +109,12 @@ _interpreter: Callable[[], Any] = private(
 
 
 def in_func() -> bool:
-    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
+    """Whether a transform of torch.func is active: modules then return wrapped tensors, which lead to no parameter."""
     return _interpreter() is not None
 
 
 def times_mapped(tensors: Iterable[Tensor]) -> int:
-    """Over how many items `torch.vmap` maps a call of these tensors: the product over the levels of mapping."""
+    """Number of items over which `torch.vmap` maps a call of these tensors: the product over the levels of mapping."""
     sizes: dict[int, int] = {}
     try:
         functorch: Any = torch._C._functorch
@@ -140,8 +140,7 @@ OPERATORS: tuple[type, ...] = (
     private("torch._ops", "OperatorBase", OpOverload, "MACs of higher-order operators are not counted"),
     OpOverloadPacket,
 )
-"""The classes of all operators, higher-order ones among them."""
-
+"""The classes of all operators, including higher-order ones."""
 
 # Memory.
 
@@ -149,14 +148,14 @@ stored_values: Callable[[Tensor], Tensor] = caller(
     Tensor,
     "_values",
     lambda sparse: sparse.coalesce().values(),
-    "a sparse tensor is coalesced to see what it stores, which takes time",
+    "sparse tensors are coalesced to read their values, which takes time",
 )
-"""The values that a sparse COO tensor stores, as they are."""
+"""The values that a sparse COO tensor stores, without coalescing it."""
 
 storage_key: Callable[[torch.UntypedStorage], int] = getter(
     torch.UntypedStorage,
     "_cdata",
     lambda storage: StorageWeakRef(storage).cdata,
-    "telling tensors apart that are kept for backward takes longer",
+    "telling saved tensors apart takes longer",
 )
 """A number that no other storage has at the same time."""

@@ -41,7 +41,7 @@ class Forwards:
             step = self._find_step(model, number, forward, grad=grad)
         except UsageError as error:  # TorchScript
             model.hidden = str(error)
-            model.note(str(error))
+            model.counts.note(str(error))
             step = None
         self._running[threading.get_ident()] = model, step
         (model.training if grad else model.inference).start()
@@ -61,7 +61,7 @@ class Forwards:
         if not self._steps.wants(position) or model.hidden:
             return None
         if reason := why_unobservable():
-            model.note(reason)
+            model.counts.note(reason)
             return None
         return self._steps.open(model, position)
 

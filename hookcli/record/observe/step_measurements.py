@@ -52,10 +52,14 @@ class StepMeasurements:
         self._inputs: list[Pending] = []
         self._searched: dict[str, int] = {}
         self.session = HookSession(
-            nn.Identity() if model.hidden else module, select=self._selects, guard=guard, callers_run=True
+            nn.Identity() if model.hidden else module,
+            select=lambda fqn, _: fqn not in self._compiled and self._matches(fqn),
+            guard=guard,
+            callers_run=True,
         )
-        if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(module)):
-            model.note(f"no module or parameter matches --match {plan.match}")
+        names = (fqn for named in (module.named_modules(), module.named_parameters()) for fqn, _ in named)
+        if plan.match is not None and not any(map(self._matches, names)):
+            model.counts.note(f"no module or parameter matches --match {plan.match}")
         self._probes: list[Probe] = [
             GradsProbe(of="outputs") if name == "grads" else registry.load("probes", name)()
             for name in plan.probes
@@ -63,9 +67,6 @@ class StepMeasurements:
         ]
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
-
-    def _selects(self, fqn: str, module: nn.Module) -> bool:
-        return fqn not in self._compiled and self._matches(fqn)
 
     def _matches(self, fqn: str) -> bool:
         return self._plan.match is None or fnmatchcase(self.name(fqn), self._plan.match)
@@ -158,8 +159,3 @@ class StepMeasurements:
         for fqn, reason in self._compiled.items():
             if (name := self.name(fqn)) not in seen:
                 yield Skipped(name, reason)
-
-
-def _fqns(model: nn.Module) -> Iterator[str]:
-    yield from (fqn for fqn, _ in model.named_modules())
-    yield from (fqn for fqn, _ in model.named_parameters())
