@@ -93,7 +93,7 @@ class SessionCore:
         self._before_backward.append(callback)
 
     def backward_begins(self, roots: Roots) -> None:
-        """Call those who asked for `before_backward`: a backward pass from these tensors is about to begin."""
+        """Call the callbacks of `before_backward`: a backward pass from these tensors is about to begin."""
         for callback in self._before_backward:
             callback(roots)
 
@@ -117,7 +117,7 @@ class SessionCore:
         self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.next_arrival()))
 
     def emit(self, event: HookEvent) -> None:
-        """Call those who asked for the kind. Their errors become PluginErrors: the model did not raise them."""
+        """Call the callbacks for the kind. Their errors become PluginErrors: the model did not raise them."""
         for callback in self._callbacks[event.kind]:
             try:
                 callback(event)

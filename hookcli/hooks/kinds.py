@@ -77,13 +77,13 @@ HOOKS = (
     HookInfo("forward, global", "after any module's forward", f"{_G}register_module_forward_hook", "trace --global"),
     HookInfo(
         "full_backward_pre",
-        "the gradients of a module's outputs are there",
+        "the gradients of a module's outputs have arrived",
         f"{_M}register_full_backward_pre_hook",
         "grads --of outputs --via module",
     ),
     HookInfo(
         "full_backward",
-        "the gradients of a module's inputs are there",
+        "the gradients of a module's inputs have arrived",
         f"{_M}register_full_backward_hook",
         "grads --of inputs --via module",
     ),
@@ -104,13 +104,13 @@ HOOKS = (
     ),
     HookInfo(
         "tensor_grad_output",
-        "the gradient of what a module returned is there",
+        "the gradient of what a module returned has arrived",
         "Tensor.register_hook",
         "grads --of outputs",
     ),
     HookInfo(
         "tensor_grad_input",
-        "the gradient of what a module received is there",
+        "the gradient of what a module received has arrived",
         "Tensor.register_hook",
         "grads --of inputs",
     ),
@@ -123,7 +123,7 @@ HOOKS = (
     ),
     HookInfo(
         "multi_grad",
-        "all gradients of a group are there (of a module's parameters)",
+        "all gradients of a group have arrived (of a module's parameters)",
         f"{_A}register_multi_grad_hook",
         "trace",
     ),

@@ -100,7 +100,7 @@ class HookSession(SessionCore):
         self._optimizers.attach(optimizer)
 
     def backward_ended(self) -> None:
-        """Call those who asked for `after_backward`: the backward pass is over."""
+        """Call the callbacks of `after_backward`: the backward pass is over."""
         for callback in self._after_backward:
             callback()
 

@@ -69,7 +69,7 @@ class ObservedModels:
         return found
 
     def compiled(self, module: nn.Module) -> None:
-        """`module.compile()` was called: no hook sees its forward any more. Parts of other models are listed there."""
+        """Note a call of `module.compile()`: hooks no longer see that forward. Parts are listed with their models."""
         others = [other for model in self.alive() if (other := model.module) is not None and other is not module]
         if any(module is part for other in others for part in other.modules()):
             return

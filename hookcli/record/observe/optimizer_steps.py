@@ -35,7 +35,7 @@ class OptimizerSteps:
             self.version += 1
 
     def parameters_added(self, optimizer: Optimizer) -> None:
-        """The optimizer has been given parameters."""
+        """Note that an optimizer was given parameters."""
         self.add(optimizer)
         self.version += 1
 
