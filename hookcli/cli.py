@@ -40,7 +40,7 @@ def _is_run(arguments: Sequence[str]) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run.
 
-    That of `hookcli run` is the script's.
+    `hookcli run` returns the script's exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not _is_run(arguments):
@@ -59,7 +59,7 @@ def _exit_code(result: int | Ending) -> int:
 
 
 def _main(arguments: list[str]) -> int | Ending:
-    """The exit code; of a script that ran, how it ended. Remarks on plugins come last."""
+    """Run a command line; returns its exit code, or how a script ended. Remarks on plugins come last."""
     try:
         return _run(arguments)
     finally:
@@ -105,7 +105,7 @@ def _launch(arguments: Sequence[str], wanted: ProcessesWanted) -> int:
 
 
 def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
-    """One or two lines on stderr; of several processes from one alone."""
+    """Write one or two lines to stderr; of several processes, only one does."""
     if isinstance(error, ToldError):
         return error.exit_code
     if not error.own:
@@ -117,9 +117,9 @@ def _report_error(error: HookcliError, arguments: Sequence[str]) -> int:
 
 
 def _leave_it_to_the_first() -> None:
-    """Of several processes that find the same mistake, only the first lives to tell it: its end is that of the others.
+    """Wait for the first of several processes, which all find the same mistake, to report it and to end the run.
 
-    A process that ended before it would have torchrun end all of them untold.
+    If another process ended before, torchrun would end all of them before the message is written.
     """
     if not world().writes:
         time.sleep(_MOMENT)
@@ -127,7 +127,7 @@ def _leave_it_to_the_first() -> None:
 
 
 def _usage_error(error: Any, arguments: Sequence[str]) -> int:
-    """A command line that Typer can't parse: one line, and where to find help."""
+    """Report a command line that Typer can't parse in one line, with where to find help."""
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -147,7 +147,7 @@ def _show_help(text: str, arguments: Sequence[str]) -> int:
 
 
 def begin() -> Callable[[], object]:
-    """Run the command line of this process. Returns what ends the process as the command line wants it to end."""
+    """Run the command line of this process. Returns the function that ends the process accordingly."""
     arguments = sys.argv[1:]
     if _is_run(arguments):
         from hookcli.record.launching import leave

@@ -8,16 +8,16 @@ from types import CoroutineType
 from typing import Any
 
 FAILED = 2
-"""The exit code of a command that could not run (design, section 3)."""
+"""Exit code of a command that could not run."""
 INTERRUPTED = 130
-"""That of one that Ctrl-C ended, as shells and Typer have it."""
+"""Exit code after Ctrl-C (128 + SIGINT)."""
 
 
 class HookcliError(Exception):
     """Something that a person can act on.
 
-    `reports` holds the Reports of what the probes had measured until then, so that nothing is lost. `own`: in a run of
-    several processes it is this one's to tell; otherwise all have it alike, and the first tells it.
+    `reports` holds the Reports that the probes had until the error, so that nothing is lost. `own`: in a run of several
+    processes, only this one has the error and reports it; otherwise all have the same, and the first reports it.
     """
 
     exit_code = FAILED
@@ -29,11 +29,11 @@ class HookcliError(Exception):
 
 
 class UsageError(HookcliError):
-    """A model, an option or a file that was named wrongly, or that does not fit the others."""
+    """A wrong name of a model, an option or a file, or options that contradict each other."""
 
 
 class RefusedError(UsageError):
-    """PyTorch takes no hooks of a kind where they were asked for."""
+    """PyTorch accepts no hooks of the requested kind there."""
 
 
 class OneTensorError(RefusedError):
@@ -48,12 +48,12 @@ class OneTensorError(RefusedError):
         super().__init__(f"full backward hooks change what {', '.join(sorted(self.fqns))} computes")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A probe that holds one is copied, by which an exception is made anew."""
+        """Copying a probe copies the error, which calls its constructor again."""
         return type(self), (self.fqns, self.all)
 
 
 class NoGradientsError(UsageError):
-    """Nothing that the model returned leads back to a parameter, so there is nothing to differentiate."""
+    """No output of the model depends on a parameter, so there is nothing to differentiate."""
 
 
 class PluginError(HookcliError):
@@ -69,11 +69,11 @@ class CommHookError(HookcliError):
 
 
 class ToldError(HookcliError):
-    """An error of a run in several processes that another of them tells."""
+    """An error of a run in several processes that another process reports."""
 
 
 class ProcessesWanted(Exception):  # noqa: N818 - a request to `cli.main`, not an error
-    """The command line is to be run in so many processes."""
+    """A request to run the command line in this number of processes."""
 
     def __init__(self, processes: int, debug: bool) -> None:
         super().__init__(processes)
@@ -82,16 +82,16 @@ class ProcessesWanted(Exception):  # noqa: N818 - a request to `cli.main`, not a
 
 
 class OverdueError(TimeoutError):
-    """A process did not come to an end of what it is doing in time. Not for a person: it ends up in another error."""
+    """A process missed its deadline. Not for a person: another error reports it."""
 
 
 class StateDictError(Exception):
-    """A model's state dict does not load into the model. Not for a person: the engine makes a ModelError of it."""
+    """A state dict does not fit its model. Not for a person: the engine makes a ModelError of it."""
 
 
 class UserCode:
-    """A `with` block that runs code of the user's (a model, a file, a plugin): whatever it raises becomes the error
-    that `told` makes of it.
+    """Context manager around code of the user's (a model, a file, a plugin): `told` makes a HookcliError of whatever
+    that code raises.
 
     Also exceptions that are no `Exception`: SystemExit, asyncio.CancelledError, GeneratorExit. A KeyboardInterrupt, and
     a HookcliError, which has its message already, pass as they are.
@@ -109,14 +109,14 @@ class UserCode:
 
 
 def refuse_coroutine(value: object, what: str, kind: type[HookcliError] = UsageError) -> None:
-    """Raises the error for what an async function returned, which PyTorch would never await."""
+    """Raise the error if the value is a coroutine of an async function, which PyTorch would never await."""
     if isinstance(value, CoroutineType):
         value.close()  # or Python would warn, later, that it was never awaited
         raise kind(f"{what} is async: calling it gives a coroutine, which nobody awaits; make it a plain function")
 
 
 def message_of(error: BaseException) -> str:
-    """The exception's own text, also where its `__str__` fails."""
+    """The exception's message, even if its `__str__` fails."""
     try:
         return str(error)
     except KeyboardInterrupt:
@@ -141,7 +141,7 @@ def in_brief(error: BaseException) -> str:
 
 
 def shortened(text: str, most: int = 250) -> str:
-    """The text, of which no more than `most` characters are kept."""
+    """The text, cut to `most` characters, with its full length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
@@ -161,7 +161,7 @@ def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> st
 
 
 def nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
-    """What `difflib.get_close_matches` finds, whatever the case; of equally close ones those that begin alike."""
+    """The names that `difflib.get_close_matches` finds, ignoring case; ties go to the longer common prefix."""
     from difflib import SequenceMatcher  # only mistakes need it
 
     ranked = []

@@ -1,8 +1,7 @@
-"""Which sources, probes, reporters and checks there are. Finding reads metadata only; loading imports one of them.
+"""The registry of plugins. Finding a plugin reads metadata only; loading imports that one.
 
-Built-in plugins are listed here by import path and take the same way as those that other distributions declare as
-entry points in the groups `hookcli.sources`, `hookcli.probes`, `hookcli.reporters`, `hookcli.checks` and
-`hookcli.edits`.
+Built-in plugins are listed here; other distributions declare theirs as entry points in the groups `hookcli.sources`,
+`hookcli.probes`, `hookcli.reporters`, `hookcli.checks` and `hookcli.edits`.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import MemberDescriptorType
 from typing import Any
@@ -83,15 +83,13 @@ _BUILT_IN = {
         "HK031": "hookcli.checks.modes:EvalInTraining",
         "HK032": "hookcli.checks.modes:FrozenBetween",
     },
-    "edits": {
-        name: f"hookcli.hooks.edits.operations:{name}" for name in ("zero", "ones", "scale", "clamp", "noise", "square")
-    },
+    "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
 }
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Plugin:
-    """A plugin that was found, not loaded. `target` is `module:attribute`; `distribution` is who brings it."""
+    """A plugin that was found, not loaded. `target` is `module:attribute`; `distribution` provides it."""
 
     kind: str
     name: str
@@ -119,15 +117,12 @@ class Plugin:
 
     @property
     def shadowed(self) -> bool:
-        """Whether it bears the name of one of hookcli's own, which is used instead of it."""
+        """Whether one of hookcli's own has the same name, and is used instead."""
         return not self.built_in and self.name in _BUILT_IN[self.kind]
 
     def _imported(self) -> Any:
         module, _, attribute = self.target.partition(":")
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        return found
+        return attrgetter(attribute)(import_module(module))
 
 
 _owners: dict[int, tuple[Plugin, Any]] = {}  # by the id of what was loaded, which is kept so that it stays the only one
@@ -135,8 +130,7 @@ _remarks: dict[str, None] = {}
 
 
 def guarded(made: Any) -> AbstractContextManager[None, None]:
-    """A block that runs code of a plugin, or of what one made: whatever it raises names the plugin. Errors of hookcli's
-    own plugins stay what they are."""
+    """Context manager around code of a plugin, or of an object that it made: errors name a plugin that is not ours."""
     plugin = _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
     if plugin is None:
         return nullcontext()
@@ -144,13 +138,13 @@ def guarded(made: Any) -> AbstractContextManager[None, None]:
 
 
 def remarks() -> list[str]:
-    """What there is to say of the plugins that were looked up; each once."""
+    """Remarks on the plugins that were looked up, each once."""
     said = list(_remarks)
     _remarks.clear()
     return said
 
 
-# What a class must have, by the kind of plugin, and of what kind that is where it has it: as hookcli reads it.
+# The methods that a plugin's class must have, and the types of the attributes that it may have.
 _METHODS = {"sources": ("recipe",), "probes": ("attach", "rows"), "reporters": ("render",), "checks": ("judge",)}
 _ATTRIBUTES: dict[str, dict[str, str | type]] = {
     "sources": {},
@@ -182,7 +176,7 @@ def _misfit(kind: str, found: Any) -> str | None:
 
 
 def misfitting_attribute(kind: str, made: Any) -> str | None:
-    """The first attribute of a plugin, or of what it made, that is of another kind than hookcli reads."""
+    """The first attribute of a plugin, or of an object that it made, that has a wrong type."""
     for name, wanted in _ATTRIBUTES[kind].items():
         value = getattr(made, name, None)
         if value is None or isinstance(value, (property, MemberDescriptorType)):  # of each instance
@@ -196,7 +190,7 @@ def misfitting_attribute(kind: str, made: Any) -> str | None:
 
 
 def _any_declared() -> bool:
-    """Whether some distribution on sys.path may declare plugins: a look that costs a tenth of `importlib.metadata`."""
+    """Whether a distribution on sys.path may declare plugins; ten times as fast as `importlib.metadata`."""
     for place in map(Path, sys.path):
         if place.is_file():
             return True  # a zip file: leave it to those who can read it
@@ -211,7 +205,7 @@ def _any_declared() -> bool:
 
 @cache
 def _external() -> tuple[Plugin, ...]:
-    """What installed distributions declare. Kept for the process."""
+    """The plugins that installed distributions declare. Kept for the process."""
     if not _any_declared():
         return ()
     from importlib.metadata import entry_points
@@ -237,8 +231,7 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Plugin:
-    """The one plugin of that name: hookcli's own, whoever else brings one. Raises PluginError where there is none, or
-    where several others do."""
+    """The plugin of this name, hookcli's own before others. Raises PluginError if there is none, or several others."""
     found = [plugin for plugin in plugins(kind) if plugin.name == name]
     for plugin in found:
         if plugin.shadowed:
@@ -253,5 +246,5 @@ def find(kind: str, name: str) -> Plugin:
 
 
 def load(kind: str, name: str) -> Any:
-    """Find, then load."""
+    """Find a plugin and import its object."""
     return find(kind, name).load()

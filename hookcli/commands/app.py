@@ -85,17 +85,12 @@ def _built_in(name: str) -> Any:
 
 
 def _of_probe(name: str) -> Any:
-    """The command of a probe that another distribution brings."""
-    from hookcli.commands.options import DEFAULT_MODEL, Model, Options, takes_options
-
-    def command(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
-        from hookcli.commands.common import inspect_model
-
-        probe: Callable[[], Any] = registry.load("probes", name)
-        return inspect_model(model, probe, options)
+    """The command of a probe from another distribution."""
+    from hookcli.commands.options import takes_options
+    from hookcli.commands.plugin_probe import probe_command
 
     about = f"The probe {name}, from {registry.find('probes', name).distribution}."
-    return _command(name, stdout_kept()(takes_options(command)), about, (f"hookcli {name} resnet50",))
+    return _command(name, stdout_kept()(takes_options(probe_command(name))), about, (f"hookcli {name} resnet50",))
 
 
 def _command(

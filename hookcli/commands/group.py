@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 from hookcli.system.stdout import write_report
 
 TYPED = "hookcli.typed"
-"""Where a command's context holds its arguments as typed: Typer drops the order between different options."""
+"""Key of the arguments as typed in a command's context: Typer loses the order among different options."""
 
 
 def _format_options(command: Any, ctx: Any, formatter: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where reports go: the reporter is chosen and the place checked before anything runs."""
+"""The output of reports: the reporter is chosen and the file checked before anything runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hookcli.system.torchrun import world
 
 
 class Output:
-    """Writes reports as the options say. Raises UsageError at once where that can't work.
+    """Writes reports as the options say. Raises UsageError at once if that can't work.
 
     `option` is the one that named the file, for messages. `default` is the format for people, where none is named.
     """
@@ -46,7 +46,7 @@ class Output:
         self.view = _view(options, self.path is None and is_terminal(report_stream()))
 
     def check_columns(self, columns: Sequence[Column]) -> None:
-        """Raises UsageError for a column that the report will not have: before the run, not after."""
+        """Raise UsageError, before the run, for a column that the report will not have."""
         apply_view(Report("", "", columns, ()), self.view)
         self._require_suited(columns)
 
@@ -74,14 +74,14 @@ class Output:
         remark(f"wrote {self.path}: {formatting.counted(rows, 'row')}", self.options)
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
-        """Write what was measured before a failure, which is still to be told whatever becomes of this."""
+        """Write what was measured before a failure. Never raises, so that the failure itself is reported."""
         try:
             self.write(reports, own=own)
         except HookcliError as error:
             say(f"warning: {error}")
 
     def rendered(self, reports: Sequence[Report]) -> str:
-        """The text of the reports, for a screen that they share."""
+        """The text of reports that share one screen."""
         height = self.view.height // max(len(reports), 1) if self.view.height else None
         return self._text(self._shown(reports), replace(self.view, height=height))
 
@@ -100,7 +100,7 @@ class Output:
 
 
 def remark(text: str, options: Options) -> None:
-    """Say something on stderr, unless it was asked to be quiet."""
+    """Write a remark to stderr, unless --quiet was given."""
     if not options.quiet and world().writes:
         say(text)
 

@@ -1,4 +1,4 @@
-"""What a run is doing, on stderr, once it has taken more than a second and if a person is watching."""
+"""The progress of a run: a status line on a terminal, after the first second."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 @contextmanager
 def working(options: Options) -> Iterator[Progress]:
-    """Show how a command gets on, and its model's warnings, while the block runs."""
+    """Show the command's progress, and its model's warnings, while the block runs."""
     with short_warnings(options), Progress(options.quiet) as progress:
         yield progress
 
 
 class Progress:
-    """A spinner that appears after a second, in a `with` block; `stage` says what is being done.
+    """A spinner with the current stage, which appears after a second; a context manager.
 
-    It draws on the terminal itself and leaves `sys.stdout` and `sys.stderr` alone, which are the model's meanwhile.
+    It writes to the terminal directly: `sys.stdout` and `sys.stderr` belong to the model meanwhile.
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -41,6 +41,7 @@ class Progress:
         self._thread = threading.Thread(target=self._spin, name="hookcli-progress", daemon=True)
 
     def stage(self, text: str) -> None:
+        """Show this text from now on."""
         self._stage = text
 
     def _spin(self) -> None:

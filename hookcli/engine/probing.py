@@ -18,6 +18,7 @@ from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.report import Report
+from hookcli.tensors.torch_private import noted
 
 Edits = str | Edit | Sequence[str | Edit]
 MakeProbe = Callable[[], Any]
@@ -73,7 +74,8 @@ class Probing:
         reports = []
         for probe in self._probes:
             with _blaming(probe):
-                reports.append(probe.report(self._name, info.to_meta()))
+                report = probe.report(self._name, info.to_meta())
+            reports.append(replace(report, meta=noted(report.meta)))  # a report may look further names up
         return reports
 
 

@@ -58,7 +58,7 @@ class RunInfo:
         for name in (f.name for f in fields(self)):
             value = getattr(self, name)
             meta |= value if name == "source" else {} if value is UNSET else {name: value}
-        return meta | noted()
+        return noted(meta)
 
 
 def describe_run(model: nn.Module, inputs: Any) -> RunInfo:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError
-from hookcli.hooks.torch_private.dynamo import compiled_in_place, optimized_module
+from hookcli.hooks.torch_private.dynamo import compiled_graphs
 
 
 def scripted_parts(model: nn.Module) -> dict[str, str]:
@@ -24,16 +24,10 @@ _SCRIPTED = "TorchScript takes no hooks: use the nn.Module that it was made from
 
 def compiled_parts(model: nn.Module) -> dict[str, str]:
     """Return the modules that `torch.compile` runs as one graph, which calls none of their hooks, with the reason."""
-    wrapper = optimized_module()
-    if wrapper is None:
-        return {}
-    modules = list(model.named_modules())
-    wrappers = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper)]
-    graphs = [f"{fqn}.{name}".lstrip(".") for fqn, m in wrappers for name, _ in m.named_children()]
-    graphs += [fqn for fqn, m in modules if compiled_in_place(m)]
+    graphs = compiled_graphs(model) or []
     return {
         fqn: _COMPILED
-        for fqn, _ in modules
+        for fqn, _ in (model.named_modules() if graphs else ())
         if any(fqn == graph or fqn.startswith(f"{graph}.") or not graph for graph in graphs)
     }
 
@@ -43,4 +37,4 @@ _COMPILED = "compiled: torch.compile runs it as one graph that calls no hooks (s
 
 def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
     """Run compiled parts as they were written in this block: their hooks fire, and nothing is compiled again."""
-    return torch.compiler.set_stance("force_eager") if compiled_parts(model) else nullcontext()
+    return torch.compiler.set_stance("force_eager") if compiled_graphs(model) != [] else nullcontext()

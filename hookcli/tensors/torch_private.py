@@ -56,9 +56,9 @@ def notes() -> list[str]:
     return [f"torch {torch.__version__} has no {name}: {lost}" for name, lost in _lost.items()]
 
 
-def noted() -> dict[str, Any]:
-    """The same as an entry of a report's `meta`; empty where nothing is lost."""
-    return {"notes": notes()} if _lost else {}
+def noted(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """A report's `meta` with these notes before its own."""
+    return {**meta, "notes": list(dict.fromkeys([*notes(), *meta.get("notes", ())]))} if _lost else dict(meta)
 
 
 def _resolved(path: str) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import Node
 
-from hookcli.tensors.torch_private import caller, getter, note_loss, private
+from hookcli.tensors.torch_private import caller, getter, private
 
 _graph_task: Callable[[], int] = private(
     "torch._C",
@@ -119,11 +119,8 @@ post_accumulate_grad_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
 """A parameter's hooks from `register_post_accumulate_grad_hook`, by id; None before the first one."""
 
 
-def saved_result(relu: Any) -> Tensor | None:
-    """The output that a ReLU's node saved for backward; None if unknown. Raises RuntimeError if it was changed."""
-    try:
-        result: Tensor | None = relu._saved_result
-    except AttributeError:
-        note_loss("ReluBackward0._saved_result", "dead units of functional ReLUs are not counted")
-        return None
-    return result
+def saved_result(relu: Node) -> Tensor | None:
+    """The output that a ReLU's node saved for backward. Raises RuntimeError where it was changed in place since."""
+    lost = "dead units of functional ReLUs are not counted"
+    found: Tensor | None = private(relu, "_saved_result", None, lost)
+    return found

@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.distributed import GradBucket as GradBucket  # type: ignore[attr-defined]  # public, though not in __all__
 from torch.distributed import ProcessGroup
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.tensors.torch_private import caller, private
 
-FutureBase: type = private("torch._C", "Future", Future, "futures created in C++ may be refused")
+FutureBase: type = private(
+    "torch._C", "Future", object, "a communication hook that returns no Future fails in words of PyTorch's"
+)
 """The base class of futures: PyTorch's collectives return it, not its subclass `torch.futures.Future`."""
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from hookcli.tensors.torch_private import getter, private
 
-_COMPILED = "compiled parts are taken for modules whose hooks never fired"
+_COMPILED = "compiled parts are not told from others, and a script that is recorded may compile them again"
 
 
 def preload() -> None:
@@ -22,20 +22,32 @@ def preload() -> None:
         return
 
 
+def compiles() -> bool:
+    """Whether anything can be compiled: torch.compile imports what it is made of when it is first used."""
+    return "torch._dynamo" in sys.modules
+
+
 def optimized_module() -> type[nn.Module] | None:
     """The class of modules that `torch.compile(module)` returns; None while nothing is compiled."""
-    if "torch._dynamo" not in sys.modules:
-        return None
-    found: type[nn.Module] | None = private("torch._dynamo.eval_frame", "OptimizedModule", None, _COMPILED)
+    found: type[nn.Module] | None = None
+    if compiles():
+        found = private("torch._dynamo.eval_frame", "OptimizedModule", None, _COMPILED)
     return found
 
 
-_compiled_call: Callable[[nn.Module], Any] = getter(nn.Module(), "_compiled_call_impl", lambda module: None, _COMPILED)
+_compiled_call: Callable[[nn.Module], Any] = getter(nn.Module(), "_compiled_call_impl", lambda module: ..., _COMPILED)
 
 
-def compiled_in_place(module: nn.Module) -> bool:
-    """Whether `module.compile()` was called: hooks no longer see its calls."""
-    return _compiled_call(module) is not None
+def compiled_graphs(model: nn.Module) -> list[str] | None:
+    """The fqns of the modules that run as one graph; None where this PyTorch does not tell of some."""
+    wrapper, modules = optimized_module(), list(model.named_modules())
+    if not compiles():
+        return []
+    if wrapper is None or _compiled_call(model) is ...:
+        return None
+    wrappers = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper)]
+    wrapped = [f"{fqn}.{name}".lstrip(".") for fqn, m in wrappers for name, _ in m.named_children()]
+    return wrapped + [fqn for fqn, m in modules if _compiled_call(m) is not None]  # by `module.compile()`
 
 
 def frames_compiled() -> int:

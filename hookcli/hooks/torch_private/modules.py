@@ -10,7 +10,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks, tensor_hooks
-from hookcli.tensors.torch_private import getter, note_loss, private
+from hookcli.tensors.torch_private import getter, private
 
 _MODULE = nn.Module()
 
@@ -172,13 +172,12 @@ Norm: Any = private("torch.nn.modules.batchnorm", "_NormBase", (*_NORMS, *_INSTA
 """Classes, for isinstance: all convolutions, all batch norms, all instance norms, and both kinds of norms."""
 
 
-def unpacked(module: Any) -> tuple[Tensor, ...]:
+def unpacked(module: nn.Module) -> tuple[Tensor, ...]:
     """The weight and bias of a quantized module, which PyTorch packs for a kernel; empty if it has none."""
+    if not all(callable(getattr(type(module), name, None)) for name in ("weight", "bias")):
+        return ()
+    unpack = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")
     try:
-        return tuple(x for x in module._weight_bias() if isinstance(x, Tensor))
-    except AttributeError:
-        if callable(getattr(type(module), "weight", None)):
-            note_loss(f"{type(module).__qualname__}._weight_bias", "parameters of quantized layers are not counted")
-    except RuntimeError:  # not packed yet
-        pass
-    return ()
+        return tuple(x for x in unpack() if isinstance(x, Tensor))
+    except (AttributeError, RuntimeError):  # not packed yet
+        return ()

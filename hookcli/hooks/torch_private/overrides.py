@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookcli.hooks.torch_private.exchange import Wrapper, replaced
-from hookcli.tensors.torch_private import caller, getter, is_mapped, note_loss, private
+from hookcli.tensors.torch_private import caller, getter, is_mapped, private
 
 # Modes.
 
@@ -113,20 +113,24 @@ def in_func() -> bool:
     return _interpreter() is not None
 
 
+_of_wrapped = [
+    private("torch._C._functorch", name, None, "MACs inside torch.vmap count for one item only")
+    for name in ("is_functorch_wrapped_tensor", "get_unwrapped", "maybe_get_level", "maybe_get_bdim")
+]
+
+
 def times_mapped(tensors: Iterable[Tensor]) -> int:
     """Number of items over which `torch.vmap` maps a call of these tensors: the product over the levels of mapping."""
-    sizes: dict[int, int] = {}
-    try:
-        functorch: Any = torch._C._functorch
-        for x in tensors:
-            while functorch.is_functorch_wrapped_tensor(x):
-                inner = functorch.get_unwrapped(x)
-                if is_mapped(x):
-                    sizes[functorch.maybe_get_level(x)] = inner.shape[functorch.maybe_get_bdim(x)]
-                x = inner
-    except AttributeError as error:
-        note_loss(f"torch._C._functorch.{error.name}", "MACs inside torch.vmap count for one item only")
+    if None in _of_wrapped:
         return 1
+    is_wrapped, unwrapped, level_of, dimension_of = _of_wrapped
+    sizes: dict[int, int] = {}
+    for x in tensors:
+        while is_wrapped(x):
+            inner = unwrapped(x)
+            if is_mapped(x):
+                sizes[level_of(x)] = inner.shape[dimension_of(x)]
+            x = inner
     return prod(sizes.values())
 
 

@@ -29,7 +29,7 @@ class GradScaling:
         return self._skipped or any(scale is not None for scale in self._of_rows)
 
     def backward_over(self, rows: int, scaler: Any) -> None:
-        """Note the scale of a pass that is over, with `rows` gradients so far; `scaler` is None for an unscaled loss."""
+        """Note the scale of a pass that is over, with `rows` gradients so far; `scaler` is None for a plain loss."""
         scale = loss_scale(scaler).clone() if scaler is not None else None  # get_scale() would wait for a GPU
         self._of_rows += [scale] * (rows - len(self._of_rows))
 
