@@ -29,22 +29,17 @@ from hookcli.system.importing import load_object
 
 Hook = Callable[[Any, Any], Future[Tensor]]
 
-_FUNCTIONS: dict[str, Hook] = dict(
-    zip(
-        COMM_HOOKS,
-        (
-            default_hooks.allreduce_hook,
-            default_hooks.fp16_compress_hook,
-            default_hooks.bf16_compress_hook,
-            powerSGD_hook.powerSGD_hook,
-            powerSGD_hook.batched_powerSGD_hook,
-            quantization_hooks.quantization_pertensor_hook,
-            quantization_hooks.quantization_perchannel_hook,
-            debugging_hooks.noop_hook,
-        ),
-        strict=True,
-    )
+_HOOKS: tuple[Hook, ...] = (
+    default_hooks.allreduce_hook,
+    default_hooks.fp16_compress_hook,
+    default_hooks.bf16_compress_hook,
+    powerSGD_hook.powerSGD_hook,
+    powerSGD_hook.batched_powerSGD_hook,
+    quantization_hooks.quantization_pertensor_hook,
+    quantization_hooks.quantization_perchannel_hook,
+    debugging_hooks.noop_hook,
 )
+_FUNCTIONS = dict(zip(COMM_HOOKS, _HOOKS, strict=True))
 _WRAPPERS: dict[str, Callable[[Hook], Hook]] = dict(
     zip(COMM_WRAPPERS, (default_hooks.fp16_compress_wrapper, default_hooks.bf16_compress_wrapper), strict=True)
 )
