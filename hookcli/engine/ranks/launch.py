@@ -9,6 +9,8 @@ import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -34,7 +36,7 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         rdzv_endpoint="localhost:0",  # a port that is free
         local_addr="localhost",
         max_restarts=0,
-        shutdown_timeout=_GIVES_WAY,
+        **_patience(),
     )
     with _environment(processes), _silent(debug):
         try:
@@ -54,6 +56,12 @@ def _outcome(rank: int, failure: ProcessFailure) -> int:
     name = signal.Signals(-failure.exitcode).name
     often = " (often: out of memory)" if name == "SIGKILL" else ""
     raise HookcliError(f"rank {rank} died: {name}{often}")
+
+
+def _patience() -> dict[str, Any]:
+    """How long the others have after a process has failed: torch 2.11 has no such setting, and gives them 30 s."""
+    known = {field.name for field in fields(LaunchConfig)}
+    return {"shutdown_timeout": _GIVES_WAY} if "shutdown_timeout" in known else {}
 
 
 @contextmanager
