@@ -100,7 +100,7 @@ def _kept(job: Job, examination: Examination) -> list[Baseline]:
 
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not even be built."""
-    judgement = judge(with_crash(job.plan.checks), Measurements(crash=str(error)))
+    judgement = judge(with_crash(job.plan.checks), Measurements(crash=error))
     return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
 
 

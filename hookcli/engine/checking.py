@@ -132,8 +132,8 @@ class _Examiner:
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            return replace(measured, **absent, crash=str(self.error))
-        return replace(measured, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
+            return replace(measured, **absent, crash=self.error)
+        return replace(measured, **self._in_eval(needs, shapes), eval_crash=self.error)
 
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs

@@ -160,6 +160,9 @@ def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
             values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
         if "times" in values:
             values |= _worst(rows)
+    if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
+        own = [values["edited"]] if values.get("edited") else []
+        values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
     if note := _note(below, fqn):
         values["note"] = note
     stats = [row.stats for row in rows if row.stats]
@@ -183,20 +186,19 @@ def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
 
 
 def _note(below: Sequence[Row], fqn: str) -> str | None:
-    changed = list(dict.fromkeys(row.fqn for row in below if row.get("edited")))
-    if changed:
-        return f"edited: {changed[0].removeprefix(fqn + '.')}" + (
-            f" and {len(changed) - 1} more" if changed[1:] else ""
-        )
     beyond = [row.fqn for row in below if row.get("beyond")]
     if beyond:
-        more = f" and {len(beyond) - 1} more" if beyond[1:] else ""
-        return f"beyond in {beyond[0].removeprefix(fqn + '.')}{more}"
+        return f"beyond in {_first_of(beyond, fqn)}"
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None
     what = "NaN" if any(row.stats.nan for row in bad if row.stats) else "Inf"
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
+
+
+def _first_of(fqns: Sequence[str], owner: str) -> str:
+    """The first of these parts of a module, and how many more there are."""
+    return fqns[0].removeprefix(f"{owner}.") + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
 
 
 def apply_view(report: Report, view: View) -> Report:

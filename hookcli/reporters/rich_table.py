@@ -62,16 +62,11 @@ def _style(row: Row, name: str, text: str) -> str:
     if name == "fqn":
         return ""
     if name == "mark":
-        return _warning(row)
+        edited = row.get("edited")  # an edit was asked for; any other mark is a warning
+        return "cyan" if edited and text == f"edited: {edited}" else "bold red"
     if name == "severity":
         return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
     small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
     return "dim" if small or name in ("dtype", "type") else ""
-
-
-def _warning(row: Row) -> str:
-    """A mark is a warning, unless it tells of what was asked for."""
-    asked = row.get("edited") and formatting.mark(row) == f"edited: {row['edited']}"
-    return "cyan" if asked or str(row.get("note", "")).startswith("edited") else "bold red"
