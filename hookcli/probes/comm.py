@@ -36,11 +36,13 @@ class CommProbe:
         self._skipped: dict[Skipped, None] = {}
 
     def ready(self, exchange: Exchange, before: Tensor) -> None:
+        """Measure a bucket before the hook gets it."""
         pending = measure(before)
         with self._lock:
             self._before[exchange] = pending
 
     def done(self, exchange: Exchange, after: Tensor, exact: Tensor) -> None:
+        """Measure the hook's result and its distance from the exact mean."""
         pending = measure(after)
         error = None if after is exact else distance.compare(exact, after)
         with self._lock:

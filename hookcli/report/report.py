@@ -51,6 +51,7 @@ class Row:
         return getattr(self.stats, key) if self.stats and key in STATS_KEYS else self.values[key]
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Return a value or statistic, or `default` if the row has none of this name."""
         try:
             return self[key]
         except KeyError:
@@ -58,6 +59,7 @@ class Row:
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any]) -> Row:
+        """Make a row from the mapping that `flat` returned."""
         stats = {k: values[k] for k in STATS_KEYS if k in values}
         whole = len(stats) == len(STATS_KEYS)
         rest = {k: v for k, v in values.items() if not (whole and k in stats)}

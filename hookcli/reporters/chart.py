@@ -28,6 +28,7 @@ class ChartReporter(Reporter):
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Draw the charts of each report."""
         return "\n".join("\n".join(_lines(formatting.printable(report), view)) + "\n" for report in reports)
 
 

@@ -35,6 +35,7 @@ class ChromeReporter(Reporter):
     command = "hookcli trace"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write one JSON document with a process per report."""
         events = [event for number, report in enumerate(reports, 1) for event in _events(report, number)]
         document = {"traceEvents": events, "displayTimeUnit": "ms"}
         return visible_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False)) + "\n"

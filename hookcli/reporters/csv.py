@@ -19,6 +19,7 @@ class CsvReporter(Reporter):
     suffixes = (".csv",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a header and a line per row."""
         reports = [printable(report) for report in reports]
         names = list(dict.fromkeys(column.name for report in reports for column in report.columns))
         marks = {"model": [report.model for report in reports], "probe": [report.probe for report in reports]}

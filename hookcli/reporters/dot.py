@@ -28,6 +28,7 @@ class DotReporter(Reporter):
     command = "hookcli graph"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a graph per report."""
         return "".join(drawn(report, view.depth).source for report in reports)
 
 

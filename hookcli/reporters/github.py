@@ -22,6 +22,7 @@ class GithubReporter(Reporter):
     command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a workflow command per line."""
         return "".join(f"{line}\n" for report in reports for line in _lines(printable(report, lines=True)))
 
 

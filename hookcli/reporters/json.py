@@ -18,6 +18,7 @@ class JsonReporter(Reporter):
     suffixes = (".json",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write the reports as one JSON document."""
         return visible_json(_lines(_chosen(document(reports), view), 0)) + "\n"
 
 

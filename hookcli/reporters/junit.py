@@ -29,6 +29,7 @@ class JunitReporter(Reporter):
     command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a test suite per report."""
         root = Element("testsuites", name="hookcli check")
         for report in reports:
             _add_suite(root, printable(report, lines=True))

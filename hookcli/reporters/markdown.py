@@ -21,6 +21,7 @@ class MarkdownReporter(Reporter):
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a heading and a table per report."""
         return "\n".join(_render(report, view) for report in reports)
 
 

@@ -10,7 +10,7 @@ from rich import box, table
 from rich.console import Console
 from rich.text import Text
 
-from hookcli.report import Row, formatting
+from hookcli.report import Row
 from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
 from hookcli.reporters.table_cells import Table

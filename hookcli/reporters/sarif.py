@@ -33,6 +33,7 @@ class SarifReporter(Reporter):
     command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write one run with the findings of all reports."""
         ids = sorted({name for r in reports for name in (*r.meta.get("checks", ()), *(f.check for f in r.findings))})
         run = {
             "tool": {

@@ -23,6 +23,7 @@ class SvgReporter(Reporter):
             raise UsageError("--format svg: needs Graphviz, whose `dot` is not on PATH; --format dot does without it")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Let Graphviz draw the graph."""
         from hookcli.reporters.dot import drawn
 
         return "".join(drawn(report, view.depth).pipe(format="svg", encoding="utf-8") for report in reports)

@@ -19,6 +19,7 @@ class TableReporter(Reporter):
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a table per report."""
         tables = [tabulated(formatting.printable(report), view, headed=len(reports) > 1) for report in reports]
         if view.width is not None or view.color:
             from hookcli.reporters.rich_table import draw  # imports Rich, which takes long

@@ -76,4 +76,5 @@ class ModelSource(Protocol):
     it can't serve. Nothing heavy is built before `Recipe.build` is called.
     """
 
-    def recipe(self, request: Request) -> Recipe: ...
+    def recipe(self, request: Request) -> Recipe:
+        """Return the recipe for a spec, without building the model."""

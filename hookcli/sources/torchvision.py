@@ -25,6 +25,7 @@ class TorchvisionSource:
     """All that `torchvision.models.list_models()` gives, with natural inputs. Nothing is ever downloaded."""
 
     def recipe(self, request: Request) -> Recipe:
+        """Return the recipe of a torchvision model."""
         known = entries()
         if not known:
             raise UsageError(

@@ -31,15 +31,19 @@ class Descriptor(io.RawIOBase):
         self.name = "<stderr>" if number == STDERR else "<stdout>"
 
     def writable(self) -> bool:
+        """Return True, as an output stream must."""
         return True
 
     def fileno(self) -> int:
+        """Return the descriptor."""
         return self._number
 
     def isatty(self) -> bool:
+        """Return whether the descriptor is a terminal."""
         return os.isatty(self._number)
 
     def write(self, data: Any) -> int:
+        """Write all of the data; with `aside`, as much as the descriptor takes."""
         if not self._aside:
             _write_all(self._number, bytes(data), None)
         else:

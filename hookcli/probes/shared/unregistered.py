@@ -64,6 +64,7 @@ class Strangers(nn.ModuleList):
         return bool(len(self) or self._tensors)
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Yield the unregistered tensors, parameters or not."""
         yield from super().parameters(recurse)
         yield from self._tensors  # type: ignore[misc]  # some are no Parameters
 
