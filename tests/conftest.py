@@ -10,15 +10,28 @@ from pathlib import Path
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import forks
 import pytest
-import torch
 
 from hookcli.cli import main
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have one server for all of xdist's workers, which imports torch while they do; and a profile for sweeps."""
+    if config.getoption("numprocesses", None):
+        forks.address()
+    if config.getoption("hypothesis_profile", None) == "sweep":
+        import hypothesis
+
+        hypothesis.settings.register_profile("sweep", max_examples=1000)
 
 
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No terminal width or colour leaks in from outside."""
+    import torch
+
     torch.set_num_threads(1)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -32,8 +45,11 @@ class Ran:
 
 
 @pytest.fixture
-def cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Run a command line in this process."""
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Run a command line in this process. Ranks that it starts are forks."""
+    monkeypatch.setattr(
+        "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler.Popen", forks.Popen
+    )
 
     def run(*argv: str) -> Ran:
         capfd.readouterr()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import json
 import os
 import pty
@@ -22,6 +23,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import forks
 
 KINDS = ("file", "pipe", "pty", "closed", "full")
 _LIMIT = 60.0  # seconds that a fork may take
@@ -45,7 +48,7 @@ class ForkServer:
 
     def __enter__(self) -> ForkServer:
         command = [sys.executable, __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -202,6 +205,7 @@ if __name__ == "__main__":
 
     torch.set_num_threads(1)
     _warm()
+    gc.freeze()  # a child that collects copies no page for it
     job = _serve()
     if job is not None:
         _as_new(job)

@@ -3,20 +3,24 @@
     def job(factor): return factor * dist.get_rank()      # in a module that can be imported: not in the test's
     assert run_ranks(2, job, 10) == [0, 10]
 
-The processes are kept for the next job, since importing torch and DDP takes seconds. A job that takes too long, or a
+The processes are kept for the next job, since importing DDP takes seconds. A job that takes too long, or a
 rank that dies, ends them all.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing import connection, get_context
+from multiprocessing import connection, current_process
 from pathlib import Path
 from typing import Any
+
+import forks
 
 TIMEOUT = 90.0
 _pools: dict[int, list[tuple[Any, connection.Connection]]] = {}
@@ -53,13 +57,14 @@ def run_ranks(size: int, job: Callable[..., Any], *args: Any, timeout: float = T
 
 
 def _start(size: int) -> list[tuple[Any, connection.Connection]]:
-    context = get_context("spawn")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pool = _pools[size] = []
     for rank in range(size):
-        here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, rank, size), daemon=True)
-        process.start()
+        here, there = connection.Pipe()
+        code = f"import ranks; ranks.serve({there.fileno()}, {rank}, {size})"
+        process = forks.Popen([sys.executable, "-c", code], env=environment, pass_fds=[there.fileno()])
         there.close()
+        here.send_bytes(current_process().authkey)  # with which tensors are handed over
         pool.append((process, here))
     atexit.register(stop_ranks, size)
     return pool
@@ -70,14 +75,17 @@ def stop_ranks(size: int) -> None:
     for process, pipe in _pools.pop(size, []):
         pipe.close()
         process.kill()
-        process.join()
+        process.wait()
 
 
-def _serve(pipe: connection.Connection, rank: int, size: int) -> None:
+def serve(number: int, rank: int, size: int) -> None:
+    """In a rank: do the jobs that come through the file of this number."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    pipe = connection.Connection(number)
+    current_process().authkey = pipe.recv_bytes()
     while True:
         try:
             job, args, kwargs, store, timeout = pipe.recv()

@@ -21,7 +21,7 @@ IMAGES = ("dla46x_c", "cait_xxs24_224", "vit_tiny_patch16_224", "mobilenetv3_sma
 
 
 def image_model(name: str) -> tuple[nn.Module, dict[str, Any], Callable[[Any], Tensor]]:
-    size = {"img_size": 64} if "cait" in name or "vit_" in name else {}
+    size = {"img_size": 64, "depth": 4} if "cait" in name or "vit_" in name else {}
     return timm.create_model(name, num_classes=7, **size), {"x": torch.randn(2, 3, 64, 64)}, lambda y: y.pow(2).mean()
 
 

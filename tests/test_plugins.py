@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
+import forks
 import pytest
 
 from hookcli import registry
 from hookcli.errors import PluginError
+
+pytestmark = pytest.mark.xdist_group("plugins")  # one installation
 
 HERE = Path(__file__).parent
 BROKEN = {("probe", "broken"), ("edit", "lost")}
@@ -20,27 +22,20 @@ BROKEN = {("probe", "broken"), ("edit", "lost")}
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a fresh environment with the demo distribution, and with this one's packages beneath it."""
-    folder = tmp_path_factory.mktemp("env")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    python = folder / "bin" / "python"
-    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True).stdout.strip()
-    Path(site, "parent.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    source = folder / "source"
-    source.mkdir()
+    """A folder of packages with the demo distribution, as pip installs it."""
+    folder = tmp_path_factory.mktemp("site")
+    source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "hookcli_demo.py"):
         (source / name).write_text((HERE / "plugin_dist" / name).read_text())
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-build-isolation"]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(folder)]
     subprocess.run([*pip, str(source)], check=True)
-    return python
+    return folder
 
 
-def run(python: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "PYTHONPATH")}
-    return subprocess.run(
-        [python, "-m", "hookcli", *argv], capture_output=True, text=True, env=environment, check=False
-    )
+def run(site: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "hookcli", *argv]
+    return forks.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
 
 
 def test_all_three_kinds_from_the_command_line(scratch: Path) -> None:

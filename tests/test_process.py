@@ -8,14 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
+
 HOOKCLI = [sys.executable, "-m", "hookcli"]
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
-def in_a_terminal(*argv: str, **environment: str) -> str:
+def in_a_terminal(*argv: str, fresh: bool = False, **environment: str) -> str:
     """What a command writes to a terminal of 80 columns that is its stdout and stderr."""
     main, side = pty.openpty()
     env = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "50"} | environment
-    with subprocess.Popen([*HOOKCLI, *argv], stdin=side, stdout=side, stderr=side, env=env) as process:
+    with forks.Popen([*HOOKCLI, *argv], stdin=side, stdout=side, stderr=side, env=env, fresh=fresh) as process:
         os.close(side)
         said = b""
         while True:
@@ -32,17 +35,17 @@ def in_a_terminal(*argv: str, **environment: str) -> str:
 
 
 def test_the_console_script_and_streams(tmp_path: Path) -> None:
-    ran = subprocess.run([*HOOKCLI, "shapes", "resnet18", "-f", "csv"], capture_output=True, text=True, check=False)
+    ran = forks.run([*HOOKCLI, "shapes", "resnet18", "-f", "csv"], fresh=True, **PIPES)
     assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("fqn,type,depth,")
     script = Path(sys.executable).with_name("hookcli")
-    ran = subprocess.run([script, "shapes", "resnt"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    ran = forks.run([script, "shapes", "resnt"], fresh=True, **PIPES, cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("hookcli: error: unknown model 'resnt'")
 
 
 def test_progress_shows_in_a_terminal_after_a_second_and_not_when_quiet() -> None:
-    slow = ("activations", "resnet50", "--batch-size", "4")  # importing torch alone takes more than a second
-    assert "resnet50" in in_a_terminal(*slow).split("Layer")[0]
-    assert in_a_terminal(*slow, "--quiet").split("Layer")[0].replace("\x1b[1m", "") == ""
+    slow = ("activations", "resnet18", "--batch-size", "4")  # importing torch alone takes more than a second
+    assert "resnet18" in in_a_terminal(*slow, fresh=True).split("Layer")[0]
+    assert in_a_terminal(*slow, "--quiet", fresh=True).split("Layer")[0].replace("\x1b[1m", "") == ""
 
 
 def test_a_terminal_gets_colour_and_its_width_and_no_color_is_heeded() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import forks
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -46,10 +46,18 @@ def test_mistake(hookcli):
 PLUGINS = ("-p", "no:hookcli", "-p", "hookcli.pytest_plugin", "-p", "no:cacheprovider")
 
 
-def run(folder: Path, *argv: str) -> str:
+def run(folder: Path, *argv: str, fresh: bool = False) -> str:
     command = [sys.executable, "-m", "pytest", *PLUGINS, *argv]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "PYTEST_ADDOPTS": ""}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False).stdout
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "120",
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    return forks.run(
+        command, fresh=fresh, cwd=folder, capture_output=True, text=True, env=environment, check=False
+    ).stdout
 
 
 def test_it_fails_tests_with_the_table_of_what_was_found(tmp_path: Path) -> None:
@@ -70,7 +78,7 @@ def test_it_is_found_and_loads_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "test_light.py").write_text(
         "import sys\ndef test_light(hookcli):\n    assert not {'torch', 'rich', 'typer'} & sys.modules.keys()\n"
     )
-    assert "1 passed" in run(tmp_path, "-q")
+    assert "1 passed" in run(tmp_path, "-q", fresh=True)
 
 
 SNAPSHOTS = """

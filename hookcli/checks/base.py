@@ -22,7 +22,7 @@ ERROR, WARNING = SEVERITIES
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far apart the outputs of two runs are: the largest difference, relative to the largest output.
+    """The distance between the outputs of two runs: the largest difference, relative to the largest output.
 
     `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right. `failed` says why the
     second run gave no output to compare.

@@ -18,7 +18,7 @@ _ENOUGH_BLOCKS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Slope:
-    """How gradients of weights change from the quarter nearest to the loss to the quarter nearest to the input."""
+    """The change in the weights' gradients from the quarter nearest to the loss to that nearest to the input."""
 
     ratio: float
     smallest: str

@@ -26,7 +26,7 @@ class Expected:
         return (f"{self.path}=" if self.path else "") + sizes + (f":{self.dtype}" if self.dtype else "")
 
     def takes(self, shape: Sequence[int], dtype: str) -> bool:
-        """Whether a tensor of this shape and dtype is as expected."""
+        """True for a tensor of the expected shape and dtype."""
         fits = len(shape) == len(self.sizes) and all(
             size in (None, given) for size, given in zip(self.sizes, shape, strict=True)
         )

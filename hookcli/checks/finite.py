@@ -136,6 +136,6 @@ class ParameterNotFinite(_NotFinite):
 
 
 def _is_mask(row: Row) -> bool:
-    """Whether a buffer holds only zeros and infinities: a mask that is added to attention scores."""
+    """True for a buffer of zeros and infinities only: a mask that is added to attention scores."""
     stats = row.stats
     return bool(stats and row["kind"] == "buffer" and not stats.nan and stats.inf and stats.zeros == stats.finite)

@@ -115,5 +115,5 @@ def located(finding: Finding, file: str | None, line: int | None) -> Finding:
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:
-    """Whether any finding is at least as bad as this severity."""
+    """True if any finding is at least as bad as this severity."""
     return any(finding.fails(severity) for report in reports for finding in report.findings)

@@ -70,7 +70,7 @@ def _outermost(fqn: str, called: dict[str, Row]) -> str:
 
 
 def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
-    """Whether any parameter in the module, or if it has none in the nearest module around it, is trained."""
+    """True if a parameter in the module is trained or, if it has none, in the nearest module around it."""
     while True:
         inside = [trained for name, trained in parameters.items() if is_within(name, place)]
         if inside or not place:

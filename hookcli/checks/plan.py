@@ -1,4 +1,4 @@
-"""What is judged, and by which runs: settings become checks that are ready to judge."""
+"""The plan of a check: settings become checks that are ready to judge, and the runs that they need."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def require_judgeable(select: Sequence[str], *, expected: bool, against: bool, b
 
 
 def _lacking(check: type[Check], expected: bool, against: bool, backward: bool, values: bool) -> list[str]:
-    """What to do about each thing that the check lacks."""
+    """Advice for each thing that the check lacks."""
     lacks = [
         (not expected, "expected", f"give {check.asked_by}"),
         (not against, "baseline", f"give {check.asked_by}"),

@@ -1,4 +1,4 @@
-"""Which checks run, and with which thresholds."""
+"""The choice of checks and of their thresholds."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class ZeroGradient(Check):
 
 
 def _why(grads: Report, zero: Sequence[str]) -> str:
-    """Which side the zero factor is on, as far as the layer's own gradients tell.
+    """The side that the zero factor is on, as far as the layer's own gradients tell.
 
     The gradient of a bias is the gradient that flows back; that of a weight is its product with the layer's input.
     """

@@ -1,1 +1,1 @@
-"""What two runs have in common and where they part, from plain numbers; free of torch."""
+"""Comparisons of two runs, from plain numbers; free of torch."""

@@ -1,4 +1,4 @@
-"""Which place of one model is which of another: by name, then by order and type where something was renamed."""
+"""Alignment of two models: modules are paired by name, then by order and type if they were renamed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NamedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """The places of A and of B that belong together, in A's order, and those of each that are alone."""
+    """The modules of A and B that belong together, in A's order, and those that only one of the models has."""
 
     pairs: Sequence[tuple[NamedPart, NamedPart]]
     removed: Sequence[NamedPart]
@@ -32,21 +32,21 @@ class Alignment:
 
     @cached_property
     def in_b(self) -> dict[str, str]:
-        """What B calls a place of A."""
+        """The names in B of the modules of A."""
         return {a.fqn: b.fqn for a, b in self.pairs}
 
     @cached_property
     def in_a(self) -> dict[str, str]:
-        """What A calls a place of B."""
+        """The names in A of the modules of B."""
         return {b.fqn: a.fqn for a, b in self.pairs}
 
 
 def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
-    """Pair the places of two models, each given in its model's order, every name once.
+    """Pair the modules of two models, each given in its model's order, every name once.
 
-    First those of the same name and type. What is left is paired where it stands in the same order between these: by
-    type and the last part of the name (a container was renamed), then by type alone. At last those of the same name,
-    whose type changed.
+    Modules of the same name and type are paired first. The others are paired if they stand in the same order between
+    these: by type and the last part of the name (a container was renamed), then by type alone. At last, modules of the
+    same name whose type changed are paired.
     """
     ours, theirs = list(a), list(b)
     paired: Pairs = {place: place for place in set(ours) & set(theirs)}

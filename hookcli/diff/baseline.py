@@ -1,7 +1,7 @@
-"""What a model's reports looked like when it was well: a small file to keep beside the code, and to hold runs against.
+"""Baselines: the reports of a model at a time when it was known to work, in a small file to keep in the repository.
 
-A line for each row, keys in order, figures rounded to six digits, no times: what changes in it is what changed in the
-model, and reads so in a review.
+The file has a line per row, sorted keys, figures rounded to six digits and no times, so that a diff of two versions
+shows what changed in the model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True)
 class Baseline:
-    """The reports of one model's run, as far as a baseline keeps them; `run` tells how it ran."""
+    """The reports of one model's run, as far as a baseline keeps them; `run` describes the run."""
 
     model: str
     run: Mapping[str, Any]
@@ -45,17 +45,17 @@ class Baseline:
 
     @classmethod
     def of(cls, reports: Sequence[Report], meta: Mapping[str, Any]) -> Baseline:
-        """What to keep of the reports of one run, which `meta` describes."""
+        """A baseline of the reports of one run, which `meta` describes."""
         keys = sorted((*_SAME, *_IF_KNOWN, *_OF_GRADIENTS, *_NOTED))
         run = {key: _bare(key, meta[key]) for key in keys if meta.get(key) is not None}
         return cls(reports[0].model, run, [_kept(report) for report in reports])
 
     def changes(self, reports: Sequence[Report], tolerance: Tolerance | None = None) -> list[Change]:
-        """What a run shows to be no longer as it was. Of another run (`require_same_run`) that says nothing."""
+        """The differences between a run and the baseline. Check `require_same_run` first."""
         return changes({r.probe: r for r in self.reports}, {r.probe: r for r in reports}, tolerance)
 
     def require_same_run(self, meta: Mapping[str, Any]) -> None:
-        """Raises UsageError where the run that `meta` describes can't be compared: of another input, mode, dtype ..."""
+        """Raises UsageError if the run that `meta` describes can't be compared: another input, mode, dtype ..."""
         differentiated = all(any(run.get(key) for key in _OF_GRADIENTS) for run in (self.run, meta))
         known = [key for key in _IF_KNOWN if key in self.run and key in meta]
         if other := _other(self.run, meta, (*_SAME, *known, *(_OF_GRADIENTS if differentiated else ()))):
@@ -63,7 +63,7 @@ class Baseline:
             raise UsageError(f"{said}; run it as then, or --save a new one")
 
     def notes(self, reports: Sequence[Report], meta: Mapping[str, Any]) -> list[str]:
-        """What to know of a comparison: another version or device, and what only one of the two has."""
+        """Remarks on a comparison: another version or device, and measurements that only one side has."""
         elsewhere = _other(self.run, meta, _NOTED)
         notes = [f"the baseline is from elsewhere: {', '.join(elsewhere)}"] if elsewhere else []
         if untold := [key for key in _IF_KNOWN if (key in self.run) != (key in meta)]:
@@ -89,14 +89,14 @@ def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
 
 
 def add_baselines(file: str, baselines: Sequence[Baseline]) -> None:
-    """Write them over those of the same models in the file, if there is one; the others stay."""
+    """Add baselines to a file; those of the same models are replaced, and others stay."""
     there = read_baselines(file).models if exists(file) else {}
     write_baselines(file, ({**there} | {baseline.model: baseline for baseline in baselines}).values())
 
 
 @dataclass(frozen=True)
 class Baselines:
-    """Those of a file, by model."""
+    """The baselines in a file, by model."""
 
     file: str
     models: Mapping[str, Baseline]
@@ -123,13 +123,13 @@ def read_baselines(file: str) -> Baselines:
 
 
 def _other(then: Mapping[str, Any], now: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
-    """Where two runs differ, in words; JSON knows no tuples."""
+    """The differences between two runs, in words. Compared as JSON has them: without tuples."""
     pairs = [(key, *(strict(_bare(key, run.get(key))) for run in (then, now))) for key in keys]
     return [f"{key} {a} → {b}" for key, a, b in pairs if a != b]
 
 
 def _bare(key: str, value: Any) -> Any:
-    """Of an input its shapes alone: not where it is from, nor a dtype that its model asks for."""
+    """The value to compare: of an input only its shapes, without its source or its model's own dtype."""
     return re.sub(r":\w+| \(its example\)$", "", value) if key == "input" and isinstance(value, str) else value
 
 
@@ -156,7 +156,7 @@ def _model_text(baseline: Baseline) -> str:
 
 
 def _lean(row: Row) -> dict[str, Any]:
-    """A row without what says nothing: no path, the first call, no NaN and no Inf."""
+    """A row without values that say nothing: an empty path, the first call, no NaN and no Inf."""
     values = {key: value for key, value in row.flat().items() if key == "fqn" or not _says_nothing(key, value)}
     first = [key for key in ("fqn", "type") if key in values]
     return {key: values[key] for key in (*first, *sorted(values.keys() - set(first)))}

@@ -1,4 +1,4 @@
-"""What a run shows to be no longer as its baseline has it: each cause once, and how much follows from them."""
+"""Changes since a baseline: each cause once, and a count of what follows from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _ABSENT = "nothing"
 
 
 class Change(NamedTuple):
-    """What is not as it was, where; of statistics how many times the tolerance."""
+    """A difference from the baseline at one module or parameter; `excess` is how many times the tolerance a statistic
+    moved.
+    """
 
     fqn: str
     message: str
@@ -25,12 +27,13 @@ class Change(NamedTuple):
 
 
 def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: Tolerance | None) -> list[Change]:
-    """The changes between reports, by probe: of settings, shapes, activations and grads, as far as both have them.
+    """The changes between reports, given by probe: in settings, shapes, activations and gradients, as far as both have
+    them.
 
-    Named is each module whose settings, type, parameters or freezing changed, that is new, gone or renamed, or whose
-    output has another shape though its input has not, and the first of gradients that were lost. Other shapes and
-    statistics follow from such a change: they are counted. Without one, the first of the shapes is named, else the
-    first of the statistics beyond tolerance, else the first of the gradients.
+    Reported are modules whose settings, type, parameters or freezing changed, modules that are new, gone or renamed,
+    modules whose output shape changed while the input shape did not, and the first of the gradients that were lost.
+    Other differences in shapes and statistics follow from such a change and are counted. If nothing of the kind
+    changed, the first different shape is reported, else the first statistic beyond tolerance, else the first gradient.
     """
     shared = [name for name in then if name in now]
     compared = {name: diff(then[name], now[name], tolerance).rows for name in shared if name != "settings"}
@@ -48,7 +51,7 @@ def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: To
 
 @dataclass
 class _Causes:
-    """What was found, by place, and how much follows from it, by what it is."""
+    """The changes found, by module, and a count of what follows from them, by kind."""
 
     types: Mapping[str, str]
     said: dict[str, list[str]] = field(default_factory=dict)
@@ -60,7 +63,7 @@ class _Causes:
         self.said.setdefault(fqn, []).append(said)
 
     def first_of(self, rows: Sequence[Row], what: str, said: str) -> None:
-        """Name the first of these where nothing was named before; count the others."""
+        """Report the first of these rows if nothing else was reported before, and count the others."""
         first = first_beyond(rows) if not self.said else None
         if first:
             self.add(first.fqn, f"{said}{first['differs']}")
@@ -79,7 +82,7 @@ class _Causes:
 
 
 def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
-    """Of modules whose type is as it was; another type has other settings."""
+    """Changed settings of modules whose type is the same; another type has other settings."""
     current = {row.fqn: row for row in now}
     for row in then:
         other = current.get(row.fqn)
@@ -93,7 +96,7 @@ def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
 
 
 def _text(value: Any) -> str:
-    """As Python writes it; of equal numbers one."""
+    """A value as Python writes it; equal numbers are written once."""
     if isinstance(value, list):
         same = len({str(item) for item in value}) == 1 and not isinstance(value[0], list)
         return _text(value[0]) if same else "x".join(map(_text, value))
@@ -155,7 +158,7 @@ def _unmeasured(row: Row) -> str:
 
 
 def _lost(rows: Sequence[Row], causes: _Causes) -> None:
-    """Gradients that one run alone has: of each side the first, unless its module is known to have changed."""
+    """Gradients that only one run has: the first on each side, unless its module is known to have changed."""
     for side, said in (("A", "gets no gradient any more"), ("B", "gets a gradient now")):
         lost = [row for row in rows if row.get("only") == side and row.fqn.rpartition(".")[0] not in causes.said]
         if lost:
@@ -166,7 +169,7 @@ def _lost(rows: Sequence[Row], causes: _Causes) -> None:
 
 
 def _statistics(rows: Sequence[Row], what: str, said: str, causes: _Causes) -> None:
-    """Values that moved; those of places that are new, gone, or no longer measured are told already, or told here."""
+    """Statistics that moved, and modules that are no longer measured and were not reported before."""
     for row in rows:
         if row.get("only") and what == "activation" and row.fqn not in causes.said:
             causes.add(row.fqn, _unmeasured(row))

@@ -1,4 +1,4 @@
-"""Two reports compared: the same probe's view of two runs, row by row."""
+"""A comparison of two reports, row by row: the same probe's view of two runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATISTICS = (
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure that the two runs do not share. `times` its tolerance: beyond it above 1."""
+    """A figure in which the two runs differ; `times` its tolerance, so that above 1 it is beyond."""
 
     figure: str
     a: Any
@@ -57,11 +57,11 @@ class Difference:
 def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     """Compare two reports of one probe. Rows are aligned by name, call, path, kind and pass (`align`).
 
-    Shapes, dtypes, counts of parameters and MACs, NaN and Inf are compared exactly, other statistics within the
-    tolerance (`hookcli.diff.tolerance.allowance`). A dtype that is its run's own, as asked for, is no difference. A row
-    shows the figure that is furthest off, and how many times its tolerance that is; `differs` names the worst that are
-    beyond it. Rows of B alone stand where they stand in B. Raises UsageError where the reports are of different probes,
-    or of one whose rows are no places.
+    Shapes, dtypes, parameter counts, MACs, NaN and Inf are compared exactly, other statistics within the tolerance
+    (`hookcli.diff.tolerance.allowance`). A dtype that was asked for in its run is no difference. Each row shows the
+    figure that is furthest off and how many times its tolerance that is; `differs` names the worst figures beyond it.
+    Rows that only B has stand where they stand in B. Raises UsageError for reports of different probes, or of a probe
+    whose rows are not modules or parameters.
     """
     _check(a, b)
     tolerance = tolerance or Tolerance()
@@ -100,7 +100,9 @@ _RUN = ("input", "fill", "seed", "mode", "dtype", "device", "torch", "loss", "fa
 
 
 def unlike(report: Report) -> str:
-    """How the runs of two saved reports differ, in one line; "" where they don't, or were made side by side."""
+    """The differences between the runs of two saved reports, in one line; "" if there are none, or for a live
+    comparison.
+    """
     if "of" not in report.meta:
         return ""
     a, b = report.meta["a"], report.meta["b"]
@@ -119,7 +121,7 @@ def _check(a: Report, b: Report) -> None:
 
 
 def _places(report: Report, other: Report) -> list[NamedPart]:
-    """Every place that the report speaks of, each once; what was not measured has the type that the other knows."""
+    """Every module in the report, once; one that was not measured has the type that the other report knows."""
     types = {row.fqn: str(row.get("type") or "") for row in report.rows}
     known = {row.fqn: str(row.get("type") or "") for row in other.rows}
     types |= {item.fqn: known.get(item.fqn, "") for item in report.skipped if item.fqn not in types}
@@ -127,7 +129,7 @@ def _places(report: Report, other: Report) -> list[NamedPart]:
 
 
 def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> Iterator[Row]:
-    """A's rows in their order, and between them those of B alone, where they stand in B."""
+    """A's rows in their order, with the rows that only B has between them, where they stand in B."""
     theirs = {_key(row, alignment.in_a.get(row.fqn)): row for row in b.rows}
     ours = {_key(row, row.fqn) for row in a.rows}
     changes = {left.fqn: verdict.change(left, right) for left, right in alignment.pairs}
@@ -155,13 +157,15 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
 
 
 def _key(row: Row, fqn: str | None) -> Key:
-    """What rows are paired by; `fqn` is the name in A, None for a place of B alone."""
+    """The key by which rows are paired; `fqn` is the name in A, or None for a module that only B has."""
     name = ("in B", row.fqn) if fqn is None else ("in A", fqn)
     return (*name, *(row.get(key) or 0 for key in _KEY))
 
 
 def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
-    """A row of one side. Where the other has the place, as `name`, but did not measure this there, that is beyond."""
+    """A row that one side has. If the other side has the module, as `name`, but did not measure it, that is beyond
+    tolerance.
+    """
     values = {key: row.get(key) for key in ("fqn", "type", *_KEY) if row.get(key) is not None}
     if name is None:
         return Row({**values, "change": "removed" if where == "A" else "added"})
@@ -192,7 +196,9 @@ def _dtypes(a: Row, b: Row, runs: tuple[Any, Any]) -> list[str]:
 
 
 def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float) -> Iterator[Difference]:
-    """All figures of two rows that differ, in the order of their columns. `runs`: the dtypes that the runs were in."""
+    """All figures in which two rows differ, in the order of their columns. `runs` are the dtypes that the runs asked
+    for.
+    """
     for name, value in a.values.items():
         other = b.get(name)
         if name in _PLACE or value == other or (name == "dtype" and (value, other) == runs):
@@ -208,5 +214,5 @@ def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float)
 
 
 def beyond(reports: Sequence[Report]) -> bool:
-    """Whether a comparison found anything beyond tolerance."""
+    """True if a comparison found anything beyond tolerance."""
     return any(row.get("beyond") for report in reports for row in report.rows)

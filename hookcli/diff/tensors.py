@@ -1,4 +1,4 @@
-"""Which tensors of a live comparison are beyond tolerance, and how the error grew on the way to each."""
+"""Rows of a live comparison: the tensors beyond tolerance, and the growth of the error on the way to each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _VALUES = ("output", WEIGHT)  # all others are gradients, which have a scale in 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """A pair of tensors: what its row says of the place, the figures, both dtypes, and what the module had received."""
+    """A pair of tensors: its place as a row's values, the discrepancy, both dtypes, and those of the inputs."""
 
     values: Mapping[str, Any]
     found: Discrepancy
@@ -44,10 +44,11 @@ class MeasuredPair:
 
 
 def tensor_rows(measured: Sequence[MeasuredPair], tolerance: Tolerance) -> list[Row]:
-    """A row for each: its figures, `times` the tolerance, and where that is above 1 `beyond`, with why in `differs`.
+    """A row for each pair: its figures, `times` the tolerance and, if that is above 1, `beyond` and `differs`, the
+    reason.
 
-    `growth` is the relative error over the largest of what the module received, None where that is not known or zero,
-    or not finite.
+    `growth` is the relative error divided by the largest of the module's inputs; None if that is unknown, zero or not
+    finite.
     """
     gradients = [item for item in measured if item.values["kind"] not in _VALUES]
     scales = gradient_scales((item.values["kind"], _rms(item.found.a_l2, item.found.numel)) for item in gradients)

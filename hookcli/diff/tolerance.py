@@ -1,8 +1,8 @@
-"""How far two results may be apart: one relative and one absolute tolerance, and what they mean for each figure.
+"""Tolerances between two results: one relative and one absolute, and their meaning for each figure.
 
-Both are taken by norm, not by element: results agree where ``rms(a - b) <= rtol * rms(a) + atol``. Elementwise, as
-``torch.allclose`` has it, every value near zero in a long chain of layers would need an exception. For statistics the
-same is asked of what such a difference can do to them at most (`allowance`).
+Both are taken by norm, not by element: results agree if ``rms(a - b) <= rtol * rms(a) + atol``. Elementwise, as in
+``torch.allclose``, every value near zero in a long chain of layers would need an exception. For statistics, the limit
+is what such a difference can do to them at most (`allowance`).
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ def eps(*dtypes: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What a person asked for; None is what suits the dtypes.
+    """The tolerances asked for; None stands for defaults that suit the dtypes.
 
-    The default `rtol` is the square root of the epsilon of the less precise dtype, that is, half of its digits agree:
-    3.5e-4 for float32, 0.031 for float16, 0.088 for bfloat16, 1.5e-8 for float64. The default `atol` is 0. Gradients
-    lose more: a float32 backward through batch normalization over two images is 2.6e-3 off a float64 one, and what
-    would be zero but for rounding (the gradient of a bias before it) is noise. So theirs are ten times that, and,
-    unless `rtol` was given, a tenth of that square root times the largest rms among gradients of the same kind.
+    The default `rtol` is the square root of the epsilon of the less precise dtype, so half of its digits agree: 3.5e-4
+    for float32, 0.031 for float16, 0.088 for bfloat16, 1.5e-8 for float64. The default `atol` is 0. Gradients lose
+    more: a float32 backward through batch normalization over two images is 2.6e-3 off a float64 one, and a gradient
+    that would be zero but for rounding (that of a bias before the normalization) is noise. Their `rtol` is therefore
+    ten times that, and, unless `rtol` was given, their `atol` a tenth of that square root times the largest rms among
+    gradients of the same kind.
     """
 
     rtol: float | None = None
     atol: float | None = None
 
     def limits(self, *dtypes: str, scale: float | None = None) -> tuple[float, float]:
-        """`rtol` and `atol` between values of these dtypes; with `scale`, that largest rms, between gradients."""
+        """`rtol` and `atol` between values of these dtypes; with `scale`, the largest rms of their kind, between
+        gradients.
+        """
         half = math.sqrt(eps(*dtypes))
         rtol, atol = (half, 0.0) if scale is None else (10 * half, 0.1 * half * scale)
         if self.rtol is not None:
@@ -59,13 +62,13 @@ class Tolerance:
 
 
 def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> float:
-    """How far a statistic may be from that of the reference.
+    """The largest difference from the reference that a statistic may have.
 
-    With ``e = rtol * rms + atol``, the rms by which the elements may move: the mean moves by at most e, the standard
-    deviation by e times ``sqrt(n / (n - 1))`` and the l2 norm by e times ``sqrt(n)`` (triangle inequality), so that a
-    mean near zero is held against the spread and not against itself. `min` and `max` have an allowance relative to the
-    largest magnitude; of `zeros` a share of `rtol` of the elements may change, all where they are noise
-    (an rms of at most `atol`); counts of NaN and Inf must be equal.
+    With ``e = rtol * rms + atol``, the rms by which the elements may move, the mean moves by at most e, the standard
+    deviation by e times ``sqrt(n / (n - 1))`` and the l2 norm by e times ``sqrt(n)`` (triangle inequality; each
+    statistic declares its factor). A mean near zero is thus compared with the spread and not with itself. The allowance
+    of `min` and `max` is relative to the largest magnitude. A share `rtol` of the elements may change to or from zero,
+    or all of them if they are noise (an rms of at most `atol`). Counts of NaN and Inf must be equal.
     """
     if name in EXACT:
         return 0.0
@@ -78,15 +81,15 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
 
 
 def excess(name: str, a: TensorStats, b: TensorStats, rtol: float, atol: float) -> float:
-    """How many times its allowance a statistic is off: up to 1 is within tolerance, infinity where nothing is allowed.
+    """A statistic's difference in units of its allowance: up to 1 is within tolerance, infinity if nothing is allowed.
 
-    A statistic that neither has agrees; one that a side alone has does not.
+    A statistic that is NaN on both sides agrees; one that only one side has does not.
     """
     return times_allowed(getattr(a, name), getattr(b, name), allowance(name, a, rtol, atol))
 
 
 def times_allowed(a: float, b: float, allowed: float) -> float:
-    """How many times what is allowed two figures are apart: up to 1 is within tolerance, infinity where nothing is."""
+    """The difference of two figures in units of what is allowed: up to 1 is within tolerance."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
     return abs(a - b) / allowed if allowed > 0 and math.isfinite(a - b) else math.inf

@@ -1,4 +1,4 @@
-"""What a comparison comes to: how much is beyond tolerance, where that begins, and what has no counterpart."""
+"""The verdict of a comparison: how much is beyond tolerance, where that begins, and what has no counterpart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAMED = 3
 
 
 def first_beyond(rows: Iterable[Row]) -> Row | None:
-    """Where it begins: the first row beyond tolerance in the order of execution.
+    """The first row beyond tolerance in the order of execution.
 
-    A container comes before its parts in a report, but is done after them: a part that is beyond tolerance is first.
-    Of parameters and buffers one is named only where nothing that was computed is beyond tolerance.
+    A container comes before its parts in a report but returns after them, so a part that is beyond tolerance is first.
+    A parameter or buffer is chosen only if nothing that was computed is beyond tolerance.
     """
     found = [row for row in rows if row.get("beyond")]
     beyond = [row for row in found if row.get("kind") != WEIGHT] or found
@@ -81,7 +81,7 @@ def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, complete: b
 
 
 def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
-    """An error where it begins, which counts the rows that are beyond tolerance; and notes on the structure."""
+    """An error at the first row beyond tolerance, which counts the others, and notes on the structure."""
     notes = [Finding(CHECK, "note", fqn, text) for fqn, text in _structure(alignment)]
     first = first_beyond(rows)
     if first is None:
@@ -93,7 +93,7 @@ def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
 
 
 def _structure(alignment: Alignment) -> list[tuple[str, str]]:
-    """Where the structure differs, in words: a name, and what became of it."""
+    """The differences in structure: a name, and a sentence on it."""
     lines = [(place.fqn, f"{_named(place)} is in A only") for place in alignment.removed]
     lines += [(place.fqn, f"{_named(place)} is in B only") for place in alignment.added]
     lines += [(a.fqn, f"{_name(a)} is called {_name(b)} in B") for a, b in alignment.renamed]
@@ -102,7 +102,7 @@ def _structure(alignment: Alignment) -> list[tuple[str, str]]:
 
 
 def _structure_line(alignment: Alignment) -> str:
-    """The same in one line, each sort of difference with its first names; "" where there is none."""
+    """The differences in structure in one line, with the first names of each sort; "" if there are none."""
     said = [
         f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
         for what, names in (
@@ -116,7 +116,7 @@ def _structure_line(alignment: Alignment) -> str:
 
 
 def weights_line(rows: Sequence[Row], compared: int) -> str:
-    """What became of the parameters and buffers, `compared` in number, of which `rows` differ; "" of none."""
+    """A line on the parameters and buffers: `compared` in number, of which `rows` differ; "" if there are none."""
     differ = [row for row in rows if row.get("change") not in ("added", "removed")]
     what = "parameters and buffers"
     if not differ:
@@ -137,7 +137,7 @@ def _apart(row: Row) -> str:
 
 
 def _title(row: Row) -> str:
-    """A row's place in words: its name and type, which gradient, call and tensor it is of."""
+    """A row's place in words: name and type, kind of gradient, path, call and pass."""
     said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")
     if row.get("kind") not in (None, "output", WEIGHT):
         said += f" {row['kind']}"
@@ -147,7 +147,7 @@ def _title(row: Row) -> str:
 
 
 def change(a: NamedPart | None, b: NamedPart | None) -> str:
-    """What became of a place, as a row's `change`; "" where nothing did."""
+    """The change of a module, for a row's `change`; "" if there is none."""
     if a is None or b is None:
         return "added" if a is None else "removed"
     if a.fqn != b.fqn:
@@ -156,7 +156,7 @@ def change(a: NamedPart | None, b: NamedPart | None) -> str:
 
 
 def _both(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """The `meta` of a comparison: what both runs share, `A → B` where words differ, and each side's own whole."""
+    """The `meta` of a comparison: what both runs share, `A → B` if texts differ, and the whole of each side."""
     merged = {key: value if value == b.get(key) else _arrow(value, b.get(key)) for key, value in a.items()}
     kept = {key: value for key, value in merged.items() if value is not None}
     return {**kept, "a": dict(a), "b": dict(b)}
@@ -167,7 +167,7 @@ def _arrow(a: Any, b: Any) -> str | None:
 
 
 def text_of(value: Any) -> str:
-    """A compared value, as a message writes it."""
+    """A compared value as text for a message."""
     return number(value) if isinstance(value, float) else str(value)
 
 

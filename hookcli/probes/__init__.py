@@ -1,1 +1,1 @@
-"""What can be looked at: a probe asks a hook session for hooks and turns what they see into a report."""
+"""Probes: each asks a hook session for hooks and turns their events into a report."""

@@ -1,4 +1,4 @@
-"""Statistics of what each module returns."""
+"""Statistics of the tensors that each module returns."""
 
 from __future__ import annotations
 

@@ -45,22 +45,22 @@ class Probe(ABC):
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:
-        """Ask for hooks."""
+        """Ask the session for hooks."""
 
     def building(self) -> AbstractContextManager[Any]:
-        """What goes on while the model is built; nothing, for most."""
+        """A context around the building of the model; it does nothing for most probes."""
         return nullcontext()
 
     @abstractmethod
     def rows(self) -> list[Row]:
-        """What was seen."""
+        """The rows of the report."""
 
     def totals(self) -> Mapping[str, Any]:
         """Figures for the whole model."""
         return {}
 
     def skipped(self) -> list[Skipped]:
-        """What could not be measured, each with its reason."""
+        """Everything that could not be measured, each with its reason."""
         return []
 
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
@@ -79,11 +79,11 @@ class Probe(ABC):
     """Which modules get no full backward hooks, because these would change what the model computes."""
 
     def instead(self, error: Exception) -> Probe | None:
-        """Another probe to try, where the model failed because of this one's hooks."""
+        """Another probe to try, if the model failed because of this probe's hooks."""
         return None
 
     def in_callers_run(self) -> Probe:
-        """This probe, or another without hooks that may raise where a program of the caller's own runs the model."""
+        """This probe, or another without hooks that could raise in a program that runs the model itself."""
         return self
 
 
@@ -97,7 +97,7 @@ def _require(method: str, given: Any, kind: type) -> None:
 
 
 class StatsProbe(Probe):
-    """A probe whose rows carry TensorStats. Tensors are reduced in the callback, and read back only for `rows`."""
+    """A probe whose rows carry TensorStats. Tensors are reduced in the callback and read back only for `rows`."""
 
     columns: Sequence[Column] = (
         Column("fqn", "Layer"),
@@ -118,7 +118,7 @@ class StatsProbe(Probe):
         self.unseen = UnreachableTensors()
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
-        """Reduce the tensor into a row. A later one of the same key takes its place."""
+        """Reduce the tensor into a row; a later tensor with the same key replaces it."""
         row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)}
         try:
             self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
@@ -127,7 +127,7 @@ class StatsProbe(Probe):
             self.skip(str(values["fqn"]), reason, str(values.get("path", "")))
 
     def take_all(self, event: HookEvent, tensors: Iterable[tuple[str, Tensor]], otherwise: str) -> None:
-        """A row for each tensor of a call; where there is none, the reason, unless `unseen` has it."""
+        """A row for each tensor of a call; without any, the reason, unless `unseen` has one."""
         found = list(tensors)
         for path, tensor in found:
             self.take(describe(event, path), tensor)
@@ -139,7 +139,7 @@ class StatsProbe(Probe):
         self._skipped[Skipped(fqn, reason, path)] = None
 
     def pending(self) -> list[tuple[dict[str, Any], Pending]]:
-        """What was reduced until now, in that order: the values of each row, and its statistics to be."""
+        """Everything reduced so far, in order: the values of each row, and its pending statistics."""
         return list(self._taken.values())
 
     def rows(self) -> list[Row]:
@@ -158,7 +158,7 @@ class StatsProbe(Probe):
 
 
 def describe(event: HookEvent, path: str) -> dict[str, Any]:
-    """Where in the run a tensor was seen: the keys that rows of inputs and activations begin with."""
+    """The place of a tensor in the run: the keys with which rows of inputs and activations begin."""
     return {
         "fqn": event.fqn,
         "type": type_text(event.module) if event.module is not None else None,
@@ -169,17 +169,17 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 
 
 def edited(event: HookEvent) -> dict[str, str]:
-    """Which edits changed what the event shows; nothing where none did."""
+    """The edits that changed the event's values, as a row's `edited`; empty if there were none."""
     return {"edited": event.edited} if event.edited else {}
 
 
 def by_index(rows: Iterable[Row]) -> list[Row]:
-    """In the order in which the modules were entered, containers before their parts."""
+    """The rows in the order in which modules were entered, containers before their parts."""
     return sorted(rows, key=lambda row: row["index"])
 
 
 def unmeasured(session: HookSession) -> list[Skipped]:
-    """Modules of which nothing was measured, whole or in one of their calls, each with its reason."""
+    """Modules that were not measured, wholly or in one of their calls, each with its reason."""
     return [*never_called(session), *_without_return(session), *(item.skipped() for item in unregistered(session))]
 
 

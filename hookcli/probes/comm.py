@@ -1,4 +1,4 @@
-"""What communication hooks make of gradients, bucket by bucket."""
+"""The effect of communication hooks on gradients, bucket by bucket."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hookcli.tensors.stats import measure, resolve
 
 
 class CommProbe:
-    """A row per hook, step and bucket: the bytes, the time, the gradients before and after, and the error.
+    """A row per hook, step and bucket: bytes, time, the gradients before and after the hook, and the error.
 
-    Not a `Probe`: what it looks at is not one model's run but DDP's, once for each hook. It is what a `CommObserver`
-    shows tensors to, on any thread, and reduces them at once.
+    Not a `Probe`: it looks at DDP's runs, one for each hook, rather than at one run of a model. A `CommObserver` shows
+    it tensors, on any thread, and it reduces them at once.
     """
 
     name = "comm"
@@ -36,13 +36,13 @@ class CommProbe:
         self._skipped: dict[Skipped, None] = {}
 
     def ready(self, exchange: Exchange, before: Tensor) -> None:
-        """Measure a bucket before the hook gets it."""
+        """Take in a bucket before its hook runs."""
         pending = measure(before)
         with self._lock:
             self._before[exchange] = pending
 
     def done(self, exchange: Exchange, after: Tensor, exact: Tensor) -> None:
-        """Measure the hook's result and its distance from the exact mean."""
+        """Take in the hook's result, and the exact mean to compare it with."""
         pending = measure(after)
         error = None if after is exact else distance.compare(exact, after)
         with self._lock:
@@ -55,7 +55,7 @@ class CommProbe:
         self._skipped[Skipped(fqn, reason)] = None
 
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
-        """What was seen, also of a run that failed: the buckets that were done by then."""
+        """The report, also of a run that failed: the buckets that were done by then."""
         whole = sorted(self._after, key=lambda e: (e.step, e.bucket))  # hooks beside each other, in their order
         before = resolve([self._before[e] for e in whole])
         after = resolve([self._after[e] for e in whole])

@@ -1,5 +1,6 @@
-"""Runs that are made again with fewer hooks, where PyTorch refuses to run a model under all of a probe's, or would run
-another."""
+"""Repeated runs with fewer hooks, for models that PyTorch refuses to run, or would run differently, under all hooks of
+a probe.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ T = TypeVar("T")
 
 
 def offers_another(probe: Probe) -> bool:
-    """Whether the probe may offer another in its place."""
+    """True if the probe may offer another in its place."""
     return type(probe).instead is not Probe.instead
 
 
 def leave_out(session: HookSession, found: OneTensorError | None) -> None:
-    """Have the session leave full backward hooks out where they change what the model computes."""
+    """Have the session leave out full backward hooks that would change what the model computes."""
     if found is not None:
         session.full_backward.leave_out(found)
 

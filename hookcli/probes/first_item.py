@@ -11,7 +11,7 @@ from hookcli.tensors import tree
 class FirstItemProbe(StatsProbe):
     """A row per tensor, as modules return: parts first.
 
-    With the size of a `batch` of its first item alone, where the tensor has the batch in dimension 0.
+    Given the size of a `batch`, only the first item is measured, of tensors that have the batch in dimension 0.
     """
 
     name = "first"

@@ -1,4 +1,4 @@
-"""Statistics of gradients: of parameters, or of what modules return or receive."""
+"""Statistics of gradients: of parameters, or of the tensors that modules return or receive."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Via = Literal["tensor", "module"]
 class GradsProbe(StatsProbe):
     """A row per gradient, in the order in which they arrive.
 
-    `of="parameters"`: what is in `.grad` once autograd has added to it, so a second pass without zeroing shows the sum.
-    `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of that
-    tensor, also by the module itself. `of="inputs"`: with respect to each tensor that it received, by this module's use
-    of it. A tensor that the module received and only returned has one gradient, over all of its uses: its rows
-    carry `handed_on`. Rows are per call and pass. `via="module"` takes gradients from PyTorch's full backward hooks:
-    they leave out what a module's other outputs make of an output, are refused where a hooked tensor is changed in
-    place, and see fewer kinds of values.
+    `of="parameters"`: the value of `.grad` once autograd has added to it, so a second pass without zeroing shows the
+    sum. `of="outputs"`: the gradient of the loss with respect to each tensor that a module returned, over all uses of
+    that tensor, including the module's own. `of="inputs"`: with respect to each tensor that a module received, by that
+    module's use of it. A tensor that a module received and returned unchanged has one gradient, over all of its uses;
+    its rows carry `handed_on`. There is a row per call and pass. `via="module"` takes gradients from PyTorch's full
+    backward hooks: they miss what a module's other outputs make of an output, are refused if a hooked tensor is changed
+    in place, and see fewer kinds of values.
     """
 
     name = "grads"
@@ -73,13 +73,13 @@ class GradsProbe(StatsProbe):
         if self.of == "parameters":
             session.post_accumulate_grad(self._accumulated)
             session.after_backward(self._reduced)
-        elif self.of == "outputs":
+            return
+        if self.of == "outputs":
             session.forward(self._expect_outputs)
-            session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
         else:
             session.forward_pre(self._expect_inputs)
             session.forward(self._notice_in_place)
-            session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
+        session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
 
     def instead(self, error: Exception) -> Probe | None:
         """Return a probe without full backward hooks on the modules that can't have them."""
@@ -110,14 +110,14 @@ class GradsProbe(StatsProbe):
             self._take(event, event.fqn.rpartition(".")[0])
 
     def _reduced(self) -> None:
-        """The gradients of all processes are in."""
+        """Take in the gradients once those of all processes are summed up."""
         assert self.session is not None
         for event in self._awaited:
             self._take(replace(event, grad=self.session.parameters[event.fqn].grad), event.fqn.rpartition(".")[0])
         self._awaited.clear()
 
     def rows(self) -> list[Row]:
-        """What was averaged over processes is shown as their sum: the gradient of the whole batch."""
+        """The rows; gradients that were averaged over processes are shown as their sum, that of the whole batch."""
         processes = self.session.processes if self.session and self.of == "parameters" else 1
         rows = super().rows()
         return [replace(row, stats=row.stats.scaled(processes)) for row in rows if row.stats] if processes > 1 else rows
@@ -169,9 +169,7 @@ class GradsProbe(StatsProbe):
         paths = self._paths[event.fqn, event.call] = paths_of_inputs(event.args, dict(event.kwargs))
         found = list(_differentiable(self.unseen.arguments(event.fqn, event.args, event.kwargs)))
         if self.via == "module" and not found:
-            self.skip(
-                event.fqn, "received no tensor that a full backward hook can see; --of outputs sees what it returns"
-            )
+            self.skip(event.fqn, "received no tensor that full backward hooks can see; --of outputs shows its outputs")
         for path, tensor in found:
             why = self._why_not(tensor, path in paths, "argument by keyword or in a container")
             self._expected[event.fqn, event.call, path] = f"input: {why}"
@@ -212,9 +210,8 @@ class GradsProbe(StatsProbe):
         found = super().report(model, meta)
         handed_on = dict.fromkeys(row.fqn for row in found.rows if row.get("handed_on"))
         notes = [f"{_first(names)}: {note}" for names, note in ((handed_on, _HANDED_ON), (self._notes, _LEAD)) if names]
-        if not notes:
-            return found
-        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]})
+        all_notes = [*found.meta.get("notes", ()), *notes]
+        return replace(found, meta={**found.meta, "notes": all_notes}) if notes else found
 
     def _parameters_without(self) -> list[Skipped]:
         assert self.session is not None
@@ -227,16 +224,14 @@ class GradsProbe(StatsProbe):
 
     def _why_without(self, fqn: str, requires_grad: bool) -> str:
         assert self.session is not None
-        if not requires_grad:
-            return "frozen (requires_grad=False)"
-        if fqn not in self.session.hooked_parameters:
-            return "lazy: it takes no hook before its module has run once"
-        return _NONE_REACHED
+        lazy = fqn not in self.session.hooked_parameters
+        why = "lazy: it takes no hook before its module has run once" if lazy else _NONE_REACHED
+        return why if requires_grad else "frozen (requires_grad=False)"
 
 
 def _first(names: Iterable[str]) -> str:
     first, *more = names
-    return f"{first or '(model)'}{f' and {len(more)} more' if more else ''}"
+    return (first or "(model)") + (f" and {len(more)} more" if more else "")
 
 
 _HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"
@@ -253,5 +248,5 @@ _KINDS = {
 
 
 def _differentiable(leaves: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Those that could have a gradient at all: labels and masks can't."""
+    """The tensors that can have a gradient at all; labels and masks can't."""
     return ((path, x) for path, x in leaves if x.is_floating_point() or x.is_complex())

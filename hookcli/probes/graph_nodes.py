@@ -1,4 +1,4 @@
-"""What hooks on autograd nodes saw: by Python, or by C++ without the GIL."""
+"""The firings of autograd nodes, seen by hooks in Python or, without the GIL, in C++."""
 
 from __future__ import annotations
 

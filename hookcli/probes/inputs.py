@@ -1,4 +1,4 @@
-"""Statistics of what each module receives."""
+"""Statistics of the tensors that each module receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules draw random numbers."""
+"""A probe for the modules that draw random numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hookcli.tensors.random_state import RandomStates
 
 
 class RandomDrawsProbe(Probe):
-    """A row per module whose own code, not that of its parts, moved the state of a generator.
+    """A row per module whose own code, not that of its parts, changed the state of a generator.
 
-    `states` reads the states of the generators in question: of every call of a module twice.
+    `states` reads the states of the generators in question; it is called twice per call of a module.
     """
 
     name = "draws"

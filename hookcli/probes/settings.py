@@ -1,4 +1,4 @@
-"""What modules were made with: the arguments of their constructors, as far as they keep them."""
+"""The settings of modules: the arguments of their constructors, as far as modules keep them."""
 
 from __future__ import annotations
 

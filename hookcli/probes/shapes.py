@@ -1,4 +1,4 @@
-"""The shapes that go in and come out of each module, its parameters and its multiply-accumulates."""
+"""The shapes of each module's inputs and outputs, its parameters and its multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class ShapesProbe(Probe):
         return [*self._uncounted(), *lazy, *self._unseen.skipped(), *unmeasured(self.session)]
 
     def _uncounted(self) -> Iterable[Skipped]:
-        """What ran inside of modules and has no known cost."""
+        """Operations inside modules that have no known cost."""
         log = self._functions.log
         within = {number for call in self._calls.values() if not call.fqn for number in log[call.began : call.ended]}
         ran = within if ("", 0) in self._calls else set(log)

@@ -1,6 +1,6 @@
-"""What became of buckets of gradients, as rows: of a rank, and of all ranks together; torch-free.
+"""Rows on buckets of gradients under communication hooks: of one rank, or of all ranks together; free of torch.
 
-A row keeps what adds up (norms, counts, extremes), so that ranks, and buckets of a hook, merge exactly.
+A row keeps figures that add up (norms, counts, extremes), so that ranks, and buckets of a hook, merge exactly.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def bucket_row(
     errors: tuple[float, ...],
     norm: float | None = None,
 ) -> Row:
-    """A row. `where` names the bucket; `handed` is None where the bytes could not be counted.
+    """A row on the bucket that `where` names; `handed` is the number of bytes, None if it could not be counted.
 
-    `errors` are the L2 norm of the exact mean, and the L2 and maximum norm of the difference from it; `norm` that of
-    what the hook made, where it is not `after`'s.
+    `errors` are the L2 norm of the exact mean, and the L2 and maximum norm of the difference from it; `norm` is the
+    norm of the hook's result, if that is not `after`'s.
     """
     norm = after.l2 if norm is None else norm
     sent = {"bytes_after": handed, "ratio": handed / where["bytes_before"] if handed is not None else None}
@@ -58,13 +58,13 @@ def bucket_row(
 
 
 def _relative(norm: float, exact: float, error: float) -> dict[str, float]:
-    """The difference in terms of the exact mean, and the cosine of the angle between the two: from three norms."""
+    """The error relative to the exact mean, and the cosine of the angle between the two, from three norms."""
     found = Discrepancy(error_l2=error, a_l2=exact, b_l2=norm)
     return {"relative_l2": found.rel_l2, "cosine": found.cosine if math.isfinite(error) else math.nan}
 
 
 def totals(rows: Iterable[Row]) -> dict[str, Any]:
-    """What each hook made of a whole step, the last one: all its buckets taken together."""
+    """The result of each hook in the last step, all its buckets taken together."""
     by_hook: dict[str, list[Row]] = {}
     for row in rows:
         by_hook.setdefault(row["hook"], []).append(row)
@@ -88,11 +88,11 @@ def _whole(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def merge_ranks(reports: Sequence[Report]) -> Report:
-    """The reports of all ranks as one, the first rank's with the figures of all.
+    """The reports of all ranks as one: the first rank's, with the figures of all.
 
-    Statistics before the hook are those of all ranks' buckets together; after it, where ranks have the same, of one.
-    Errors are root mean squares over ranks. The time is the slowest rank's, bytes are those of a rank; where ranks
-    differ, the most, and a note says so. The loss is the ranks' mean, as gradients are.
+    Statistics before the hook are those of all ranks' buckets together; after it, if the ranks agree, those of one.
+    Errors are root mean squares over ranks. The time is that of the slowest rank. Bytes are per rank; if ranks differ,
+    the most, with a note. The loss is the mean over ranks, as gradients are.
     """
     places: dict[tuple[Any, ...], list[Row]] = {}
     for report in reports:

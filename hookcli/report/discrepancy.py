@@ -1,4 +1,4 @@
-"""How far apart two tensors are, as plain numbers that merge exactly; free of torch."""
+"""The discrepancy of two tensors, as plain numbers that merge exactly; free of torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """A tensor b held against a reference a of the same shape, or exactly merged ones of several.
+    """The difference of a tensor b from a reference a of the same shape, or the exactly merged one of several pairs.
 
-    `max_abs` and `mean_abs` of a - b, its l2 norm `error_l2`, and the norms `a_l2` and `b_l2`, where elements that are
-    not finite in both count as zero. `nonfinite` counts those of them that are not equal either (NaN equals NaN).
+    `max_abs` and `mean_abs` are over a - b, `error_l2` is its norm, `a_l2` and `b_l2` are the norms of a and b;
+    elements that are not finite in both count as zero. `nonfinite` counts those of them that are not equal either (NaN
+    equals NaN).
     """
 
     numel: int = 0
@@ -28,14 +29,14 @@ class Discrepancy:
 
     @property
     def rel_l2(self) -> float:
-        """The error's norm relative to that of a; infinite where a is zero and b is not."""
+        """The error's norm relative to that of a; infinite if a is zero and b is not."""
         if self.error_l2 == 0:
             return 0.0
         return self.error_l2 / self.a_l2 if self.a_l2 else math.inf
 
     @property
     def cosine(self) -> float:
-        """The cosine of the angle between the two; NaN where one of them is zero or unknown.
+        """The cosine of the angle between a and b; NaN if one of them is zero or unknown.
 
         From the norms, ``1 - (e^2 - (|a| - |b|)^2) / (2 |a| |b|)``, which keeps all digits of a small angle.
         """
@@ -48,7 +49,7 @@ class Discrepancy:
 
     @classmethod
     def merge(cls, parts: Iterable[Discrepancy]) -> Discrepancy:
-        """That of the concatenated tensors, exactly."""
+        """The discrepancy of the concatenated tensors, exactly."""
         parts = list(parts)
         numel = sum(part.numel for part in parts)
         return cls(
@@ -69,9 +70,10 @@ class Discrepancy:
         return cls(*values)
 
     def figures(self) -> dict[str, float]:
-        """What a row shows of it.
+        """The figures for a row.
 
-        Where elements are NaN or infinite on one side only, NaN for what the rest of them would only seem to agree in.
+        If elements are NaN or infinite on one side only, the errors are NaN: the other elements say nothing about the
+        whole.
         """
         shown = {name: getattr(self, name) for name in _FIELDS} | {"rel_l2": self.rel_l2, "cosine": self.cosine}
         return shown | (dict.fromkeys(_ERRORS, math.nan) if self.nonfinite else {})

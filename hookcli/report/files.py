@@ -1,4 +1,4 @@
-"""Files of reports: written whole or not at all, and read back where they are JSON."""
+"""Files of reports: written whole or not at all; JSON files are read back and checked."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _DEEPEST = 4  # lists within lists
 
 
 def looks_saved(text: str) -> bool:
-    """Whether an argument names a saved report rather than a model."""
+    """True for an argument that names a saved report rather than a model."""
     return text.endswith(".json") or ((is_file(text) or is_pipe(text)) and not text.endswith(".py"))
 
 
 def read_reports(file: str, source: Path | None = None) -> list[Report]:
-    """The reports of a file. Raises UsageError where there is none, or it is damaged, empty or of a newer hookcli.
+    """The reports in a file. Raises UsageError if it holds none, or is damaged, empty or of a newer hookcli.
 
-    `source` is where its text is, if not in the file that messages name.
+    `source` is the file that holds the text, if not the one that messages name.
     """
     data = read_json(file, "a saved report", SCHEMA, source)
     try:
@@ -39,7 +39,7 @@ def read_reports(file: str, source: Path | None = None) -> list[Report]:
 
 
 def read_json(file: str, what: str, newest: int, source: Path | None = None) -> dict[str, Any]:
-    """The JSON object in a file, of a schema that is known. Raises UsageError for any other."""
+    """The JSON object in a file, of a known schema. Raises UsageError for anything else."""
     try:
         data = json.loads((source or Path(file)).read_text(encoding="utf-8"))
     except OSError as error:
@@ -55,15 +55,15 @@ def read_json(file: str, what: str, newest: int, source: Path | None = None) -> 
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is complete or as it was before; a device or a named pipe as it comes. Raises OSError."""
+    """Write a file completely or leave it as it was; devices and named pipes are written directly. Raises OSError."""
     with replacing(path) as scratch:
         scratch.write_bytes(text.encode("utf-8", "backslashreplace"))  # names of files and layers may be surrogates
 
 
 def sound(report: Report) -> Report:
-    """The report, whose values are of the kinds that their keys say: what shows or compares it need not look again.
+    """The report, after a check that its values have the types that their keys ask for; readers need not check again.
 
-    Raises ValueError, which names the first value that isn't.
+    Raises ValueError, which names the first value of another type.
     """
     require({"probe": report.probe, "model": report.model}, {"probe": is_text, "model": is_text})
     require({"grouping": report.grouping}, {"grouping": lambda value: value in _GROUPINGS})
@@ -93,7 +93,9 @@ Fits = Callable[[Any], bool]
 
 
 def require(values: Mapping[str, Any], fits: Mapping[str, Fits], otherwise: Fits | None = None) -> None:
-    """Raises ValueError for a value that does not fit its key; where there is `otherwise`, of other keys too."""
+    """Raises ValueError for a value that does not fit its key; keys that are not in `fits` must fit `otherwise`, if
+    given.
+    """
     for key, value in values.items():
         fit = fits.get(key, otherwise)
         if fit is not None and not fit(value):
@@ -128,12 +130,12 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def optional(fits: Fits) -> Fits:
-    """Whether a value fits, or is None."""
+    """A condition that None meets, too."""
     return lambda value: value is None or fits(value)
 
 
 def listed(fits: Fits) -> Fits:
-    """Whether a value is a list of what fits."""
+    """A condition for a list whose items all meet the given one."""
     return lambda value: isinstance(value, (list, tuple)) and all(map(fits, value))
 
 
@@ -147,7 +149,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _is_hooks(value: Any) -> bool:
-    """What communication hooks made of a whole step."""
+    """True for the totals of communication hooks over a step."""
     keys = {"buckets": is_count, "step": is_count, "bytes_before": is_count, "bytes_after": optional(is_count)}
     fits = keys | dict.fromkeys(("relative_l2", "cosine"), optional(is_figure))
     steps: list[Any] = list(value.values())

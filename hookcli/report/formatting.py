@@ -1,4 +1,4 @@
-"""How values read: numbers, shapes and marks as text, the same in tables and in Markdown."""
+"""Values as text, the same in tables and in Markdown: numbers, shapes and marks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 def printable(report: Report, *, lines: bool = False) -> Report:
-    """The report with every text in it made safe to show: names are of models, and files, of others.
+    """The report with every text made safe to show, since names come from other people's models and files.
 
-    `lines`: for formats that have a way to write a line break.
+    `lines`: keep line breaks, for formats that can show them.
     """
     return _made_visible(report, visible_lines if lines else visible)
 
@@ -130,17 +130,17 @@ def seconds(value: float | None) -> str:
 
 
 def cosine(value: float | None) -> str:
-    """0.999986: what is told of it is how far it is from 1."""
+    """0.999986: six decimals, since its distance from 1 matters."""
     return number(value) if value is None or math.isnan(value) else f"{value:.6f}"
 
 
 def loss(value: float | None) -> str:
-    """NaN is a loss: - is for none."""
+    """A loss as text; NaN is a loss, - stands for none."""
     return "NaN" if value is not None and math.isnan(value) else number(value)
 
 
 def figure(value: int | float | None) -> str:
-    """What a check compared: a count, which is an integer, as 52 or 25.56 M; anything else as everywhere: 0.3125."""
+    """The figure of a check: counts, which are integers, as 52 or 25.56 M, other figures as 0.3125."""
     if isinstance(value, int):
         return quantity(value) if abs(value) >= 1e5 else f"{value:,}"
     return number(value)
@@ -182,7 +182,7 @@ _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 
 
 def mark(row: Row) -> str:
-    """What is wrong with a row, in words, so that it reads without colour."""
+    """The mark of a row with a fault, in words, so that it can be read without colour."""
     said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
     said += [str(row["change"])] if row.get("change") else []
     if row.get("beyond"):  # what is beyond tolerance without a figure is told
@@ -207,7 +207,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """How long something took that a person waited for: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    """A time that a person waited: 4.2 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 100:
         return duration(seconds) if seconds < 1 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

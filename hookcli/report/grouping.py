@@ -1,4 +1,4 @@
-"""Narrow a report to what a person asked to see: group what lies deep, choose columns, sort. Exact, and torch-free."""
+"""Narrow a report to a person's wishes: group deep rows, choose columns, sort. Exact, and free of torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SIZES = ("params", "trainable")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a report is to be shown.
+    """The way a report is shown.
 
-    `depth` groups rows below it (None: as the reporter sees fit; math.inf: none), `columns` and `sort` name columns
-    (`-mean`: largest first). `width` and `height` are the terminal's, None where the output is a file or a pipe;
-    `color` whether escape codes may be written.
+    `depth` groups rows below it (None: the reporter decides; math.inf: no grouping); `columns` and `sort` name columns
+    (`-mean`: largest first). `width` and `height` are the terminal's, None if the output is a file or a pipe; `color`
+    allows escape codes.
     """
 
     depth: float | None = None
@@ -34,12 +34,12 @@ class View:
 
 
 def depth_of(row: Row) -> int:
-    """How many names an fqn has; 0 is the model itself."""
+    """The number of names in an fqn; 0 for the model itself."""
     return row.fqn.count(".") + 1 if row.fqn else 0
 
 
 def for_people(report: Report) -> Report:
-    """The report without the rows that are `aside`: those of which a line below the table tells enough."""
+    """The report without the rows marked `aside`, which a line below the table sums up."""
     return replace(report, rows=[row for row in report.rows if not row.get("aside")])
 
 
@@ -49,7 +49,7 @@ def deepest(report: Report) -> int:
 
 
 def fitting_depth(report: Report, lines: int) -> float:
-    """The greatest depth at which the folded report has at most `lines` rows; at least 1. math.inf: all of it fits."""
+    """The greatest depth, at least 1, at which the report has at most `lines` rows; math.inf if all fit."""
     if report.grouping == "steps":
         return 1
     if len(report.rows) <= lines or not _has_names(report):
@@ -59,21 +59,21 @@ def fitting_depth(report: Report, lines: int) -> float:
 
 
 def _has_names(report: Report) -> bool:
-    """Whether rows are grouped by their places in a model; a list of models or findings has nothing to group by."""
+    """True for rows that can be grouped by module; a list of models or findings can't."""
     return report.grouping != "list" and any(column.name == "fqn" for column in report.columns)
 
 
 def group_rows(report: Report, depth: float) -> Report:
-    """The report with one row for all calls of a module, and with what lies deeper than `depth` within its ancestor.
+    """The report with one row for all calls of a module, and rows deeper than `depth` grouped into their ancestor.
 
-    A module at the limit keeps its own figures, and a `note` where something below it is not finite. Parameters have
-    no row above them, so those below the limit are merged into one; modules below a container that was never called
-    itself likewise: the statistics of the innermost, the costs of the outermost, which include those of their parts.
-    `merged` counts the rows that a row stands for where they are more than one.
+    A module at the limit keeps its own figures, with a `note` if something below it is not finite. Parameters have no
+    row above them, so those below the limit are merged into one; so are modules below a container that was never called
+    itself: the statistics of the innermost, and the costs of the outermost, which include those of their parts.
+    `merged` counts the rows that a row stands for, if more than one.
 
-    Where rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and what
-    counts something (columns with a unit) is summed. Events below the limit are left out. Of steps the last is left,
-    and the first where its buckets were others. Norms over a module's own parameters become those over all within.
+    If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
+    (columns with a unit) are summed. Events below the limit are left out. For steps, the last one is kept, and the
+    first if its buckets were others. Norms over a module's own parameters become norms over all parameters within.
     """
     if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
         return report
@@ -103,7 +103,7 @@ def group_rows(report: Report, depth: float) -> Report:
 
 
 def _gathered(rows: Sequence[Row], folded: Sequence[Row], depth: int) -> list[Row]:
-    """The folded rows with the norms of all parameters within, on the first row of each."""
+    """The grouped rows with the norms of all parameters within, on the first row of each module."""
     parts: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         parts[".".join(row.fqn.split(".")[:depth])].append(row)
@@ -131,14 +131,14 @@ def _merged_by_owner(report: Report, depth: float) -> list[Row]:
 
 
 def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
-    """The second statistics of rows that have two, those that go out."""
+    """The merged statistics of outgoing gradients, for rows that have them."""
     parts = [row for row in rows if row.get("out_numel") is not None]
     stats = [TensorStats.of(part.values, "out_") for part in parts]
     return (TensorStats.merge(stats) if stats[1:] else stats[0]).named("out_") if stats else {}
 
 
 def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
-    """Whether a row between `owner` and this one holds its costs already."""
+    """True if a row between `owner` and this one already holds its costs."""
     while (fqn := fqn.rpartition(".")[0]) and fqn != owner:
         if fqn in present:
             return True
@@ -146,7 +146,7 @@ def _has_ancestor(fqn: str, owner: str, present: set[str]) -> bool:
 
 
 def _identity(row: Row) -> tuple[Any, ...]:
-    """What the calls of one module, or the passes over one parameter, share."""
+    """The key that the calls of one module, or the passes over one parameter, share."""
     return row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
 
 
@@ -170,7 +170,7 @@ def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
 
 
 def _worst(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of compared rows: the figures of all, and what is said of the one that is furthest off."""
+    """The merged figures of compared rows, with the message of the row that is furthest off."""
     worst = max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0))
     said = {key: worst.get(key) for key in ("figure", "a", "b", "times", "differs", "beyond")}
     parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
@@ -178,7 +178,7 @@ def _worst(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
-    """MACs of every call, parameters of every module once; None where none is known."""
+    """MACs of every call, and parameters of every module once; None if none is known."""
     once = {row.fqn: row for row in reversed(rows) if row["params"] is not None}.values()
     known = [row["macs"] for row in rows if row["macs"] is not None]
     sums: dict[str, int | None] = {key: sum(row[key] for row in once) if once else None for key in _SIZES}
@@ -202,7 +202,7 @@ def _first_of(fqns: Sequence[str], owner: str) -> str:
 
 
 def apply_view(report: Report, view: View) -> Report:
-    """The report sorted, and with the chosen columns only. Raises UsageError for a column that it doesn't have."""
+    """The report, sorted and reduced to the chosen columns. Raises UsageError for an unknown column."""
     known = [column.name for column in report.columns]
     if view.sort:
         name = view.sort.removeprefix("-")
@@ -222,7 +222,7 @@ def _check(option: str, name: str, known: Sequence[str]) -> None:
 
 
 def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
-    """Rows without a value (None, NaN) come last either way."""
+    """The rows, sorted; rows without a value (None, NaN) come last either way."""
 
     def missing(value: Any) -> bool:
         return value is None or (isinstance(value, float) and math.isnan(value))
@@ -238,7 +238,7 @@ def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
 
 
 def _rank(value: Any) -> Any:
-    """What a value is sorted by: shapes by their number of elements, of several shapes by the sum."""
+    """The sort key of a value: shapes by their number of elements, several shapes by the sum."""
     if not isinstance(value, (list, tuple)):
         return value
     return sum(map(_rank, value)) if value and isinstance(value[0], (list, tuple)) else math.prod(value)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 
 def is_within(fqn: str, owner: str) -> bool:
-    """Whether a module or parameter is a part, at any depth, of the module `owner` ("": the model)."""
+    """True for a module or parameter that is a part, at any depth, of the module `owner` ("": the model)."""
     return fqn != owner and (not owner or fqn.startswith(f"{owner}."))
 
 
 def is_within_any(fqn: str, owners: Iterable[str]) -> bool:
-    """Whether it is a part of one of these modules."""
+    """True for a part of any of these modules."""
     return any(is_within(fqn, owner) for owner in owners)

@@ -1,4 +1,4 @@
-"""What adds up over the parameters of a model: norms of gradients, weights and updates."""
+"""Norms of gradients, weights and updates over many parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNTS = ("grad_nan", "grad_inf")
 
 
 def gathered(rows: Iterable[Row]) -> dict[str, float | None]:
-    """Those of all parameters of the rows together: norms, their `ratio`, and counts; None where there is none."""
+    """The norms over all parameters of the rows, their `ratio`, and counts of non-finite elements; None without any."""
     rows = list(rows)
     known = {name: [row[name] for row in rows if row.get(name) is not None] for name in (*NORMS, *COUNTS)}
     found = {name: (norm if name in NORMS else sum)(parts) if parts else None for name, parts in known.items()}
@@ -20,13 +20,15 @@ def gathered(rows: Iterable[Row]) -> dict[str, float | None]:
 
 
 def norm(parts: Iterable[float]) -> float:
-    """The L2 norm of the concatenation of tensors with these norms; NaN where one of them has none, also beside inf."""
+    """The L2 norm of the concatenation of tensors with these norms; NaN if one of them is NaN, even if another is
+    infinite.
+    """
     parts = list(parts)
     return math.nan if any(map(math.isnan, parts)) else math.hypot(*parts)
 
 
 def ratio(update: float | None, weight: float | None) -> float | None:
-    """|dw|/|w|: infinite where weights of 0 changed, NaN where they did not."""
+    """|dw|/|w|: infinite if weights of 0 changed, NaN if they did not."""
     if update is None or weight is None:
         return None
     if weight == 0:

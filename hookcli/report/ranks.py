@@ -1,4 +1,4 @@
-"""The reports of several ranks as one: merged exactly, or beside each other. Free of torch."""
+"""Reports of several ranks as one: merged exactly, or beside each other. Free of torch."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ALIKE = 1e-6
 
 
 def merged(parts: Parts, whole: Report | None = None) -> Report:
-    """What the ranks saw together: a row has the statistics of its ranks' tensors concatenated, exactly.
+    """The report of all ranks together: the statistics in a row are those of the ranks' tensors, concatenated.
 
-    `whole` is the report of one process on the whole batch, read for its shapes alone. A tensor that is as large there
-    as on a rank does not grow with the batch, so that what all ranks agree on counts once. Without `whole` tensors are
-    taken to grow along dimension 0, gradients of parameters not at all. What can't be merged (events, nodes, rows
-    without statistics) is that of the first rank.
+    `whole` is the report of one process on the whole batch, read for its shapes only. A tensor that is as large there
+    as on a rank does not grow with the batch; if all ranks agree on it, it counts once. Without `whole`, tensors are
+    taken to grow along dimension 0, and gradients of parameters not at all. Reports that can't be merged (events,
+    nodes, rows without statistics) are those of the first rank.
     """
     first = next(iter(parts.values()))
     if not merges(parts):
@@ -69,7 +69,7 @@ def columns_beside(columns: Sequence[Column]) -> list[Column]:
 
 
 def merges(parts: Parts) -> bool:
-    """Whether these are reports of tensors, which several ranks have parts of."""
+    """True for reports of tensors of which several ranks have parts."""
     return all(p.grouping == "nested" and all(row.stats for row in p.rows) for p in parts.values())
 
 
@@ -87,10 +87,10 @@ def _by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
 
 
 def _one(found: Mapping[int, Row], whole: Any) -> tuple[Row | None, str]:
-    """The row of a place, and what is to be said of it.
+    """The row of all ranks, and a remark on it.
 
-    Statistics tell nothing of a sum. So there is no row for the gradient of what is one for the whole batch, such as an
-    embedding of positions: each rank has but a summand of it.
+    Statistics of a sum can't be computed from those of its summands. So there is no row for the gradient of a tensor
+    that exists once for the whole batch, such as an embedding of positions: each rank has only a summand of it.
     """
     rows = list(found.values())
     first = rows[0]
@@ -116,7 +116,7 @@ def _one(found: Mapping[int, Row], whole: Any) -> tuple[Row | None, str]:
 
 
 def _together(row: Row, stats: Sequence[TensorStats], shapes: Any) -> Row:
-    """The statistics of tensors that are not parts of one."""
+    """A row with the merged statistics of tensors that are not parts of one."""
     return Row({**row.values, "shape": shapes}, TensorStats.merge(stats))
 
 
@@ -132,7 +132,7 @@ def _concatenated(shapes: Sequence[Sequence[int]]) -> list[int] | None:
 
 
 def alike(a: TensorStats, b: TensorStats) -> bool:
-    """Whether two ranks have the same, but for rounding."""
+    """True if two ranks agree but for rounding."""
     return (a.numel, a.nan, a.inf) == (b.numel, b.nan, b.inf) and all(
         x == y or (math.isnan(x) and math.isnan(y)) or abs(x - y) <= _ALIKE * _scale(a, b)
         for x, y in ((a.mean, b.mean), (a.std, b.std), (a.min, b.min), (a.max, b.max))
@@ -155,7 +155,7 @@ def _of(rank: int, row: Row, deviates: str = "") -> Row:
 
 
 def _deviation(row: Row, others: Sequence[Row]) -> str:
-    """How a rank's row differs from what the other ranks have at the same place; "" where it does not."""
+    """The difference of a rank's row from the other ranks' rows, in words; "" if there is none."""
     stats = [other.stats for other in others if other.stats]
     if not (row.stats and stats):
         return ""
@@ -177,12 +177,12 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
 
 
 def _has(row: Row, count: str) -> bool:
-    """Whether there is any, also in what a communication hook was given."""
+    """True if there are any, also in the gradients that a communication hook received."""
     return bool((row.stats and getattr(row.stats, count)) or row.get(f"before_{count}"))
 
 
 def _meta(parts: Parts) -> dict[str, Any]:
-    """The first rank's; the time is that of the slowest, a loss that of all shares together."""
+    """The meta of the first rank, with the time of the slowest; a loss is the sum over all shares."""
     metas = [part.meta for part in parts.values()]
     meta = {**metas[0], "complete": all(m.get("complete", True) for m in metas)}
     if "seconds" in meta:
@@ -193,7 +193,7 @@ def _meta(parts: Parts) -> dict[str, Any]:
 
 
 def _skipped(parts: Parts) -> list[Skipped]:
-    """What no rank measured, and what some did not, with their numbers."""
+    """What no rank measured, and what some ranks did not, with their numbers."""
     by_item: dict[Skipped, list[int]] = {}
     for rank, part in parts.items():
         for item in part.skipped:

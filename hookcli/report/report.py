@@ -1,7 +1,6 @@
-"""What a run leaves behind: plain numbers, no tensors, no torch; frozen, and to and from strict JSON.
+"""The report of a run: plain, frozen numbers without tensors or torch, which can be saved as strict JSON.
 
-A `Report` is all that reporters, checks and diffs ever see, so each of them works on a saved file as on a
-fresh run.
+A `Report` is all that reporters, checks and diffs ever see, so each of them works on a saved file as on a fresh run.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Row:
         return getattr(self.stats, key) if self.stats and key in STATS_KEYS else self.values[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value or statistic, or `default` if the row has none of this name."""
+        """The value or statistic of this name, or the default."""
         try:
             return self[key]
         except KeyError:
@@ -59,7 +58,7 @@ class Row:
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any]) -> Row:
-        """Make a row from the mapping that `flat` returned."""
+        """The inverse of `flat`."""
         stats = {k: values[k] for k in STATS_KEYS if k in values}
         whole = len(stats) == len(STATS_KEYS)
         rest = {k: v for k, v in values.items() if not (whole and k in stats)}
@@ -102,10 +101,11 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: its id, how bad it is, where, the figure and the threshold it crossed.
+    """A fault that a check found: the check's id, the severity, the place, the figure and the threshold that it
+    crossed.
 
-    `hint` tells what it usually means and what to try; `file` and `line` where the model's own code for this place
-    begins, as far as that is known.
+    `hint` names the usual cause and what to try; `file` and `line` are where the model's own code for this place
+    begins, if known.
     """
 
     check: str
@@ -119,7 +119,7 @@ class Finding:
     line: int | None = None
 
     def fails(self, severity: str) -> bool:
-        """Whether it is at least as bad, as --fail-on has it."""
+        """True if the finding is at least as bad as this severity (--fail-on)."""
         return self.severity in SEVERITIES[: SEVERITIES.index(severity) + 1]
 
 

@@ -1,1 +1,1 @@
-"""Tensors in nested values, and statistics of them."""
+"""Tensors in nested values, and their statistics."""

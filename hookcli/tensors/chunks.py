@@ -1,4 +1,4 @@
-"""How tensors are reduced to figures: chunk by chunk, without a copy, and read back from accelerators in one fetch."""
+"""Tensors are reduced to figures chunk by chunk, without a copy, and read back from accelerators in one fetch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ TINY, HUGE = 1e-15, 1e15
 
 
 class Pending:
-    """What was reduced of a tensor: a part for each of its chunks, or a row for each chunk still on an accelerator."""
+    """The reduction of a tensor: a part for each of its chunks, or a row for each chunk that is still on an
+    accelerator.
+    """
 
     __slots__ = ("on_device", "parts")
 
@@ -36,7 +38,7 @@ def reduced(
 
 
 def on_cpu(tensor: Tensor) -> bool:
-    """Whether the values can be read at once."""
+    """True if the values can be read at once."""
     return tensor.device.type == "cpu"
 
 
@@ -55,10 +57,10 @@ def resolved(pending: Sequence[Pending], finished: Callable[[Any], T], merge: Ca
 
 
 def chunks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]:
-    """The same elements of tensors of one shape as one-dimensional pieces of at most `size`.
+    """Tensors of one shape in one-dimensional pieces of at most `size` elements, the same elements of each.
 
     Any dense layout that they share (contiguous, channels_last, transposed) is read in memory order, without a copy:
-    figures have no order.
+    the order does not matter for figures.
     """
     first = tensors[0]
     if first.numel() == 0:
@@ -84,16 +86,17 @@ def unnested(tensor: Tensor) -> Tensor:
 
 
 def unit_of(values: Tensor) -> Tensor:
-    """The power of two next to the largest magnitude, on the device: in units of it squares neither overflow nor
-    vanish, and the division changes no bit. 1 where all are 0."""
+    """The power of two next to the largest magnitude, on the device; 1 if all are 0.
+
+    In this unit squares neither overflow nor vanish, and the division changes no bit.
+    """
     peak = values.abs().amax()
     unit = (peak / (2 * torch.frexp(peak).mantissa)).clamp(min=torch.finfo(values.dtype).tiny)
     return torch.where(peak > 0, unit, 1.0)
 
 
 class Scratch(threading.local):
-    """Float32 chunks on the CPU to write into, kept by each thread: fresh memory for every chunk would cost more than
-    what is computed there."""
+    """Float32 buffers on the CPU, one set per thread: fresh memory for every chunk would cost more than sums."""
 
     def __init__(self, size: int, count: int) -> None:
         with torch.inference_mode(False):  # else they could be written to in inference mode alone
@@ -101,7 +104,7 @@ class Scratch(threading.local):
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, each place once (PyTorch's non-overlapping and dense)."""
+    """True if the elements fill one stretch of memory, each place once (non-overlapping and dense)."""
     if tensor.is_contiguous():
         return True
     expected = 1

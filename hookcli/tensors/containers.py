@@ -33,7 +33,7 @@ def _attributes(value: Any) -> list[str]:
 
 
 def is_registered(value: Any) -> bool:
-    """Whether only pytree knows how to take this value apart."""
+    """True for a value that only pytree can take apart."""
     known = isinstance(value, (tuple, list, deque, Mapping)) or is_dataclass(value)
     return type(value) in registered_nodes and not known
 

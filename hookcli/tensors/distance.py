@@ -84,7 +84,7 @@ def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
 
 
 def _trusted(squares: float, x: Tensor) -> bool:
-    """Whether a float32 sum of squares neither overflowed nor lost what it is made of."""
+    """True for a float32 sum of squares that neither overflowed nor lost digits."""
     return 1e-24 < squares < 1e36 or (squares == 0.0 and not bool(x.any()))
 
 
@@ -97,6 +97,7 @@ def _difference(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
 
 
 def _exact_chunk(a: Tensor, b: Tensor) -> Discrepancy:
+    """The discrepancy of a chunk in float64, over the elements that are finite in both."""
     error = _difference(a, b, torch.float64)
     a, b = a.double(), b.double()
     nonfinite = 0
@@ -136,7 +137,9 @@ def _device_norm(x: Tensor, scaled: bool) -> Tensor:
 
 
 def _device_chunk(a: Tensor, b: Tensor) -> Tensor:
-    """The same as a float64 tensor on the device, without reading anything back."""
+    """The discrepancy of a chunk, by the names of `Discrepancy`, as a float64 tensor on the device; nothing is read
+    back.
+    """
     wide = torch.float32 if a.device.type == "mps" else torch.float64
     scaled = torch.float64 in (a.dtype, b.dtype)  # squares of other dtypes stay in float64's range
     error = _difference(a, b, wide).abs()

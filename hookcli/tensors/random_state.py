@@ -29,13 +29,13 @@ class RandomStates:
     numpy: bytes | None
 
     def same(self, other: RandomStates) -> bool:
-        """Whether nothing was drawn between these states and those."""
+        """True if nothing was drawn between these states and those."""
         drew_nothing = self.python == other.python and self.numpy == other.numpy
         return drew_nothing and all(map(torch.equal, self.torch, other.torch))
 
 
 def accelerators(model: nn.Module, inputs: Any) -> list[torch.device]:
-    """The devices beside the CPU that a run has tensors on, and so generators of random numbers."""
+    """The devices other than the CPU on which a run has tensors, and so random number generators."""
     tensors = [*model.parameters(), *model.buffers(), *(t for _, t in tree.leaves(inputs))]
     return sorted({t.device for t in tensors} - {torch.device("cpu"), torch.device("meta")}, key=str)
 
@@ -53,9 +53,9 @@ def random_states(devices: Iterable[torch.device]) -> RandomStates:
 
 @contextmanager
 def others_run_on() -> Iterator[None]:
-    """Python's and numpy's generators run on from run to run in the block, and are put back at its end.
+    """A context in which Python's and numpy's generators run on from run to run; they are restored at its end.
 
-    A seed of PyTorch's does not reach them, so runs that are to be the same differ where a model draws from them.
+    PyTorch's seed does not reach them, so runs that should be the same differ if a model draws from them.
     """
     states = random_states(())
     token = _run_on.set(True)

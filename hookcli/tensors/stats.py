@@ -38,11 +38,11 @@ Part = TensorStats | tuple[int, Sums] | list[float]
 
 
 def measure(tensor: Tensor) -> Pending:
-    """Reduce a tensor of any dtype, layout and device, now. Nothing of the tensor is kept and nothing is changed.
+    """Reduce a tensor of any dtype, layout and device, now. Nothing of the tensor is kept, and nothing is changed.
 
-    Of a sharded one (a DTensor) the part that this process holds. Complex tensors are measured by their magnitudes,
-    quantized ones by the values that they stand for, sparse ones as the dense tensors that they stand for, bool ones as
-    0 and 1.
+    A sharded tensor (a DTensor) is measured as the part that this process holds, a complex one by its magnitudes, a
+    quantized one by the values that it stands for, a sparse one as the dense tensor that it stands for, and a bool one
+    as 0 and 1.
     """
     with torch.no_grad(), torch.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
@@ -77,9 +77,10 @@ class Reducer:
 
 
 def glimpse(tensor: Tensor) -> object:
-    """What tells of a change in the values, for much less than reducing them: the sum of a small tensor, some elements
-    of a large one. None where it would take long, or nothing tells: on an accelerator, of a tensor without version, and
-    of a dtype that PyTorch can't sum.
+    """A cheap sign of a change in the values: the sum of a small tensor, some elements of a large one.
+
+    None if it would be slow, or nothing would show: on an accelerator, for a tensor without a version, and for a dtype
+    that PyTorch can't sum.
     """
     if tensor.device.type != "cpu" or tensor.is_inference() or not tree.is_plain(tensor):
         return None

@@ -1,7 +1,7 @@
-"""Sums of a chunk of float32 on the CPU: what `stats` is made of.
+"""Sums over a chunk of float32 on the CPU, from which `stats` computes its figures.
 
-C++ takes them in one pass over memory where it was built as hookcli was installed (sums.cpp, which needs a
-compiler then, and no PyTorch); elsewhere PyTorch's operators do, in six. The figures agree to a few ulp.
+A C++ library takes them in one pass over memory, if it was built when hookcli was installed (sums.cpp needs a compiler
+but no PyTorch); otherwise PyTorch's operators do, in six passes. The figures agree to a few ulp.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _FEW = 6
 
 
 class Sums(NamedTuple):
-    """Of a chunk: its smallest and largest element, the sums of all and of their squares, how many are zero.
+    """The smallest and largest element of a chunk, the sums of its elements and of their squares, and how many are
+    zero.
 
-    Where one is NaN or Inf, so is `total`; the others then are anything.
+    If an element is NaN or Inf, so is `total`; the other fields then mean nothing.
     """
 
     low: float
@@ -37,15 +38,15 @@ class Sums(NamedTuple):
 
 
 def sums(chunk: Tensor) -> Sums:
-    """Of a one-dimensional float32 chunk on the CPU, of 1 to `CHUNK` elements, with any stride."""
+    """The sums of a one-dimensional float32 chunk on the CPU, of 1 to `CHUNK` elements, with any stride."""
     address = _address(chunk) if built and torch.get_num_threads() <= _FEW else 0
     return built(address, chunk.numel()) if built and address else by_operators(chunk)
 
 
 def _address(chunk: Tensor) -> int:
-    """Where its elements lie one after the other; 0 where they don't, or where asking would change something.
+    """The address of the elements; 0 if they are not contiguous, or if asking would change something.
 
-    Subclasses and functorch's wrappers have no memory of their own, and know what operators make of them.
+    Subclasses and functorch's wrappers have no memory of their own; only operators can read them.
     """
     if not (type(chunk) is Tensor and chunk.is_contiguous() and not chunk.is_neg()):
         return 0
@@ -59,7 +60,7 @@ _scratch = Scratch(CHUNK, count=1)
 
 
 def by_operators(chunk: Tensor) -> Sums:
-    """The same by PyTorch's operators."""
+    """The sums by PyTorch's operators."""
     scratch = _scratch.chunks[0][: chunk.numel()]
     low, high = (value.item() for value in torch.aminmax(chunk))
     # mul then sum, not dot: BLAS adds in a straight line and is off by 1e-4 where values repeat; sum is pairwise.

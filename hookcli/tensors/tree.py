@@ -115,26 +115,27 @@ def type_text(module: nn.Module) -> str:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor has its values in strided memory, as most operators want them: not nested, quantized or on the
-    meta device, of no class that has ways of its own to compute (MaskedTensor, DTensor), and not mapped by vmap."""
+    """True for a tensor in strided memory, as most operators need it: not nested, quantized, mapped by vmap, on the
+    meta device or of a class that computes in its own way (MaskedTensor, DTensor).
+    """
     own = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     own = own or is_mapped(tensor)
     return tensor.layout is torch.strided and not (own or tensor.is_quantized or tensor.is_nested or tensor.is_meta)
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process holds but a part of the tensor (a DTensor, which nobody has who has not imported it)."""
+    """True for a DTensor, of which this process holds only a part."""
     distributed = sys.modules.get("torch.distributed.tensor")
     return distributed is not None and isinstance(tensor, distributed.DTensor)
 
 
 def lone(shapes: Sequence[Any]) -> Any:
-    """What a row shows of several shapes: a lone one itself, None for none."""
+    """The value of a shape column: a single shape itself, several as a list, None for none."""
     return shapes[0] if len(shapes) == 1 else shapes or None
 
 
 class Undo(list[tuple[Any, Any, Any, Any]]):
-    """What was put into lists, mappings and dataclasses: (container, key, was, is). Calling it puts the old back."""
+    """A record of replaced items: (container, key, was, is). Calling it puts the old items back."""
 
     def __call__(self) -> None:
         for container, key, was, now in reversed(self):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 
 from hookcli.report.formatting import ends
@@ -40,7 +40,7 @@ def test_under_torchrun(net: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     hooks = ["--hook", "fp16,powersgd", "--hook", "noop", "--output", "comm.json"]
     command = [*launch, "-m", "hookcli", "comm", "net.py:Net", "--input", "2x3x4x4", *hooks]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ran = forks.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0 and ran.stdout == "", ran.stderr
     said = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
     assert said == ["hookcli: wrote comm.json: 9 rows"]  # of one bucket each, in which nothing hangs

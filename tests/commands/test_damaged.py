@@ -24,7 +24,9 @@ from hookcli.errors import UsageError
 from hookcli.probes.base import Probe
 from hookcli.registry import load
 
-MUTATIONS = int(os.environ.get("HOOKCLI_TEST_MUTATIONS", "60"))  # of each kind of file
+pytestmark = [pytest.mark.xdist_group("damaged"), pytest.mark.fuzz]  # one set of files
+
+MUTATIONS = int(os.environ.get("HOOKCLI_TEST_MUTATIONS", "24"))  # of each kind of file
 FORMATS = ("table", "json", "csv", "markdown")
 PROBES = ("activations", "grads", "updates", "check", "settings")
 

@@ -1,23 +1,18 @@
-"""hookcli diff: two sides, each a model with options of its own or a saved report."""
+"""hookcli diff: two models, and saved reports."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
+from commands.diffs import INPUT, NET, Cli, save
 
 from hookcli.system.importing import load_object
-
-Cli = Callable[..., Any]
-INPUT = ("--input", "2x3x4x4")
-NET = "net.py:Net"
 
 
 def parsed(out: str) -> dict[str, Any]:
@@ -120,13 +115,6 @@ def test_compiled_on_one_side(cli: Cli, net: Path) -> None:
     assert ran.code == 0 and "1 compared" in ran.out and "part of a compiled module" in ran.out
 
 
-# Saved reports.
-
-
-def save(cli: Cli, file: str, *argv: str, command: str = "activations") -> None:
-    assert cli(command, *argv, *INPUT, "-o", file, "-q").code == 0
-
-
 def test_saved_reports(cli: Cli, net: Path) -> None:
     save(cli, "a.json", NET)
     save(cli, "b.json", NET, "--edit", "act:output=scale(1.01)")
@@ -156,7 +144,7 @@ def test_runs_that_differ_are_told(cli: Cli, net: Path) -> None:
 def test_saved_reports_need_no_torch(net: Path, cli: Cli) -> None:
     save(cli, "a.json", NET)
     code = "import sys; from hookcli.cli import main; print(main(['diff', 'a.json', 'a.json']), 'torch' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "0 False", ran.stderr
 
 
@@ -164,116 +152,3 @@ def test_saved_reports_need_no_torch(net: Path, cli: Cli) -> None:
 def test_formats(cli: Cli, net: Path, format_: str) -> None:
     ran = cli("diff", NET, f"{NET} --edit act:output=scale(2)", *INPUT, "-f", format_)
     assert ran.code == 1 and "act" in ran.out, ran.err
-
-
-# What goes wrong.
-
-MISTAKES: dict[tuple[str, ...], str] = {
-    (NET,): "Missing argument 'B'",
-    (NET, "net.py:Nett", *INPUT): "B: net.py: unknown name 'Nett'; did you mean Net",
-    (NET, "resnt18"): "B: unknown model 'resnt18'; did you mean resnet18",
-    (NET, f"{NET} --dtpe bfloat16", *INPUT): "No such option: --dtpe",
-    (NET, f"{NET} --input 1x3x4x4"): "(its own options are --arg, --weights,",
-    (NET, f"{NET} --dtype 'bf", *INPUT): "No closing quotation",
-    (NET, f"{NET} {NET}", *INPUT): "unexpected extra argument",
-    (NET, NET): "net.py:Net: input shape needed, for example --input 1x3x224x224",
-    (NET, NET, *INPUT, "--rtol", "-1"): "--rtol",
-    (NET, NET, *INPUT, "--rtol", "much"): "Invalid value for '--rtol'",
-    (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not available",
-    (NET, f"{NET} --device meta", *INPUT): "B --device meta: there are no values to compare",
-    (NET, f"{NET} --compile nope", *INPUT): "--compile 'nope': no module has such a name",
-    (NET, f"{NET} --compile * --compile-backend nope", *INPUT): "unknown --compile-backend 'nope'",
-    (NET, f"{NET} --path nowhere", *INPUT): "B --path nowhere: no such folder",
-    ("resnet18", "resnet18 --path ."): "B --path .: resnet18 is torchvision's",
-    (NET, "gone.json"): "gone.json: can't be read as a saved report (No such file or directory)",
-    (NET, "weights.pt"): "B 'weights.pt': weights belong to a model: give 'MODEL --weights weights.pt'",
-    ("a.json", "b.json"): "A holds a report of activations, B a report of shapes: compare what one command saw of both",
-    ("a.json", "a.json", "--backward"): "--backward: both sides must be models",
-    ("a.json", NET, "--same-weights", *INPUT): "--same-weights: both sides must be models",
-    ("trace.json", "trace.json"): "reports of trace can't be compared",
-    ("trace.json", NET, *INPUT): "a saved report of trace can't be compared with a model",
-    (NET, NET, *INPUT, "--loss", "mean"): "--loss: without --backward nothing is differentiated",
-    (NET, NET, *INPUT, "--match", "zz*"): "no module or parameter matches 'zz*'",
-    (NET, NET, *INPUT, "--sort", "rel"): "--sort: unknown column 'rel'",
-    (NET, NET, *INPUT, "-f", "dot"): "--format dot: only for `hookcli graph` (",
-    ("a.json", "a.json", "--columns", "rel_l2"): "--columns: unknown column 'rel_l2'",
-    (NET, f"{NET} --edit zz:output=zero", *INPUT): "zz",
-    (NET, f"{NET} --weights no.pt", *INPUT): "B: --weights: no file 'no.pt'",
-}
-
-
-@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
-def test_one_clear_line(cli: Cli, net: Path, argv: tuple[str, ...]) -> None:
-    save(cli, "a.json", NET)
-    save(cli, "b.json", NET, command="shapes")
-    save(cli, "trace.json", NET, command="trace")
-    (net / "weights.pt").write_bytes(b"")
-    ran = cli("diff", *argv)
-    assert (ran.code, ran.out) == (2, ""), ran.out
-    lines = ran.err.splitlines()
-    assert lines[-1].startswith("hookcli: error: ") and MISTAKES[argv] in lines[-1], ran.err
-    assert len(lines) <= 2 and "Traceback" not in ran.err
-
-
-CRASHES = """
-from net import Net
-
-class Crashes(Net):
-    def __init__(self, fails):
-        super().__init__()
-        self.fails = fails
-
-    def forward(self, x):
-        x = self.conv(x)
-        if self.fails:
-            raise KeyError("lost")
-        return x
-"""
-
-
-@pytest.mark.parametrize("crashing", [0, 1])
-def test_a_crash_shows_what_was_compared(cli: Cli, net: Path, crashing: int) -> None:
-    (net / "crashes.py").write_text(CRASHES)
-    sides = [f"crashes.py:Crashes --arg fails={int(number == crashing)}" for number in (0, 1)]
-    ran = cli("diff", *sides, *INPUT)
-    assert ran.code == 2 and "conv" in ran.out and "incomplete: the run failed" in ran.out
-    said = f"{'AB'[crashing]}: the model (Crashes) failed on input 2x3x4x4: KeyError: 'lost'"
-    assert ran.err.splitlines() == [f"hookcli: error: {said}", "  at crashes.py:12 forward"]
-
-
-def test_nothing_in_common(cli: Cli, net: Path) -> None:
-    ran = cli("diff", NET, f"{NET} --compile * --compile-backend eager", *INPUT, "--match", "conv")
-    assert ran.code == 2 and "nothing to compare" in ran.err
-
-
-def test_fits_a_terminal() -> None:
-    """The table of a wide report, at 80 columns."""
-    from hookcli.diff.tensors import TENSORS as COLUMNS
-    from hookcli.report import Report, Row
-    from hookcli.report.grouping import View
-    from hookcli.reporters.table import TableReporter
-
-    values = dict.fromkeys((column.name for column in COLUMNS), 0.0012345678)
-    words = {"fqn": "layer1.0.downsample.conv", "type": "Conv2d", "path": "", "kind": "output", "dtype": "float32"}
-    row = Row({**values, **words, "beyond": True, "shape": [10, 3, 224, 224], "call": 0, "differs": "x"})
-    text = TableReporter().render([Report("diff", "a → b", COLUMNS, [row])], View(width=80))
-    assert max(map(len, text.splitlines())) <= 80 and "beyond" in text and "Rel l2" in text.replace("\n", " ")
-
-
-def test_a_pair_that_crashes_has_no_table_of_what_is_removed(cli: Cli, net: Path) -> None:
-    """Where nothing was compared, the error says it all; where something was, that is shown and no more."""
-    code = (
-        "from torch import nn\nfrom net import Net\n\nclass Wide(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n        self.a, self.b = nn.Softplus(), nn.Tanh()\n"
-        "        self.net = Net()\n"
-        "    def forward(self, x):\n        return self.net(self.b(self.a(x)))\n"
-        "\nclass Late(Net):\n    def forward(self, x):\n        super().forward(x)\n        raise ValueError('late')\n"
-        "\nclass Early(nn.Sigmoid):\n    def forward(self, x):\n        raise ValueError('early')\n"
-    )
-    (net / "bad.py").write_text(code)
-    ran = cli("diff", "bad.py:Wide", "bad.py:Early", *INPUT)
-    assert ran.code == 2 and ran.out == "" and "ValueError: early" in ran.err
-    ran = cli("diff", "bad.py:Wide", "bad.py:Late", *INPUT)
-    assert ran.code == 2 and "removed" not in ran.out.partition(" compared")[0]
-    ran = cli("diff", NET, "bad.py:Late", *INPUT)
-    assert ran.code == 2 and "all within tolerance until the run failed" in ran.out and "incomplete" in ran.out

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
 
@@ -163,7 +164,7 @@ def test_ctrl_c_reports_what_was_seen(cli: Cli, net: Path) -> None:
 
 def test_a_reader_that_has_seen_enough() -> None:
     command = [sys.executable, "-m", "hookcli", "models", "--format", "csv"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = forks.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 0
@@ -184,7 +185,7 @@ def mismatch(net: Path) -> dict[str, str]:
 def test_torch_and_torchvision_that_do_not_match(mismatch: dict[str, str]) -> None:
     def run(*argv: str) -> subprocess.CompletedProcess[str]:
         hookcli = [sys.executable, "-m", "hookcli", *argv]
-        return subprocess.run(hookcli, capture_output=True, text=True, env=mismatch, check=False)
+        return forks.run(hookcli, fresh=True, capture_output=True, text=True, env=mismatch, check=False)
 
     ran = run("shapes", "resnet18")
     assert ran.returncode == 2 and len(ran.stderr.splitlines()) == 1

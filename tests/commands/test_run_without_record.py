@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 
 from hookcli.record.file.writer import RecordWriter
@@ -58,6 +58,6 @@ def test_a_folder_that_was_deleted(script: Path) -> None:
         f"sys.exit(main(['run', {str(script)!r}, 'a']))\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    ran = forks.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
     assert (ran.returncode, ran.stdout) == (7, "ran a\n"), ran.stderr
     assert len(ran.stderr.splitlines()) == 1 and "the script runs" in ran.stderr, ran.stderr

@@ -1,30 +1,29 @@
-"""`hookcli show`, through `main`: records and saved reports in every format, and while they are written."""
+"""hookcli show: views of a record, and mistakes."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
-import pty
 import re
 import shlex
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
-from records import HEADER, RUN, activation, bad, end, ran, recorded_step, save, text
+from commands.shown import on_terminal
+from records import HEADER, RUN, activation, bad, end, recorded_step, save, text
 
 from hookcli.commands.show import EXAMPLES
 from hookcli.report import Report, TensorStats
 
 Cli = Callable[..., Any]
+
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
@@ -37,27 +36,6 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def reports(output: str) -> list[dict[str, Any]]:
     return json.loads(output)["reports"]
-
-
-def on_terminal(columns: int, *argv: str, **environment: str) -> str:
-    """What a terminal of this width gets on stdout."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hookcli", *argv],
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "xterm", **environment},
-    )
-    os.close(theirs)
-    found = b""
-    while True:
-        try:
-            found += os.read(ours, 4096)
-        except OSError:  # the other side is closed
-            break
-    os.close(ours)
-    process.wait()
-    return found.decode().replace("\r\n", "\n")
 
 
 def test_the_last_step_of_each_model_and_phase(cli: Cli, record: Path) -> None:
@@ -222,7 +200,7 @@ def test_no_torch(record: Path) -> None:
         "main(['show', 'train.run.jsonl', '--follow']); main(['show', 'train.run.jsonl', '--step', '3'])\n"
         "sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    assert forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("line", EXAMPLES)
@@ -230,90 +208,3 @@ def test_examples_work(cli: Cli, record: Path, line: str) -> None:
     cli("show", record.name, "-o", "before.json")
     found = cli(*shlex.split(line.replace("layer4.2.conv3", "body.0"))[1:])
     assert found.code == 0 and found.out, found.err
-
-
-# While it is written.
-
-
-def following(*argv: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "hookcli", "show", *argv, "--follow"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def append(path: Path, *lines: Any) -> None:
-    with path.open("a") as file:
-        file.write(text(lines))
-
-
-def test_a_line_per_step_as_they_come(record: Path) -> None:
-    record.unlink()
-    process = following(record.name)
-    assert process.stdout is not None and process.stderr is not None
-    assert "does not exist yet; waiting for it" in process.stderr.readline()
-    append(record, HEADER, recorded_step(0))
-    assert process.stdout.readline() == "Net  step 0  train  loss 2.000  gradient 13.00  |dw|/|w| 0.001000\n"
-    whole = text([recorded_step(100)])
-    with record.open("a") as file:  # a line that is written in two parts is shown once, and whole
-        file.write(whole[:200])
-        file.flush()
-        time.sleep(0.6)
-        file.write(whole[200:])
-    assert process.stdout.readline().startswith("Net  step 100  train")
-    append(record, bad(), end())
-    out, err = process.communicate(timeout=20)
-    assert process.returncode == 0 and "300 steps of 1 model in 41.2 s, exit code 0" in err
-    assert out == "first non-finite value: 12 NaN and 1 Inf in the output of body.1 (Net, step 100)\n"
-
-
-def test_a_new_run_in_the_same_file_is_followed_from_its_beginning(record: Path) -> None:
-    save(record, RUN[:3])
-    process = following(record.name, "--phase", "train")
-    assert process.stdout is not None
-    assert [process.stdout.readline().split()[2] for _ in range(2)] == ["0", "100"]
-    save(record, (HEADER, recorded_step(7), recorded_step(8, phase="no_grad"), end()))
-    out, _ = process.communicate(timeout=20)
-    assert [line.split()[2] for line in out.splitlines()] == ["7"] and process.returncode == 0
-
-
-def test_ctrl_c_ends_it_as_it_ends_tail(record: Path) -> None:
-    save(record, RUN[:2])
-    process = following(record.name)
-    assert process.stdout is not None and process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
-    assert process.returncode == 130 and err.splitlines()[-1] == "hookcli: interrupted" and "Traceback" not in err
-
-
-def test_a_reader_that_has_seen_enough(record: Path) -> None:
-    save(record, RUN[:2])
-    process = following(record.name)
-    assert process.stdout is not None and process.stderr is not None and process.stdout.readline()
-    process.stdout.close()
-    append(record, recorded_step(1))
-    assert process.wait(timeout=20) == 0 and process.stderr.read() == ""
-    process.stderr.close()
-
-
-def test_a_writer_that_died_is_noticed_and_waited_for(record: Path) -> None:
-    save(record, RUN[:2])
-    os.utime(record, (time.time() - 200, time.time() - 200))
-    process = following(record.name)
-    assert process.stderr is not None
-    assert re.search(r"the last line came 3 min 2\d s ago, without an end; waiting", process.stderr.readline())
-    append(record, end())
-    process.communicate(timeout=20)
-    assert process.returncode == 0
-
-
-def test_on_a_terminal_the_table_is_the_latest(record: Path) -> None:
-    found = on_terminal(80, "show", record.name, "--follow", NO_COLOR="1")
-    assert "Net · step 200 · loss" in found and "\x1b[31m" not in found
-    charts = on_terminal(80, "show", record.name, "--follow", "--over-time", "body.0", NO_COLOR="1")
-    assert "Std of the output" in charts
-
-
-def test_a_record_of_two_models_in_a_pipe(record: Path) -> None:
-    other = replace(recorded_step(0), model="Other")
-    save(record, (HEADER, recorded_step(0), other, end([ran(), ran("Other")])))
-    out, _ = following(record.name, "--model", "Other").communicate(timeout=20)
-    assert [line.split()[0] for line in out.splitlines()] == ["Other"]

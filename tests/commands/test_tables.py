@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torchvision
 
@@ -86,7 +87,7 @@ def test_help_imports_no_command() -> None:
         "sys.exit(' '.join(name for name in sys.modules if name.split('.')[0] in ('rich', 'torch')"
         " or name.startswith('hookcli.commands.') and name.split('.')[-1] not in ('app', 'group')))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=False)
     assert ran.stderr == "\n"
 
 
@@ -95,9 +96,36 @@ NEED_A_FILE = ("net.p", "before.json", "run.jsonl", "hookcli run ")
 EXAMPLES = [line for m in MODULES for line in m.EXAMPLES if not any(name in line for name in NEED_A_FILE)]
 
 
-@pytest.mark.parametrize("line", EXAMPLES)
-def test_examples_work(cli: Cli, line: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+SMALL = f"""
+import sys
+sys.path.append({str(Path(__file__).parents[1])!r})
+from small_models import small
+def resnet18(): return small("shufflenet_v2_x0_5")
+def vit_b_16(): return small("vit_b_32")
+def convnext_tiny(): return small("convnext_tiny")
+resnet50 = resnet18
+"""
+COMPUTE = re.compile("hookcli (inputs|activations|grads|graph|trace|comm|check|diff) ")
+MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|convnext_tiny)\b")
+
+
+def reduced(line: str) -> str:
+    """The same on a small model, where it computes."""
+    if not COMPUTE.match(line):
+        return line
+    small = MODEL.sub(r"small.py:\1", line)
+    if "--input" in line:
+        return small.replace("10x3x224x224", "2x3x64x64")
+    return f"{small} --input 2x3x64x64" if small != line else line
+
+
+AS_PRINTED = [pytest.param(line, marks=pytest.mark.sweep) for line in EXAMPLES if reduced(line) != line]
+
+
+@pytest.mark.parametrize("line", [*map(reduced, EXAMPLES), *AS_PRINTED])
+def test_examples_work(cli: Cli, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(SMALL)
     ran = cli(*shlex.split(line)[1:])
     assert ran.code == 0, ran.err
 
@@ -114,7 +142,5 @@ def test_version(cli: Cli) -> None:
 def test_completion_knows_the_models() -> None:
     asked = {"COMP_WORDS": "hookcli shapes resnet1", "COMP_CWORD": "2", "_HOOKCLI_COMPLETE": "complete_bash"}
     code = "from hookcli.__main__ import entry; entry()"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
-    )
+    ran = forks.run([sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False)
     assert ran.stdout.split() == ["resnet101", "resnet152", "resnet18"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
+import forks
 import pytest
 import torch
 from support import Hand, untouched
@@ -187,7 +187,7 @@ def test_a_padding_mask_makes_nested_tensors_on_the_fused_path() -> None:
 
 def test_importing_hookcli_is_lazy() -> None:
     code = "import sys, hookcli, hookcli.cli; sys.exit('torch' in sys.modules or 'importlib.metadata' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert forks.run([sys.executable, "-c", code], fresh=True, check=False).returncode == 0
     assert hookcli.capture is capture
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         hookcli.nothing  # noqa: B018

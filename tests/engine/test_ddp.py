@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 import comm_jobs
 import pytest
 import torch
-from ranks import Raised, RanksError, run_ranks, stop_ranks
+from engine.ddp_runs import ELEMENTS, last, ran
+from ranks import run_ranks, stop_ranks
 from support import assert_stats, float64_stats
 from torch import Tensor
 
-from hookcli.report import STATS_KEYS, Report, Row, TensorStats
+from hookcli.report import STATS_KEYS, Row, TensorStats
 from hookcli.report.buckets import merge_ranks
 
+pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
+
+
 QUANTIZED = ("quantize-per-tensor", "quantize-per-channel")
+
+
 HOOKS = ["allreduce", "fp16", "bf16", "powersgd", *QUANTIZED, "noop", "fp16+powersgd"]
-ELEMENTS = sum(p.numel() for p in comm_jobs.model().parameters())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,21 +32,8 @@ def ranks() -> Iterator[None]:
         stop_ranks(size)
 
 
-@cache
-def ran(*hooks: str, size: int = 2, **plan: Any) -> tuple[list[Report], list[dict[str, Tensor]]]:
-    """The report and the local gradients of each rank."""
-    found = run_ranks(size, comm_jobs.run_and_gradients, list(hooks), **plan)
-    reports, gradients = zip(*found, strict=True)
-    return list(reports), list(gradients)
-
-
 def flat(gradients: dict[str, Tensor], row: Row) -> Tensor:
     return torch.cat([gradients[fqn].flatten() for fqn in row["fqns"]])
-
-
-def last(report: Report, hook: str) -> list[Row]:
-    rows = [row for row in report.rows if row["hook"] == hook]
-    return [row for row in rows if row["step"] == rows[-1]["step"]]
 
 
 def what_a_hook_makes(hook: str, local: list[Tensor]) -> list[Tensor]:
@@ -192,83 +182,3 @@ def test_bytes_that_can_not_be_told_are_none() -> None:
         assert row["bytes_after"] is None and row["ratio"] is None and row["relative_l2"] == 0
         [skipped] = report.skipped
         assert skipped.reason.startswith("bytes that comm_jobs:new_group hands over: the hook made a process group")
-
-
-FAILURES = {
-    "raises": "comm_jobs:raises failed on bucket 0 (0.weight ... 4.bias): KeyError: 'lost'\n  at comm_jobs.py:",
-    "raises_in_then": "comm_jobs:raises_in_then failed in a callback for bucket 0 (0.weight ... 4.bias): ",
-    "returns_tensor": "comm_jobs:returns_tensor returned a tensor of shape (4627,) and dtype float32 for bucket 0 ",
-    "returns_none": "comm_jobs:returns_none returned None for bucket 0 (0.weight ... 4.bias): a communication hook "
-    "returns a torch.futures.Future",
-    "resolves_to_list": "its Future resolves to a list: PyTorch takes one tensor, so end with .then(",
-    "resolves_to_half_of_it": "resolves to a tensor of shape (2314,) and dtype float32: it must be a tensor of the "
-    "bucket's shape, (4627,)",
-    "resolves_to_bytes": "resolves to a tensor of shape (4627,) and dtype uint8, which PyTorch would use as gradients",
-    "resolves_to_text": "resolves to a str: it must be a tensor of the bucket's shape, (4627,)",
-}
-
-
-def test_what_goes_wrong_in_a_hook_names_the_hook_and_the_bucket() -> None:
-    said = run_ranks(2, comm_jobs.run_functions, list(FAILURES), steps=1)
-    for own in said:
-        for text, expected in zip(own, FAILURES.values(), strict=True):
-            assert text.startswith("CommHookError: ") and expected in text, text
-        assert "nothing to divide by" in own[1]
-
-
-def test_instances_and_partials_are_taken_with_a_remark() -> None:
-    for own in run_ranks(2, comm_jobs.run_functions, ["instance", "partly", "own_allreduce"], steps=1):
-        assert [report.rows[0]["relative_l2"] for report in own] == [0, 0, 0]
-        said = [report.meta["said"] for report in own]
-        assert "comm_jobs:instance is a Instance: register_comm_hook takes functions only" in said[0][0]
-        assert "comm_jobs:partly is a partial" in said[1][0] and not said[2]
-
-
-def test_a_parameter_without_a_gradient_is_named() -> None:
-    for raised in run_ranks(2, comm_jobs.run_unused):
-        assert isinstance(raised, Raised) and raised.kind == "UsageError"
-        assert raised.message == (
-            "no gradient reached aux.weight, aux.bias, and DDP waits for every parameter's: use the output in the "
-            "loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
-        )
-
-
-def test_nothing_is_left_behind() -> None:
-    for gone, calls, found, expected in run_ranks(2, comm_jobs.left_behind):
-        assert gone and calls == 0
-        assert torch.equal(found, expected)
-
-
-def test_bf16_runs_where_pytorch_was_built_without_cuda() -> None:
-    """PyTorch refuses it there by the function's name."""
-    for said, report in run_ranks(2, comm_jobs.bf16_without_cuda):
-        assert "BF16 all reduce communication hook required CUDA" in said
-        assert last(report, "bf16")[0]["bytes_after"] == 2 * ELEMENTS
-
-
-def test_gradients_that_overflow_half_precision_show() -> None:
-    reports = run_ranks(2, comm_jobs.run_huge)
-    [row] = last(reports[0], "fp16")
-    assert row.stats and row.stats.inf > 0 and row["error_max"] == math.inf and math.isnan(row["cosine"])
-
-
-# What is said of PyTorch, as long as it is true.
-
-
-def test_batched_powersgd_is_refused_because_it_is_broken_upstream() -> None:
-    assert run_ranks(2, comm_jobs.upstream_batched) == ["AssertionError"] * 2
-    for raised in run_ranks(2, comm_jobs.run, ["batched-powersgd"]):
-        assert f"--hook batched-powersgd: broken in torch {torch.__version__}" in raised.message
-
-
-def test_hooks_that_wait_in_callbacks_get_one_bucket_because_more_hang_upstream() -> None:
-    report = ran("powersgd", "fp16", bucket_cap_mb=0.005)[0][0]
-    assert report.meta["said"] == [
-        "powersgd: would hang on gloo with more than one bucket (it waits within callbacks); one bucket is used"
-    ]
-    assert {row["bucket"] for row in report.rows} == {0}
-    try:  # last, because it ends the processes
-        found = run_ranks(2, comm_jobs.upstream_two_buckets, "powersgd", timeout=6)
-    except RanksError:  # it hangs
-        return
-    assert all(isinstance(answer, Raised) for answer in found)  # or gloo gave up

@@ -15,6 +15,8 @@ from hookcli.hooks.choices import COMM_HOOKS
 from hookcli.hooks.comm_hooks import find_hook
 from hookcli.system.importing import load_object
 
+pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fp16_allreduce.py"
 HEAD = "import torch, torch.distributed as dist\nfrom torch.futures import Future\n"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import torch
 from torch import nn
 
@@ -46,7 +46,7 @@ def test_copies_carry_nothing_that_works(tmp_path: Path) -> None:
     file = tmp_path / "saved.pkl"
     file.write_bytes(model.saved)
     load = f"import pickle, sys; pickle.load(open({str(file)!r}, 'rb')); assert 'hookcli' not in sys.modules"
-    subprocess.run([sys.executable, "-c", load], check=True)
+    forks.run([sys.executable, "-c", load], check=True)
 
 
 HANDED_ON = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from support import Hand, Shared, untouched
-from torch import nn
 
 import hookcli
 from hookcli.hooks.native import build
@@ -91,10 +90,18 @@ def test_what_a_block_has_seen_so_far_grows(native: bool) -> None:
 
 
 def test_a_step_without_backward_or_without_grad_is_no_error() -> None:
-    model = Shared()
+    model, ids = Shared(), torch.tensor([1, 2])
     with hookcli.watch(model, ["graph", "trace"]) as seen:
         with torch.no_grad():
-            model(torch.tensor([1, 2]))
-        frozen = nn.Linear(2, 2).requires_grad_(False)
-        frozen(X)
-    assert not any(row["fired"] for row in seen.reports()[0].rows)
+            model(ids)
+        graph, trace = seen.reports()
+        assert graph.rows == [] and [item.fqn for item in graph.skipped] == ["(loss)"]
+        calls = ["", "embed", "mix", "mix", "mix", "head"]  # each with a row as it begins and one as it ends
+        assert sorted(row.fqn for row in trace.rows) == sorted(2 * calls)
+        assert {row["kind"] for row in trace.rows} == {"forward_pre", "forward"}
+        model(ids)
+        graph, trace = seen.reports()
+    nodes = [row["node"] for row in graph.rows]
+    assert nodes.count("TBackward0") == 4 and nodes.count("EmbeddingBackward0") == 1
+    assert {row["fired"] for row in graph.rows} == {0}
+    assert {row["kind"] for row in trace.rows} == {"forward_pre", "forward", "node_creation", "saved_tensor_pack"}

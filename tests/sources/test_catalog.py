@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 import torchvision
 
@@ -74,5 +74,5 @@ def test_a_cache_that_cannot_be_written_or_read_costs_nothing_but_time(
 
 def test_no_torch_is_imported() -> None:
     code = "import sys; from hookcli.cli import main; main(['models', '-f', 'csv']); sys.exit('torch' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=False)
     assert ran.returncode == 0 and ran.stdout.count("\n") == len(torchvision.models.list_models()) + 1

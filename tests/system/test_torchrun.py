@@ -50,13 +50,19 @@ def test_torchruns_own(environment: Callable[..., None], monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("values", JUNK, ids=lambda values: " ".join(values)[:20] or "none")
-def test_what_is_left_over_means_alone_and_is_told(
-    environment: Callable[..., None], cli: Callable[..., Any], net: Path, values: tuple[str, ...]
-) -> None:
+def test_what_is_left_over_means_alone(environment: Callable[..., None], values: tuple[str, ...]) -> None:
     environment(*values)
     assert world() == World()
     said = leftover()
     assert said is not None and len(said) < 300
+
+
+@pytest.mark.parametrize("values", [JUNK[0], JUNK[3], JUNK[-1]], ids=["none", "no number", "long"])
+def test_what_is_left_over_is_told(
+    environment: Callable[..., None], cli: Callable[..., Any], net: Path, values: tuple[str, ...]
+) -> None:
+    environment(*values)
+    said = leftover()
     ran = cli("show", str(save(net / "a.jsonl", RUN)))
     assert ran.code == 0 and "head" in ran.out
     ran = cli("activations", "net.py:Net", "-i", "1x3x4x4")

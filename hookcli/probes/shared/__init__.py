@@ -1,1 +1,1 @@
-"""Parts that several probes are made of; no file here is a probe."""
+"""Building blocks that several probes share; no file here is a probe."""

@@ -33,7 +33,7 @@ _OF_ROWS = frozenset({"linear", "matmul", "__matmul__", "mm"})
 
 
 class Costs:
-    """What each signature costs."""
+    """The cost of each signature."""
 
     def __init__(self) -> None:
         self._known: dict[Signature, tuple[int, frozenset[str]]] = {}
@@ -47,7 +47,7 @@ class Costs:
 
 @cache
 def matters(function: Any) -> bool:
-    """Whether a call of this function may cost something."""
+    """True if a call of this function may cost something."""
     name = getattr(function, "__name__", "")
     if isinstance(function, OpOverload):
         return not free(function)
@@ -57,7 +57,7 @@ def matters(function: Any) -> bool:
 
 
 def free(operator: Any) -> bool:
-    """Whether an operator counts 0."""
+    """True for an operator that counts 0."""
     if operator.overloadpacket in _registry():
         return False
     tags = set(operator.tags)

@@ -1,4 +1,4 @@
-"""Which channels of an activation say the same whatever comes in."""
+"""Channels of an activation that are constant, whatever the input."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DeadUnits:
                     self._take(event, path, result.detach(), received=True)
 
     def _result_of_relu(self, x: Tensor) -> Tensor | None:
-        """What a ReLU gave, on the way to x by operations that leave channels as they are; None where none did."""
+        """The result of the ReLU that x comes from, by operations that keep channels as they are; None without one."""
         node: Any = x.grad_fn
         for step in range(_FAR):
             if node is None or node in self._relus or not (node.name() in _RELUS or node.name() in _BETWEEN):
@@ -130,7 +130,7 @@ def _is_activation(module: nn.Module) -> bool:
 
 
 def _saturated(module: nn.Module | None, x: Tensor, high: Tensor, low: Tensor, others: list[int]) -> Tensor | None:
-    """Which channels are at a bound for every input; None where the module has no bounds."""
+    """The channels that are at a bound for every input; None for a module without bounds."""
     if isinstance(module, nn.ReLU6):  # at 0 it is dead; a Hardtanh by inheritance
         return low >= 6 * (1 - _NEAR)
     if isinstance(module, nn.Hardtanh):

@@ -1,4 +1,4 @@
-"""Which modules behave otherwise in training mode, and which code a layer is spared by."""
+"""Behaviour of modules: differences between training and eval mode, and layers whose work other code does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FUSED = "scaled_dot_product_attention"
 
 
 def acts_in_training(module: nn.Module) -> bool:
-    """Whether the module does in training mode what it does not do in eval mode: drop, or learn running statistics."""
+    """True if the module behaves differently in training mode: drops values, or updates running statistics."""
     if isinstance(module, (BatchNorm, InstanceNorm)):
         return module.track_running_stats and module.running_mean is not None
     if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
@@ -29,11 +29,11 @@ def acts_in_training(module: nn.Module) -> bool:
 
 
 def used_without_call(fqn: str, model: nn.Module) -> bool:
-    """Whether the code around a layer does its work without calling it.
+    """True if the code around a layer does the layer's work without calling it.
 
-    It reads a dropout's `p`, or hands a `dropout_p` to PyTorch's fused attention where another branch would call the
-    layer; other layers of that branch are the fused attention's work, too. Read off the methods of the modules around
-    the layer, except those that build.
+    The code reads a dropout's `p`, or passes a `dropout_p` to PyTorch's fused attention in place of a branch that would
+    call the layer; other layers of that branch are the fused attention's work, too. Read from the methods of the
+    modules around the layer, except their constructors.
     """
     *path, name = fqn.split(".")
     owners: list[Any] = [type(model.get_submodule(".".join(path[:depth]))) for depth in range(len(path) + 1)]
@@ -49,7 +49,7 @@ def _spares(names: frozenset[str], keywords: frozenset[str], name: str, drops: b
 
 @lru_cache(maxsize=64)
 def _words(kind: type) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Of each method the names of attributes and globals that it reads, and the keywords that it passes."""
+    """For each method, the names of attributes and globals that it reads, and the keywords that it passes."""
     found = []
     for method in _methods(kind):
         codes = list(_nested(method))

@@ -1,4 +1,4 @@
-"""What modules receive, as far as checks ask: is it finite, does it require grad, and in which mode are they."""
+"""The inputs of modules, for checks: are they finite, do they require grad, and in which mode is the module?"""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hookcli.tensors.torch_private import is_mapped
 
 
 class ModuleInputs:
-    """Rows of kind `called`, of each module's first call, and `received`, of each call that was given NaN or infinity.
+    """Rows of kind `called`, for each module's first call, and `received`, for each call with NaN or infinite inputs.
 
-    Values are read back for the rows alone.
+    Values are read back only for the rows.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How large a module is. Apart from the shapes, whose counter of costs takes a quarter of a second to import."""
+"""The number of parameters of a module. Kept apart from the costs, which take a quarter of a second to import."""
 
 from __future__ import annotations
 

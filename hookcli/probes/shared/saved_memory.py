@@ -1,4 +1,4 @@
-"""How much memory autograd keeps for backward."""
+"""The memory that autograd saves for backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookcli.hooks.torch_private.overrides import storage_key
 
 
 class SavedMemory:
-    """What memory is kept for backward, each storage once."""
+    """The memory saved for backward, each storage once."""
 
     def __init__(self, held: Sequence[Tensor]) -> None:
         self._held = {_storage(tensor) for tensor in held if not is_lazy(tensor)} - {None}
@@ -26,7 +26,7 @@ class SavedMemory:
         self._kept: dict[int, StorageWeakRef] = {}
 
     def keep(self, tensor: Tensor) -> int:
-        """How many bytes keeping this tensor adds: those of its whole storage, or none."""
+        """The bytes that saving this tensor adds: those of its whole storage, or none."""
         key = _storage(tensor)
         if key is None:
             return tensor.numel() * tensor.element_size()
@@ -40,11 +40,12 @@ class SavedMemory:
 
 
 def recomputed(running: Sequence[Call]) -> bool:
-    """Whether a region is being run again in the course of backward, as reentrant checkpointing has it, while the
-    modules of these calls are running. What it keeps is freed again as the pass goes on.
+    """True while a region is run again in the course of backward, as in reentrant checkpointing, by these running
+    calls.
 
-    A model that differentiates in its forward is in a pass, too, but in one that began within a call of the model; and
-    what `create_graph` adds to a graph belongs to no module.
+    What such a region saves is freed again as the pass goes on. A model that differentiates in its forward is in a
+    pass, too, but in one that began within a call of the model; and what `create_graph` adds to a graph belongs to no
+    module.
     """
     if not in_backward():
         return False
@@ -52,7 +53,7 @@ def recomputed(running: Sequence[Call]) -> bool:
 
 
 def _in_checkpoint(frame: FrameType | None) -> bool:
-    """Whether the frame, or one that called it, runs a region of `torch.utils.checkpoint` again."""
+    """True if the frame, or one that called it, reruns a region of `torch.utils.checkpoint`."""
     while frame is not None:
         if frame.f_code is CheckpointFunction.backward.__code__:
             return True
@@ -61,6 +62,6 @@ def _in_checkpoint(frame: FrameType | None) -> bool:
 
 
 def _storage(tensor: Tensor) -> int | None:
-    """Which memory a tensor lies in; None where it is not one stretch (sparse, nested)."""
+    """The memory that a tensor lies in; None if it is not one stretch (sparse, nested)."""
     plain = tensor.layout is torch.strided and not tensor.is_nested and type(tensor) in (Tensor, nn.Parameter)
     return storage_key(tensor.untyped_storage()) if plain else None

@@ -1,4 +1,4 @@
-"""Tensors that no walk can reach: inside objects that are no containers."""
+"""Tensors that a walk can't reach: inside objects that are not containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LISTS = (list, tuple, set, frozenset, deque)
 
 
 class UnreachableTensors:
-    """Walks values as `tree` does, and notes once for each place which objects hold tensors that it can't reach."""
+    """Walks values as `tree` does, and notes, once for each module, objects with tensors that it can't reach."""
 
     def __init__(self) -> None:
         self._noted: dict[Skipped, None] = {}
@@ -35,7 +35,7 @@ class UnreachableTensors:
         return found
 
     def arguments(self, fqn: str, args: tuple[Any, ...], kwargs: Any) -> list[tuple[str, Tensor]]:
-        """The tensors that it received."""
+        """The tensors that the module received."""
         met: Unseen = []
         found = list(tree.arguments(args, kwargs, met))
         self._note(fqn, met)
@@ -48,19 +48,19 @@ class UnreachableTensors:
                 self.places.add(fqn)
 
     def skipped(self) -> list[Skipped]:
-        """What was noted."""
+        """The notes."""
         return list(self._noted)
 
 
 def _why(value: Any) -> str:
-    """Why the tensors of this value can't be seen; "" where it holds none, as far as a short look tells."""
+    """The reason why the tensors of this value can't be seen; "" if a short look finds none."""
     if isinstance(value, (list, tuple, deque, dict)) or is_dataclass(value):  # a walk met it, and did not enter
         return f"lies deeper than {tree.DEEPEST} levels: tensors there are not looked for"
     return f"holds tensors that can't be seen ({type(value).__name__})" if holds_tensors(value) else ""
 
 
 def holds_tensors(value: Any) -> bool:
-    """Whether an object holds a tensor in its attributes, or in lists and objects there.
+    """True if an object holds a tensor in its attributes, or in lists and objects there.
 
     Calls no code of the object's class: no property, no `__getattr__`, no iterator.
     """

@@ -1,7 +1,7 @@
-"""What a model computes with and has not registered: modules and parameters in plain lists, or made while it runs.
+"""Modules and parameters that a model uses without registering them: in plain lists, or created while it runs.
 
-`nn.Module` registers what is assigned to an attribute, and what nn.ModuleList and its kin hold. What is in a plain list
-is found by nobody: not by hooks, `parameters()`, `state_dict()`, `to()`, `train()`.
+`nn.Module` registers what is assigned to an attribute, and what nn.ModuleList and similar classes hold. What is in a
+plain list is invisible to hooks, `parameters()`, `state_dict()`, `to()` and `train()`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PYTORCHS = frozenset(vars(nn.Module()))  # the attributes of every module: tabl
 
 @dataclass(frozen=True, slots=True)
 class Unregistered:
-    """Something of the kind. `trainable`: the elements of its parameters that require grad."""
+    """An unregistered module or parameter. `trainable` is the number of elements that require grad."""
 
     fqn: str
     said: str
@@ -43,7 +43,7 @@ class Unregistered:
 
 
 def unregistered(session: HookSession) -> list[Unregistered]:
-    """What the session's hooks can't see of this model for that reason."""
+    """Everything that this model has not registered, and that the session's hooks can't see."""
     if session not in _found_before:  # each probe asks
         _found_before[session] = [*_held(session.model), *_made(session)]
     return _found_before[session]
@@ -53,7 +53,7 @@ _found_before: WeakKeyDictionary[HookSession, list[Unregistered]] = WeakKeyDicti
 
 
 class Strangers(nn.ModuleList):
-    """What a model holds and has not registered, as one module, for what must be put back after a run."""
+    """Everything that a model has not registered, as one module, to restore it after a run."""
 
     def __init__(self, model: nn.Module) -> None:
         items = [item for *_, found in _found(model) for item in found]
@@ -64,7 +64,7 @@ class Strangers(nn.ModuleList):
         return bool(len(self) or self._tensors)
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Yield the unregistered tensors, parameters or not."""
+        """The parameters, and tensors that require grad."""
         yield from super().parameters(recurse)
         yield from self._tensors  # type: ignore[misc]  # some are no Parameters
 
@@ -110,7 +110,7 @@ def _items(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _around(item: Any, model: nn.Module) -> bool:
-    """Whether it is a module that this model is a part of."""
+    """True for a module that this model is a part of."""
     return isinstance(item, nn.Module) and any(part is model for part in item.modules())
 
 

@@ -60,7 +60,7 @@ _NAMES = re.compile(
 
 @cache
 def multiplies_nothing(name: str) -> bool:
-    """Whether an operator or a function of this name counts 0: `relu_`, `__mul__`, `softmax`, `max_pool2d`."""
+    """True for the name of an operator or function that counts 0: `relu_`, `__mul__`, `softmax`, `max_pool2d`."""
     if name.startswith("__") and name.endswith("__"):
         return "matmul" not in name
     plain = name.strip("_").removesuffix("_out")
@@ -71,7 +71,7 @@ def multiplies_nothing(name: str) -> bool:
 
 
 def _tagged(name: str) -> bool:
-    """Whether PyTorch calls the operator elementwise, a reduction or a view."""
+    """True if PyTorch calls the operator elementwise, a reduction or a view."""
     for spelled in (name, f"special_{name}"):
         packet: Any = getattr(torch.ops.aten, spelled, None)
         for overload in packet.overloads() if isinstance(packet, OpOverloadPacket) else ():

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import forks
+
 from hookcli.report import Report
 
 MODELS = """
@@ -84,7 +86,7 @@ def run(*command: str, folder: Path, limit: float = 500) -> subprocess.Completed
     """Python with these arguments, in a process of its own."""
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     argv = [sys.executable, *command]
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=limit, check=False)
+    return forks.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=limit, check=False)
 
 
 def torchrun(processes: int, *command: str, folder: Path) -> subprocess.CompletedProcess[str]:

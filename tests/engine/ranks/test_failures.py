@@ -10,8 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import forks
 import pytest
 from engine.ranks.support import MODELS, hookcli, load, torchrun
+
+pytestmark = pytest.mark.xdist_group("failing ranks")  # waits, which are best begun early
 
 
 @pytest.fixture
@@ -85,7 +88,7 @@ def test_a_model_that_swallows_what_interrupts_it_is_told_all_the_same(folder) -
 def test_an_interrupt_ends_all_and_is_said_once(folder) -> None:
     command = [sys.executable, "-m", "hookcli", *only("hang", "(0, 1)"), "--nproc", "2"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    launcher = subprocess.Popen(command, cwd=folder, start_new_session=True, **streams)
+    launcher = forks.Popen(command, cwd=folder, start_new_session=True, **streams)
     hang = [folder / "hangs0", folder / "hangs1"]
     try:
         wait_for(lambda: all(path.exists() and path.read_text() for path in hang))
@@ -99,7 +102,7 @@ def test_an_interrupt_ends_all_and_is_said_once(folder) -> None:
 
 def test_ranks_that_are_only_starting_do_not_outlive_the_launcher_either(folder) -> None:
     command = [sys.executable, "-m", "hookcli", *only("hang", "(0, 1)"), "--nproc", "2"]
-    launcher = subprocess.Popen(command, cwd=folder, start_new_session=True)
+    launcher = forks.Popen(command, fresh=True, cwd=folder, start_new_session=True)
     try:
         wait_for(lambda: len(children(launcher.pid)) == 2)
         ranks = children(launcher.pid)
@@ -123,7 +126,7 @@ def test_a_mistake_is_told_under_torchrun_whichever_rank_is_first(folder) -> Non
 
 def test_no_process_outlives_a_launcher_that_is_killed(folder) -> None:
     command = [sys.executable, "-m", "hookcli", *only("hang", "(0, 1)"), "--nproc", "2"]
-    launcher = subprocess.Popen(command, cwd=folder, start_new_session=True)
+    launcher = forks.Popen(command, fresh=True, cwd=folder, start_new_session=True)
     hang = [folder / "hangs0", folder / "hangs1"]  # each holds a process id
     try:
         wait_for(lambda: launcher.poll() is not None or all(path.exists() and path.read_text() for path in hang))

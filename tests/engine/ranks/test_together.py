@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from hookcli.cli import main
 from hookcli.report import Report
 
+pytestmark = pytest.mark.xdist_group("together")  # one run of two ranks
+
 INPUT = ("--input", "8x3x8x8", "--eval")
 SAME = {
     "activations": ("activations", "models.py:Net", *INPUT),

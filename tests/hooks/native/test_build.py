@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import forks
 import pytest
 
 from hookcli.errors import UsageError
@@ -78,7 +79,7 @@ def test_two_processes_build_once(source: Callable[[str], Path], tmp_path: Path)
     cache = source(TRIVIAL)
     command = [sys.executable, "-c", _IN_PROCESS, str(tmp_path / "trivial.cpp"), str(cache)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
+    both = [forks.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
     said = [child.communicate(timeout=300)[0].split() for child in both]
     assert [child.returncode for child in both] == [0, 0]
     assert sorted(len(lines) for lines in said) == [1, 2] and said[0][-1] == said[1][-1]
@@ -212,7 +213,7 @@ def test_an_interrupt_ends_the_compiler_too(source: Callable[[str], Path], tmp_p
     compiler.chmod(0o755)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "CXX": str(compiler)}
     command = [sys.executable, "-c", _SLOW, str(tmp_path / "trivial.cpp"), str(cache)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as child:
+    with forks.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as child:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
             assert child.poll() is None
             time.sleep(0.05)

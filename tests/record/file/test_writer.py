@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import forks
 import pytest
 from records import HEADER, bad, end, recorded_step, same
 
@@ -158,7 +159,7 @@ def run(code: str, *arguments: str) -> subprocess.Popen[str]:
     prefix = "import os, sys; sys.path.insert(0, 'tests')\nfrom records import *\n"
     prefix += "from hookcli.record.file.writer import RecordWriter\n"
     prefix += "writer = RecordWriter(sys.argv[1])\nwriter.write(HEADER)\n"
-    return subprocess.Popen([sys.executable, "-c", prefix + code, *arguments], stdout=subprocess.PIPE, text=True)
+    return forks.Popen([sys.executable, "-c", prefix + code, *arguments], stdout=subprocess.PIPE, text=True)
 
 
 def test_killed_in_the_middle_it_leaves_whole_lines(tmp_path: Path) -> None:

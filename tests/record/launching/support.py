@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+import forks
 
 ROOT = Path(__file__).parents[3]
 ENV = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -27,7 +28,7 @@ def under_both(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: st
     """Exit code, stdout and stderr of `python ARGUMENTS`, and of the same run by us."""
     commands = ([sys.executable, *arguments], [sys.executable, "-c", OURS, *arguments])
     ran = [
-        subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENV | environment, timeout=30)
+        forks.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENV | environment, fresh=True, timeout=30)
         for command in commands
     ]
     plain, ours = ((one.returncode, one.stdout, ADDRESS.sub(b" at 0x", one.stderr)) for one in ran)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from record.launching.support import under_both, without_runpy
 
 from hookcli.errors import UsageError
 from hookcli.record.launching import find
@@ -79,12 +80,14 @@ def test_a_script_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_package_that_changes_where_its_modules_are(folder: Path) -> None:
     (folder / "elsewhere").mkdir()
-    (folder / "elsewhere" / "far.py").write_text("")
+    (folder / "elsewhere" / "far.py").write_text("print(__name__, __file__)")
     (folder / "wide").mkdir()
     (folder / "falls").mkdir()
     (folder / "falls" / "__init__.py").write_text("1 / 0")
     (folder / "wide" / "__init__.py").write_text("__path__.append('elsewhere')")
-    assert find("wide.far", module=True).name == "wide.far"
-    assert find("falls.far", module=True).name == "falls.far"  # the run shows the package's own traceback
+    plain, ours = under_both("-m", "wide.far", cwd=folder)
+    assert ours == plain and plain[:2] == (0, f"__main__ {folder / 'elsewhere' / 'far.py'}\n".encode())
+    plain, ours = under_both("-m", "falls.far", cwd=folder)
+    assert ours == without_runpy(plain) and plain[0] == 1 and b"ZeroDivisionError" in plain[2]
     with pytest.raises(UsageError, match=r"no module 'wide.near'"):
         find("wide.near", module=True)

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Self
@@ -78,8 +79,8 @@ class Lines:
         return self._line
 
 
-def lost_in_our_functions() -> list[str]:
-    """At its begin, where Python looks for signals, or at one of its lines."""
+def lost_in_our_functions(every: int) -> list[str]:
+    """At its begin, where Python looks for signals, or at one of its lines; in one of so many functions."""
     loop, seen, chance = Loop(), Seen(), random.Random(0)
     observer, lost = Observer(RecordingPlan(every=1), seen).start(), []
     try:
@@ -87,7 +88,7 @@ def lost_in_our_functions() -> list[str]:
             loop.step()
         with Lines() as all_lines:
             loop.step()
-        for which, numbers in enumerate(all_lines.functions.values()):
+        for which, numbers in islice(enumerate(all_lines.functions.values()), 0, None, every):
             number = numbers[0] if which % 2 else chance.choice(numbers)
             try:
                 with Lines(number) as lines:
@@ -139,4 +140,4 @@ def arrived_from_outside() -> tuple[int, int]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # where the parent ignores it, so would this process
-    print(lost_in_our_functions() if sys.argv[1] == "ours" else arrived_from_outside())
+    print(lost_in_our_functions(int(sys.argv[2])) if sys.argv[1] == "ours" else arrived_from_outside())

@@ -1,26 +1,19 @@
-"""Rows of a recorded step: activations, gradients and updates, against hand-computed figures and PyTorch in float64."""
+"""The figures of a step, against a reference by hand."""
 
 from __future__ import annotations
 
 import math
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from observing import observed, rows, skipped
+from record.observe.figures import net
 from support import Hand, Shared, assert_stats, float64_stats
 from torch import Tensor, nn
 
-import hookcli
-
 X = torch.tensor([[1.0, 2.0], [3.0, 0.25]])
-
-
-def net() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
 
 
 class Reference:
@@ -153,120 +146,3 @@ def test_a_parameter_that_was_zero_or_that_none_updates() -> None:
     unmoved = skipped(recorded, "updates")
     assert set(unmoved) == {"0.weight", "0.bias"} and "not in any optimizer" in unmoved["0.weight"]
     assert skipped(recorded, "grads")["0.bias"] == "frozen (requires_grad=False)"
-
-
-def test_two_optimizers_of_one_model() -> None:
-    def program() -> nn.Module:
-        model = net()
-        first, second = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.SGD(model[2].parameters(), lr=0.01)
-        for _ in range(3):
-            model(torch.randn(3, 4)).pow(2).sum().backward()
-            first.step()
-            second.step()
-            model.zero_grad()
-        return model
-
-    seen = observed(program, every=2)
-    assert seen.steps() == [0, 2] and seen.ran["Sequential"].steps == 3
-    for recorded in seen.recorded:
-        updates, grads = rows(recorded, "updates"), rows(recorded, "grads", "parameter")
-        assert updates.keys() == grads.keys() == {"0.weight", "0.bias", "2.weight", "2.bias"}
-        for fqn, row in updates.items():
-            rate = 0.1 if fqn.startswith("0") else 0.01
-            assert row["update"] == pytest.approx(rate * grads[fqn].stats.l2, rel=1e-3)
-
-
-def test_an_optimizer_that_steps_by_another() -> None:
-    class Outer(torch.optim.Optimizer):
-        def __init__(self, parameters: Any) -> None:
-            self.inner = torch.optim.SGD(parameters, lr=0.1)
-            super().__init__(self.inner.param_groups, {})
-
-        def step(self, closure: Any = None) -> None:
-            self.inner.step()
-
-    def program() -> nn.Module:
-        model = net()
-        optimizer = Outer(list(model.parameters()))
-        for _ in range(3):
-            model(torch.ones(3, 4)).sum().backward()
-            optimizer.step()
-        return model
-
-    seen = observed(program)
-    assert seen.steps() == [0, 1, 2] and seen.ran["Sequential"].steps == 3
-    for recorded in seen.recorded:
-        assert recorded.seconds is not None
-        updates = rows(recorded, "updates")
-        assert set(updates) == {"0.weight", "0.bias", "2.weight", "2.bias"}
-        grad = rows(recorded, "grads", "parameter")["2.bias"].stats.l2
-        assert updates["2.bias"]["update"] == pytest.approx(0.1 * grad, rel=1e-4)
-
-
-def test_a_closure_that_runs_the_model_several_times() -> None:
-    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(3))
-    evaluated: list[float] = []
-
-    def program(steps: int = 2) -> nn.Module:
-        model = net()
-        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=3)
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = model(x).pow(2).mean()
-            loss.backward()
-            evaluated.append(loss.item())
-            return loss
-
-        for _ in range(steps):
-            optimizer.step(closure)
-        return model
-
-    seen, before, after = observed(program, every=2), net().double(), program(1).double()
-    recorded = seen.only
-    assert recorded.step == 0 and seen.ran["Sequential"].steps == 2
-    assert recorded.forwards == recorded.observed_forwards >= 3 and len(recorded.losses) == 1
-    assert (
-        recorded.loss == evaluated[recorded.forwards - 1]
-        and len(set(evaluated[: recorded.forwards])) == recorded.forwards
-    )
-    assert rows(recorded, "activations")["1"]["calls"] == recorded.forwards
-    for fqn, row in rows(recorded, "updates").items():
-        weight = before.get_parameter(fqn)
-        assert row["weight"] == pytest.approx(weight.norm().item(), rel=1e-5)
-        assert row["update"] == pytest.approx((after.get_parameter(fqn) - weight).norm().item(), rel=1e-4)
-    for fqn, row in rows(recorded, "grads", "parameter").items():
-        assert_stats(row.stats, float64_stats(program(1).get_parameter(fqn).grad))  # type: ignore[arg-type]
-
-
-def test_a_parameter_that_no_module_holds_is_told() -> None:
-    """A temperature that the loss is made with: the optimizer has it, and no row can."""
-
-    def program() -> nn.Module:
-        model, temperature = net(), nn.Parameter(torch.ones(()))
-        optimizer = torch.optim.SGD([*model.parameters(), temperature], lr=0.1)
-        (model(torch.ones(2, 4)).sum() * temperature).backward()
-        optimizer.step()
-        return model
-
-    assert "SGD has 1 parameter in no module that has run so far; not shown" in observed(program).only.notes
-
-
-def test_nothing_is_said_of_models_that_nobody_asked_for(tmp_path: Path) -> None:
-    first, second = nn.Linear(4, 4), net()
-    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
-    with hookcli.watch(second, every=1, output=tmp_path / "a.jsonl") as recording:
-        second(first(torch.ones(2, 4))).sum().backward()
-        optimizer.step()
-    assert recording.reports() and "has run so far" not in (tmp_path / "a.jsonl").read_text()
-
-
-def test_two_models_of_one_optimizer_leave_none_over() -> None:
-    def program() -> nn.Module:
-        first, second = nn.Linear(4, 4), net()
-        optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
-        second(first(torch.ones(2, 4))).sum().backward()
-        optimizer.step()
-        return second
-
-    assert not any("module that has run" in note for recorded in observed(program).recorded for note in recorded.notes)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from torch import nn
@@ -32,20 +32,20 @@ print("trained", step + 1)
 """
 
 
-def run(folder: Path, size: int | None = None) -> subprocess.CompletedProcess[str]:
+LIMITED = """
+import resource, sys
+from hookcli.__main__ import entry
+size = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+entry()
+"""
+
+
+def run(folder: Path, size: int = resource.RLIM_INFINITY) -> subprocess.CompletedProcess[str]:
     """The script, where no file grows beyond this size."""
     (folder / "train.py").write_text(SCRIPT)
-    limit = (size, size) if size is not None else (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    return subprocess.run(
-        [sys.executable, "-m", "hookcli", "run", "--every", "1", "-o", "r.jsonl", "train.py"],
-        cwd=folder,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        preexec_fn=None if size is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
-    )
+    command = [sys.executable, "-c", LIMITED, str(size), "run", "--every", "1", "-o", "r.jsonl", "train.py"]
+    return forks.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_summary_tells_the_program_s_steps_and_the_recorded_steps_that_are_in_the_file(tmp_path: Path) -> None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+import forks
+import pytest
 
 JOB = Path(__file__).with_name("interrupts_job.py")
 
 
-def job(what: str) -> str:
+def job(*what: str) -> str:
     tests = os.pathsep.join([str(JOB.parents[2]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, str(JOB), what], env={**os.environ, "PYTHONPATH": tests}, capture_output=True, text=True
+    done = forks.run(
+        [sys.executable, str(JOB), *what], env={**os.environ, "PYTHONPATH": tests}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def test_an_interrupt_in_any_function_of_ours_arrives() -> None:
-    assert job("ours") == "[]"
+@pytest.mark.parametrize("every", ["5", pytest.param("1", marks=pytest.mark.sweep)])
+def test_an_interrupt_in_any_function_of_ours_arrives(every: str) -> None:
+    assert job("ours", every) == "[]"
 
 
 def test_interrupts_from_outside_all_arrive() -> None:

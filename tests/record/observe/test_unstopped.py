@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+import forks
 
 from hookcli.record.file.reading import read_record
 
@@ -23,7 +24,7 @@ raise KeyError("lost")
 
 def test_a_recording_that_nobody_stops_ends_with_the_program(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    ran = subprocess.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True, timeout=60, check=False)
+    ran = forks.run([sys.executable, "-c", PROGRAM, path], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1 and ran.stderr.endswith("KeyError: 'lost'\n")
     record = read_record(path)
     assert len(record.entries) == 3

@@ -1,159 +1,19 @@
-"""`hookcli graph` and `hookcli trace` as a user runs them."""
+"""hookcli trace: kinds, summaries and what is left out."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from support import hooks_on
-from torch import nn
+from commands.graph_nets import NET, OWN, Cli, global_hooks, read
 from torch.autograd import graph
-
-Cli = Callable[..., Any]
-
-NET = ("net.py:Net", "--input", "2x3x4x4")
-OWN = """
-import torch
-from torch import nn
-
-class Plain(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-        self.second = nn.Linear(4, 2)
-    def forward(self, x):
-        return self.second(torch.relu(self.first(x)))
-
-class Frozen(Plain):
-    def __init__(self):
-        super().__init__()
-        self.requires_grad_(False)
-
-class Frees(Plain):
-    def forward(self, x):
-        y = super().forward(x)
-        y.sum().backward()
-        return y
-
-class HookFails(Plain):
-    def __init__(self, when="forward"):
-        super().__init__()
-        def fail(*seen):
-            raise ValueError("a hook of theirs")
-        if when == "forward":
-            self.second.register_forward_hook(fail)
-        else:
-            self.first.weight.register_hook(fail)
-
-class Encoder(nn.TransformerEncoder):
-    def __init__(self):
-        super().__init__(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1, enable_nested_tensor=False)
-
-class Outputs(Plain):
-    def forward(self, x):
-        y = super().forward(x)
-        return {"out": y, "aux": y * 2}
-
-criterion = nn.MSELoss()
-
-def mse(output):
-    return criterion(output, torch.zeros_like(output))
-"""
 
 
 @pytest.fixture
 def own(net: Path) -> Path:
     (net / "own.py").write_text(OWN)
     return net
-
-
-def read(ran: Any) -> dict[str, Any]:
-    assert ran.code == 0, ran.err
-    report: dict[str, Any] = json.loads(ran.out)["reports"][0]
-    return report
-
-
-def global_hooks() -> dict[str, int]:
-    return {name: count for name, count in hooks_on(nn.Module()).items() if name.startswith("_global_")}
-
-
-# graph
-
-
-def test_graph_in_every_format_of_people(cli: Cli, own: Path) -> None:
-    ran = cli("graph", "own.py:Plain", "-i", "3x4")
-    assert ran.code == 0 and ran.err == ""
-    assert "AddmmBackward0" in ran.out and "first.weight" in ran.out and "10 nodes · 10 fired · backward" in ran.out
-    assert "ReluBackward0" in cli("graph", "own.py:Plain", "-i", "3x4", "--format", "markdown").out
-    rows = list(csv.DictReader(cli("graph", "own.py:Plain", "-i", "3x4", "--format", "csv").out.splitlines()))
-    assert list(rows[0])[:4] == ["order", "node", "fqn", "call"] and {"out_l2", "us"} <= rows[0].keys()
-    ids = {row["node"] + row["fqn"]: row["id"] for row in rows}
-    relu, bias, turned = (ids[key] for key in ("ReluBackward0", "AccumulateGradsecond.bias", "TBackward0second"))
-    assert {row["next"] for row in rows if row["fqn"] == "second" and "Addmm" in row["node"]} == {
-        f"{bias} {relu} {turned}"
-    }
-    assert [row["next"].split()[1] for row in rows if row["fqn"] == "first" and "Addmm" in row["node"]] == ["-"]
-
-
-def test_graph_by_grad(cli: Cli, own: Path) -> None:
-    report = read(cli("graph", "own.py:Plain", "-i", "3x4", "--call", "grad", "--format", "json"))
-    assert {r["fqn"] for r in report["rows"] if r["node"] == "AccumulateGrad" and not r["fired"]} == {
-        "first.weight", "first.bias", "second.weight", "second.bias",
-    }  # fmt: skip
-    assert report["meta"]["call"] == "torch.autograd.grad" and report["totals"]["never fired"] == 4
-
-
-def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
-    """A column of the summary of `trace` is called as this one is."""
-    from hookcli.probes.graph import GraphProbe
-    from hookcli.report import Report, Row
-    from hookcli.report.grouping import View
-    from hookcli.reporters import table_columns
-
-    columns = GraphProbe.columns
-    row = Row({column.name: 1 for column in columns} | {"node": "AddmmBackward0", "fqn": "first"})
-    shown = table_columns.fitted(columns, {column.name: 8 for column in columns}, 40)
-    assert [column.name for column in shown][:2] == ["node", "fqn"]
-    assert table_columns.visible(Report("graph", "x", columns, (row,)), View())
-
-
-MISTAKES: dict[tuple[str, ...], str] = {
-    ("graph", "own.py:Plain", "-i", "3x4", "--call", "grads"): "unknown --call 'grads'; did you mean grad?",
-    ("graph", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
-    ("graph", "own.py:Frees", "-i", "3x4"): "backward failed: the graph was freed by an earlier backward",
-    ("graph", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
-    ("graph", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
-    ("graph", "own.py:Plain", "-i", "3x4", "--format", "chrome"): "only for `hookcli trace`",
-    ("graph", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64"): "no gradients",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forwrd"): "unknown --kinds 'forwrd'; did you mean forward",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", "forward,nod"): "unknown --kinds 'nod'; did you mean node",
-    ("trace", "own.py:Plain", "-i", "3x4", "--kinds", ","): "--kinds: name at least one",
-    ("trace", "own.py:Plain", "-i", "3x4", "--optimizer", "adam"): "unknown --optimizer 'adam'; did you mean adamw?",
-    ("trace", "own.py:Plain", "-i", "3x4", "--global", "--summary"): "--global and --summary",
-    ("trace", "own.py:Plain", "-i", "3x4", "--summary", "--format", "chrome"): "(this report has no column us or kind)",
-    ("trace", "own.py:Plain", "-i", "3x4", "--format", "dot"): "only for `hookcli graph`",
-    ("trace", "own.py:Frozen", "-i", "3x4"): "no gradients: nothing in the output requires grad",
-    ("trace", "own.py:Frees", "-i", "3x4"): "the graph was freed by an earlier backward",
-    ("trace", "own.py:HookFails", "-i", "3x4"): "second (Linear) failed on input 3x4: ValueError: a hook of theirs",
-    ("trace", "own.py:HookFails", "-i", "3x4", "--arg", "when=backward"): "backward failed: ValueError: a hook of",
-    ("trace", *NET, "--kinds", "full_backward"): "PyTorch refuses that",
-    ("trace", "quantized_resnet18", "--arg", "quantize=true", "-i", "1x3x64x64", "--kinds", "node"): "no gradients",
-}
-
-
-@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
-def test_mistakes_get_a_clear_line(cli: Cli, own: Path, argv: tuple[str, ...]) -> None:
-    before = global_hooks()
-    ran = cli(*argv)
-    lines = ran.err.splitlines()
-    assert ran.code == 2 and lines[0].startswith("hookcli: error: ") and MISTAKES[argv] in lines[0]
-    assert len(lines) <= 2 and "Traceback" not in ran.err
-    assert global_hooks() == before
 
 
 # trace

@@ -1,0 +1,83 @@
+"""Units that are dead, of modules and of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from checks.broken import Fn
+from support import untouched
+from torch import Tensor, nn
+
+from hookcli import check
+
+
+class Functional(nn.Module):
+    """A ReLU between two layers that is no module, and what may follow it."""
+
+    def __init__(self, dead: int, relu: Callable[[Tensor], Tensor], then: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 8, 3, padding=1), nn.LazyLinear(2)
+        self.relu, self.then = relu, then
+        with torch.no_grad():
+            self.conv.bias[:dead] = -100
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.then(self.relu(self.conv(x))))
+
+
+RELUS: dict[str, Callable[[Tensor], Tensor]] = {
+    "F.relu": nn.functional.relu,
+    "in place": nn.functional.relu_,
+    "torch": torch.relu,
+    "method": Tensor.relu,
+    "relu6": nn.functional.relu6,
+}
+
+
+THEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "at once": lambda y: y,
+    "flat": lambda y: y.flatten(1),
+    "pooled": lambda y: nn.functional.max_pool2d(y, 2).flatten(1),
+    "averaged": lambda y: y.mean((2, 3)),
+}
+
+
+# Of the others autograd keeps the input and not the result.
+WAYS = [(relu, "at once") for relu in RELUS] + [("F.relu", then) for then in THEN] + [("torch", "pooled")]
+
+
+@pytest.mark.parametrize(("relu", "then"), WAYS)
+def test_dead_units_of_a_relu_that_is_a_function(relu: str, then: str) -> None:
+    x = torch.randn(2, 3, 8, 8)
+    for dead in (7, 5):
+        model = Functional(dead, RELUS[relu], THEN[then])
+        model(x)  # makes the lazy layer
+        with untouched(model):
+            report = check(model, x, select=["HK009", "HK010"])
+        found = [f for f in report.findings if f.check == "HK010"]
+        if dead == 5:
+            assert found == []
+        else:
+            [finding] = found
+            assert (finding.fqn, finding.value) == ("fc", 7 / 8)
+            assert finding.message == "7 of 8 channels of the ReLU before it are zero for every input"
+
+
+def test_a_dead_relu_that_two_layers_share_is_one_finding() -> None:
+    class Heads(Functional):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.relu(self.conv(x))
+            return self.fc(y) + self.fc(y.clone())
+
+    model = Heads(7, torch.relu, lambda y: y)
+    x = torch.randn(2, 3, 8, 8)
+    model(x)
+    assert [f.check for f in check(model, x, select=["HK004", "HK010"]).findings] == ["HK010"]
+
+
+def test_zeros_that_no_relu_made_are_no_dead_units() -> None:
+    """A state that begins at zero, a mask: what a module receives may be zero on purpose."""
+    model = Fn(before=lambda x: x * torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    assert check(model, torch.randn(16, 4), select=["HK004", "HK010"]).findings == []

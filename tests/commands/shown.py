@@ -1,0 +1,31 @@
+"""A record made by hand."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import forks
+
+
+def on_terminal(columns: int, *argv: str, **environment: str) -> str:
+    """What a terminal of this width gets on stdout."""
+    ours, theirs = pty.openpty()
+    process = forks.Popen(
+        [sys.executable, "-m", "hookcli", *argv],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "xterm", **environment},
+    )
+    os.close(theirs)
+    found = b""
+    while True:
+        try:
+            found += os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+    os.close(ours)
+    process.wait()
+    return found.decode().replace("\r\n", "\n")

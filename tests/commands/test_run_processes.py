@@ -1,0 +1,168 @@
+"""`hookcli run` as a process: signals, threads, workers and forks."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from textwrap import dedent
+
+import forks
+import pytest
+from commands.trained import TRAIN, lines
+from record.launching.support import ENV
+
+from hookcli.record.file.reading import read_record
+
+# As processes of their own.
+
+HOOKCLI = (sys.executable, "-m", "hookcli", "run", "--every", "2", "--output", "record.jsonl")
+
+
+EVERYTHING = """
+    import os, resource, shutil, sys
+    os.environ["OMP_NUM_THREADS"] = "3"
+    assert "torch" not in sys.modules
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    class Data(torch.utils.data.Dataset):
+        def __init__(self):
+            self.model = nn.Linear(4, 4).requires_grad_(False)
+        def __len__(self):
+            return 8
+        def __getitem__(self, index):
+            return self.model(torch.full((4,), float(index)))
+
+    def main():
+        print(torch.get_num_threads())
+        torch.manual_seed(0)
+        data = Data()
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x in DataLoader(data, batch_size=1, num_workers=2):
+            optimizer.zero_grad()
+            loss = model(x).sum()
+            if not os.fork():
+                loss.backward()
+                model(x)
+                os._exit(0)
+            os.wait()
+            loss.backward()
+            optimizer.step()
+        here = os.getcwd()
+        os.mkdir("deleted")
+        os.chdir("deleted")
+        shutil.rmtree(os.getcwd())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(os.path.join(here, sys.argv[1])) + 700,) * 2)
+        for _ in range(6):
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+        print(sum(p.sum().item() for p in model.parameters()))
+        os.close(2)
+        sys.exit(5)
+
+    if __name__ == "__main__":
+        main()
+    """
+
+
+def test_all_that_scripts_do_in_one(tmp_path: Path) -> None:
+    """Environment variables before torch, workers, forks, a folder that is gone, a full disk, no stderr."""
+    (tmp_path / "train.py").write_text(dedent(EVERYTHING))
+    commands = ((sys.executable, "train.py", "train.py"), (*HOOKCLI, "train.py", "record.jsonl"))
+    pipe = subprocess.PIPE
+    both = [forks.Popen(command, fresh=True, cwd=tmp_path, env=ENV, stdout=pipe, stderr=pipe) for command in commands]
+    (out, err), (seen_out, seen_err) = (process.communicate(timeout=120) for process in both)
+    assert err == b"" and seen_out == out and [process.returncode for process in both] == [5, 5]
+    told = seen_err.decode().splitlines()
+    assert len(told) == 1 and told[0].startswith("hookcli: warning: can't write ") and "File too large" in told[0]
+    record = read_record(tmp_path / "record.jsonl")
+    assert [w.step for w in record.entries][:4] == [0, 2, 4, 6] and {w.model for w in record.entries} == {"Sequential"}
+
+
+ENDLESS = TRAIN.replace("range(5)", "iter(int, 1)").replace(
+    "optimizer.step()", "optimizer.step(); print('.', flush=True)"
+)
+
+
+def test_a_script_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
+    running = []
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        folder = tmp_path / how.name
+        folder.mkdir()
+        (folder / "train.py").write_text(dedent(ENDLESS))
+        running.append((how, folder, forks.Popen((*HOOKCLI, "train.py"), cwd=folder, env=ENV, stdout=-1, stderr=-1)))
+    for how, folder, process in running:
+        assert process.stdout
+        for _ in range(4):
+            process.stdout.readline()
+        process.send_signal(how)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == -how and err == b""
+        record = read_record(folder / "record.jsonl")
+        assert record.end is None and [w.step for w in record.entries][:2] == [0, 2]
+
+
+THREADS = """
+    import atexit, sys, time
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Thread
+    pool = ThreadPoolExecutor(2)  # whose threads wait for Python to end them
+    pool.submit(print, "pool", flush=True).result()
+    atexit.register(print, "exit handler", file=sys.stderr)
+    Thread(target=lambda: (time.sleep(0.2), print("thread", file=sys.stderr))).start()
+    1 / 0
+    """
+
+
+def test_a_script_is_over_when_its_threads_and_exit_handlers_are(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(dedent(THREADS))
+    done = forks.run((*HOOKCLI, "train.py"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "pool\n")
+    error, thread, handler, summary, _ = done.stderr.splitlines()[-5:]
+    assert error.startswith("ZeroDivisionError") and (thread, handler) == ("thread", "exit handler")
+    assert summary.startswith("hookcli: train.py: ") and "exit code 1" in summary
+    end = lines(str(tmp_path / "record.jsonl"))[-1]
+    assert end["line"] == "end" and end["exit_code"] == 1 and end["seconds"] > 0.2
+
+
+def test_a_script_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys; print('torch' in sys.modules)")
+    done = forks.run(
+        (*HOOKCLI, "train.py"), fresh=True, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n") and "torch was never imported" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> None:
+    """They find it by what `__main__` says of itself, and none of them is looked at, or leaves a record."""
+    text = f"""
+        import multiprocessing, sys
+        from concurrent.futures import ProcessPoolExecutor
+
+        def work(x):
+            return x * x, __name__, sorted(name for name in sys.modules if name.startswith("hookcli.record.observe"))
+
+        if __name__ == "__main__":
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context({method!r})) as pool:
+                print(list(pool.map(work, range(3))))
+        """
+    (tmp_path / "train.py").write_text(dedent(text))
+    command = (*HOOKCLI[:4], "train.py")
+    done = forks.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"{[(x * x, '__mp_main__', []) for x in range(3)]}\n")
+    assert done.stderr.count("hookcli: ") == 1 and not list(tmp_path.glob("*.jsonl"))
+
+
+def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp_path: Path) -> None:
+    text = "import os, signal, torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "train.py").write_text(text)
+    run = partial(forks.run, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    plain, ours = run((sys.executable, "train.py")), run((*HOOKCLI[:4], "train.py"))
+    assert plain.returncode == ours.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt (exit code 130); 1 recorded step in train.run.jsonl" in ours.stderr

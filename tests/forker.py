@@ -1,0 +1,191 @@
+"""The server of `forks`: a process that has imported torch, and forks for each job that comes by a socket."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import forks
+from forks import NUMBER
+
+_HIGH = 900  # above all numbers of files that a job names
+
+
+def serve(listening: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Fork for each job; returns only in the child, with the job and its files. Ends when stdin does."""
+    children: dict[int, socket.socket] = {}
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        ready = select.select([0, listening, ended], [], [])[0]
+        if 0 in ready:
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        if ended in ready:
+            os.read(ended, 4096)
+            while children and (gone := os.waitpid(-1, os.WNOHANG))[0]:
+                with children.pop(gone[0]) as connection:
+                    _tell(connection, gone[1])
+        if listening in ready:
+            connection, _ = listening.accept()
+            job, files = _received(connection)
+            pid = os.fork()
+            if pid == 0:
+                return job, files
+            _tell(connection, pid)
+            children[pid] = connection
+            for number in files:
+                os.close(number)
+
+
+def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    size, files, _, _ = socket.recv_fds(connection, NUMBER.size, 64)
+    text, left = b"", NUMBER.unpack(size)[0]
+    while len(text) < left:
+        text += connection.recv(left - len(text))
+    return json.loads(text), files
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    with suppress(OSError):  # nobody waits for it any more
+        connection.sendall(NUMBER.pack(number))
+
+
+def become(job: dict[str, Any], files: list[int]) -> None:
+    """In the child: what a new process of Python would find."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if job["session"]:
+        os.setsid()
+    theirs = [0, 1, 2, *job["kept"]]
+    high = [fcntl.fcntl(number, fcntl.F_DUPFD, _HIGH) for number in files]
+    os.closerange(0, _HIGH)
+    for number, copy in zip(theirs, high, strict=True):
+        os.dup2(copy, number)
+    os.closerange(_HIGH, _HIGH + 2 * len(high))
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    os.chdir(job["folder"])
+    _parent(job["parent"])
+
+
+def _parent(pid: int) -> None:
+    """The one that asked stands for the parent, as long as it lives: the server is nobody's."""
+
+    def found() -> int:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return 1
+        return pid
+
+    os.getppid = found
+
+
+def streams(unbuffered: bool) -> None:
+    """Python's own, as it makes them when it starts."""
+    for number, name, errors in ((0, "stdin", "strict"), (1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
+        stream = open(number, "w" if number else "r", encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        if number:
+            stream.reconfigure(line_buffering=number == 2 or os.isatty(number), write_through=unbuffered)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def run_main(argv: list[str]) -> None:
+    """`python ARGV`."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    kind, sys.argv = argv[0], argv[1:]
+    sys.path[:] = ["" if kind == "-c" else str(Path.cwd()) if kind == "-m" else str(Path(kind).parent.resolve())]
+    sys.path += [*map(os.path.abspath, given), *PATH]
+    importlib.invalidate_caches()
+    if kind == "-m":
+        sys.modules.pop(sys.argv[0], None)
+        runpy._run_module_as_main(sys.argv[0])
+    elif kind == "-c":
+        sys.argv[0], code = "-c", sys.argv[0]
+        exec(compile(code, "<string>", "exec"), main.__dict__)
+    else:
+        main.__file__, sys.argv = kind, argv
+        exec(compile(Path(kind).read_bytes(), kind, "exec"), main.__dict__)
+
+
+def end(error: BaseException | None) -> None:
+    """What Python does at its end, but for taking PyTorch apart, which takes a second: threads, exit handlers, streams.
+
+    As CPython's `Py_RunMain`, `Py_FinalizeEx` and `flush_std_files` have it, with the exit code of a stream that can't
+    be flushed.
+    """
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = _asked_for(error.code)
+    elif error is not None:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        error.__traceback__ = trace
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+        sys.excepthook(type(error), error, trace)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:
+            code = 120
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
+
+
+def _asked_for(code: Any) -> int:
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    count = len([path for path in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if path])
+    PATH = sys.path[1 + count :]
+    import torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler as handler
+    import torch.distributed.run
+    import torchvision  # noqa: F401
+
+    torch.set_num_threads(1)
+    gc.freeze()  # a child that collects copies no page for it
+    subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
+    job, files = serve(socket.socket(fileno=int(sys.argv[1])))
+    become(job, files)
+    raised: BaseException | None = None
+    try:
+        unbuffered = job["argv"][0] == "-u"
+        streams(unbuffered)
+        run_main(job["argv"][unbuffered:])
+    except BaseException as error:
+        raised = error
+    end(raised)

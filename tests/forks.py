@@ -1,0 +1,128 @@
+"""`subprocess` for tests: `python ...` as a fork of one process that has imported torch, which takes seconds.
+
+    ran = forks.run([sys.executable, "-m", "hookcli", "shapes", "net.py:Net"], capture_output=True, text=True)
+
+A fork has a process id, streams, environment, folder, session and signals of its own, and starts processes in the same
+way. Its interpreter is not new: torch is there already, PyTorch is not taken apart at the end, and variables that
+Python reads when it starts change nothing, but for PYTHONPATH. Where that matters, `fresh=True` is a new `python`.
+Either is ended by SIGINT, also where pytest's own parent ignores it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+ADDRESS = "HOOKCLI_TEST_FORKS"
+"""Where the server listens, in the environment of all that tests start."""
+NUMBER = struct.Struct("q")
+_servers: list[tuple[Any, Any]] = []  # one at most, and its folder, which end with this process
+_ORDINARY = subprocess.Popen
+
+
+class Popen(_ORDINARY[Any]):
+    """A fork where the command is a `python` that needs no new interpreter, else as ever."""
+
+    def __init__(self, *args: Any, fresh: bool = False, **options: Any) -> None:
+        self._fresh, self._server = fresh, None
+        super().__init__(*args, **options)
+
+    def _execute_child(self, *args: Any) -> None:
+        given = inspect.signature(_ORDINARY._execute_child).bind(self, *args)
+        asked = given.arguments
+        argv = [os.fspath(a) for a in asked["args"]] if isinstance(asked["args"], (list, tuple)) else []
+        if self._fresh or not _understood(argv) or asked["preexec_fn"]:
+            asked["preexec_fn"] = asked["preexec_fn"] or _heed_interrupts
+            _ORDINARY._execute_child(*given.args)
+            return
+        streams = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        streams = [own if given == -1 else given for own, given in enumerate(streams)]
+        job = {
+            "argv": argv[1:],
+            "folder": os.fspath(asked["cwd"] or Path.cwd()),
+            "environment": dict(os.environ if asked["env"] is None else asked["env"]) | {ADDRESS: address()},
+            "session": asked["start_new_session"],
+            "kept": list(asked["pass_fds"]),
+            "parent": os.getpid(),
+        }
+        self._server = _asked(job, [*streams, *asked["pass_fds"]])
+        self.pid = NUMBER.unpack(self._server.recv(NUMBER.size))[0]
+        self._child_created = True
+        self._close_pipe_fds(*(asked[n] for n in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")))
+
+    @property
+    def sentinel(self) -> socket.socket:
+        """Of a fork, what is ready when it has ended."""
+        assert self._server is not None
+        return self._server
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._server is None:
+            return super()._try_wait(wait_flags)
+        if wait_flags & os.WNOHANG and not select.select([self._server], [], [], 0)[0]:
+            return 0, 0
+        status = self._server.recv(NUMBER.size)
+        self._server.close()
+        return self.pid, NUMBER.unpack(status)[0] if status else signal.SIGKILL
+
+    def _internal_poll(self, *args: Any, **options: Any) -> int | None:
+        if self._server is None:
+            return super()._internal_poll(*args, **options)
+        if self.returncode is None and self._waitpid_lock.acquire(False):
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid:
+                    self._handle_exitstatus(status)
+            finally:
+                self._waitpid_lock.release()
+        return self.returncode
+
+
+def run(command: Any, fresh: bool = False, **options: Any) -> subprocess.CompletedProcess[Any]:
+    """As `subprocess.run`."""
+    with patch.object(subprocess, "Popen", Popen):
+        return subprocess.run(command, fresh=fresh, **options)
+
+
+def address() -> str:
+    """The server's, which is started where there is none."""
+    if ADDRESS not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="forks")
+        os.environ[ADDRESS] = str(Path(folder.name, "server"))
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(os.environ[ADDRESS])
+            listening.listen(64)
+            command = [sys.executable, str(Path(__file__).with_name("forker.py")), str(listening.fileno())]
+            server = _ORDINARY(command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], start_new_session=True)
+        _servers.append((server, folder))
+    return os.environ[ADDRESS]
+
+
+def _asked(job: dict[str, Any], numbers: list[int]) -> socket.socket:
+    """A connection on which the server tells the process id and, at the end, the status."""
+    connection, text = socket.socket(socket.AF_UNIX), json.dumps(job).encode()
+    connection.connect(job["environment"][ADDRESS])
+    socket.send_fds(connection, [NUMBER.pack(len(text))], numbers)
+    connection.sendall(text)
+    return connection
+
+
+def _understood(argv: list[str]) -> bool:
+    """Whether it is this Python, with no options but `-u`, `-m` and `-c`."""
+    what = argv[2:3] if argv[1:2] == ["-u"] else argv[1:2]
+    return argv[:1] == [sys.executable] and bool(what) and (what[0] in ("-m", "-c") or what[0].endswith(".py"))
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

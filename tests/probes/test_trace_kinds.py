@@ -1,0 +1,216 @@
+"""Kinds of hooks that never fire, that need no backward, and models that fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from probes.traced import WHOLE, events, exact_only, traced
+from support import Hand, Nested, hooks_on, untouched
+from torch import Tensor, nn
+from torch.autograd import graph
+from torch.utils.checkpoint import checkpoint
+
+import hookcli
+from hookcli.errors import ModelError, UsageError
+from hookcli.hooks.kinds import REGISTRATION, HookKind
+from hookcli.probes.trace import TraceProbe
+
+
+@exact_only
+def test_a_kind_that_never_fired_is_said() -> None:
+    report = traced(Hand(), torch.ones(1, 2))
+    asked = {kind for kind in HookKind if "optimizer" in kind or "state_dict" in kind}
+    assert {item.path for item in report.skipped} == {*REGISTRATION, *asked}
+    fired = {row["kind"] for row in report.rows}
+    assert fired.isdisjoint(item.path for item in report.skipped)
+    assert fired | {item.path for item in report.skipped} == set(HookKind)
+
+
+def test_a_kind_that_this_pytorch_has_not_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(graph, "node_creation_hook", raising=False)
+    report = traced(Hand(), torch.ones(1, 2), "node_creation", "node")
+    assert [(item.path, item.reason) for item in report.skipped] == [
+        ("node_creation", "PyTorch has this hook since 2.15")
+    ]
+    assert {row["kind"] for row in report.rows} == {"node"}
+
+
+class NoBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise AssertionError("backward ran")
+
+
+class Ends(Hand):
+    def forward(self, x: Tensor) -> Tensor:
+        return NoBackward.apply(super().forward(x))
+
+
+def test_kinds_that_need_no_backward_run_none() -> None:
+    kinds = ("forward_pre", "forward", "state_dict_pre", "load_state_dict_post")
+    report = traced(Ends(), torch.ones(1, 2), *kinds, step=hookcli.Step(state_dict=True))
+    assert {row["kind"] for row in report.rows} == set(kinds) and "loss" not in report.meta
+    with pytest.raises(ModelError, match="backward ran"):
+        traced(Ends(), torch.ones(1, 2), "node")
+
+
+class Built(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(3))
+        self.layers = nn.ModuleList([nn.Linear(3, 3)])
+        self.layers.append(nn.Linear(3, 3, bias=False))
+        self.add_module("lazy", nn.LazyLinear(2))
+        self.dropped = nn.Tanh()
+        del self.dropped
+        nn.Linear(1, 1)
+        self.own = nn.Parameter(torch.zeros(3))
+        self.register_parameter("none", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x) * self.scale + self.own
+        return self.lazy(x)
+
+
+def test_what_a_model_registers_while_it_is_built() -> None:
+    probe = TraceProbe()
+    before = hooks_on(Hand())
+    with probe.building():
+        model = Built()
+    assert hooks_on(Hand()) == before
+    (report,) = hookcli.capture(model, torch.ones(2, 3), [probe], **WHOLE)
+    found = [(row["kind"], row.fqn, row["name"]) for row in report.rows if row["kind"] in REGISTRATION]
+    assert found == [
+        ("buffer_registration", "scale", None),
+        ("parameter_registration", "layers.0.weight", None), ("parameter_registration", "layers.0.bias", None),
+        ("module_registration", "layers.0", "Linear"), ("module_registration", "layers", "ModuleList"),
+        ("parameter_registration", "layers.1.weight", None), ("module_registration", "layers.1", "Linear"),
+        *[("parameter_registration", f"lazy.{name}", None) for name in ("weight", "weight", "bias")],
+        ("module_registration", "lazy", "LazyLinear"), ("module_registration", "dropped", "Tanh"),
+        ("parameter_registration", "(not in the model).weight", None),
+        ("parameter_registration", "(not in the model).bias", None),
+        ("parameter_registration", "own", None),
+    ]  # fmt: skip
+    kept = {row.fqn: 0 for row in report.rows}
+    for row in report.rows:
+        kept[row.fqn] += row["kept"] or 0
+    assert kept["lazy"] == 2 * 3 * 4  # its input alone: its parameters are kept anyway
+
+
+def test_registration_hooks_are_gone_after_a_model_that_fails_to_build() -> None:
+    before = hooks_on(Hand())
+    with pytest.raises(ZeroDivisionError), TraceProbe().building():
+        nn.Linear(1, 1)
+        raise ZeroDivisionError
+    assert hooks_on(Hand()) == before
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("when", ["forward", "backward"])
+@pytest.mark.parametrize("globally", [False, True])
+def test_a_hook_of_the_users_that_raises(error: type[BaseException], when: str, globally: bool) -> None:
+    model = Hand()
+
+    def fail(*args: Any) -> None:
+        raise error("theirs")
+
+    if when == "forward":
+        model.out.register_forward_hook(fail)
+    else:
+        model.first.weight.register_hook(fail)
+    kind = ModelError if error is ValueError else KeyboardInterrupt
+    with untouched(model), pytest.raises(kind) as caught:
+        traced(model, torch.ones(1, 2), globally=globally, **WHOLE)
+    (report,) = caught.value.reports  # type: ignore[attr-defined]
+    assert ("forward", "relu") in events(report) and ("optimizer_step_pre", "") not in events(report)
+    if error is ValueError:
+        assert "ValueError: theirs" in str(caught.value)
+
+
+def test_a_model_without_gradients_shows_its_forward() -> None:
+    model = Hand().requires_grad_(False)
+    with untouched(model), pytest.raises(UsageError, match="no gradients") as caught:
+        traced(model, torch.ones(1, 2), **WHOLE)
+    (report,) = caught.value.reports
+    assert events(report)[:2] == [("forward_pre", ""), ("forward_pre", "first")] and ("forward", "") in events(report)
+
+
+class RunsBackward(Hand):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        torch.autograd.grad(y.sum(), [self.first.weight], retain_graph=True)
+        return y
+
+
+def test_a_forward_that_differentiates() -> None:
+    """Multi-grad hooks on leaves raise in `autograd.grad`: they must not be on yet."""
+    model = RunsBackward()
+    with untouched(model):
+        report = traced(model, torch.ones(1, 2), **WHOLE)
+    assert {fqn for kind, fqn in events(report) if kind == "multi_grad"} == {"", "first", "out"}
+    assert events(report).count(("tensor_grad_parameter", "first.weight")) == 2
+
+
+def test_a_graph_that_an_earlier_backward_freed() -> None:
+    class Frees(Hand):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            y.sum().backward()
+            return y
+
+    model = Frees()
+    with untouched(model), pytest.raises(ModelError, match="the graph was freed by an earlier backward"):
+        traced(model, torch.ones(1, 2), **WHOLE)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(3, 3)
+            self.block = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.block, self.first(x), use_reentrant=reentrant)
+
+    model = Checkpointed()
+    with untouched(model):
+        report = traced(model, torch.ones(2, 3), **WHOLE)
+    count = Counter(events(report))
+    assert count["forward", "block.0"] == count["forward", "block"] == 1  # a recomputation is no call
+    assert count["post_accumulate_grad", "block.0.weight"] == count["post_accumulate_grad", "first.weight"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:For backward hooks to be called")
+@pytest.mark.parametrize(("model", "x"), [
+    (nn.LSTM(4, 3, 2), torch.randn(5, 2, 4)),
+    (Nested("dict"), torch.ones(2, 3)),
+    (Nested("dataclass"), torch.ones(2, 3)),
+    (nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval(), torch.randn(2, 3, 8)),
+])  # fmt: skip
+def test_models_of_other_shapes(model: nn.Module, x: Tensor) -> None:
+    with untouched(model):
+        report = traced(model, x, **WHOLE)
+    parameters = {name for name, _ in model.named_parameters()}
+    assert {fqn for kind, fqn in events(report) if kind == "post_accumulate_grad"} == parameters
+
+
+def test_an_edit_is_marked_where_it_shows() -> None:
+    report = traced(Hand(), torch.ones(1, 2), "forward", "node", edits=["relu:output=scale(2)"])
+    assert [row.fqn for row in report.rows if row.get("edited")] == ["relu"]
+
+
+@pytest.mark.filterwarnings("ignore:For backward hooks to be called")
+def test_outputs_that_full_backward_hooks_do_not_see_are_said() -> None:
+    report = traced(Nested("dict"), torch.ones(2, 3), "full_backward_pre", "full_backward")
+    assert {row.fqn for row in report.rows} == {"body"}
+    assert [(item.fqn, item.path) for item in report.skipped] == [("", "full_backward")]

@@ -1,0 +1,171 @@
+"""Forks and threads of a program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from observing import Seen, global_state, observed, rows
+from torch import Tensor, nn
+
+from hookcli.record.observe.observer import Observer
+from hookcli.record.observe.recording_plan import RecordingPlan
+
+
+def test_a_child_of_a_fork_is_left_alone() -> None:
+    """Also where another thread, which is not in the child, was in the midst of something."""
+    seen, before, model, x = Seen(), global_state(), nn.Linear(2, 1), torch.ones(1, 2)
+    observer = Observer(RecordingPlan(every=1), seen).start()
+    output = model(x).sum()  # a step is open, with hooks on tensors
+    held, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with observer._lock:
+            held.set()
+            release.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert held.wait(60)
+    child = os.fork()
+    if child == 0:
+        output.backward()
+        model(x).sum().backward()
+        here = global_state()
+        here["_global_optimizer_pre_hooks"] -= 1  # by which the parent knows whether a child trains
+        os._exit(0 if here == before else 3)
+    ended, deadline = (0, 0), time.monotonic() + 30
+    while ended[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+        ended = os.waitpid(child, os.WNOHANG)
+    if ended[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    release.set()
+    thread.join()
+    observer.stop()
+    assert ended == (child, 0) and len(seen.recorded) == 1
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_threads_that_share_a_model(in_turn: bool) -> None:
+    """At the same time, where a step that one records keeps another's from being recorded; or one after another."""
+    turn = threading.Lock() if in_turn else nullcontext()
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).eval()
+
+    def program() -> list[Tensor]:
+        results: list[Any] = [None] * 4
+
+        def work(number: int) -> None:
+            generator = torch.Generator().manual_seed(number)
+            with torch.no_grad():
+                outputs = []
+                for _ in range(200):
+                    with turn:
+                        outputs.append(model(torch.randn(4, 8, generator=generator)))
+                results[number] = torch.cat(outputs)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    seen = observed(program, every=10)
+    assert seen.ran["Sequential"].no_grad_forwards == 800
+    assert len(seen.recorded) == seen.ran["Sequential"].recorded_steps
+    assert len(seen.recorded) == 80 if in_turn else 1 <= len(seen.recorded) <= 80
+    for recorded in seen.recorded:
+        assert all(row["calls"] == 1 for row in rows(recorded, "activations").values())
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_backward_pass_inside_a_forward() -> None:
+    class Energy(nn.Module):
+        """A force field: what it returns is a gradient of what its parts compute."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 5), nn.Linear(5, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                self.first(x).sum().backward()
+            return self.last(self.first(x.grad).tanh())
+
+    def program() -> nn.Module:
+        model = Energy()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(2, 3)).sum().backward()
+            optimizer.step()
+        return model
+
+    for recorded in observed(program).recorded:
+        calls = {fqn: row["calls"] for fqn, row in rows(recorded, "activations").items()}
+        assert calls == {"": 1, "first": 2, "last": 1}
+        assert set(rows(recorded, "grads", "output")) == {"", "first", "last"}
+
+
+def test_more_threads_than_steps_that_may_be_open() -> None:
+    """Windows under way are not closed for others, and each is handed on once."""
+    barrier = threading.Barrier(12)
+
+    class Meets(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            barrier.wait(timeout=30)
+            return self.last(x)
+
+    def program() -> list[nn.Module]:
+        models = [Meets() for _ in range(12)]
+        threads = [threading.Thread(target=lambda m: m(torch.ones(1, 2)).sum().backward(), args=(m,)) for m in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return models
+
+    seen = observed(program)
+    assert len(seen.recorded) == 12 == len({w.model for w in seen.recorded})
+    for recorded in seen.recorded:
+        assert set(rows(recorded, "activations")) == {"", "first", "last"}
+
+
+def test_threads_that_train_models_of_their_own() -> None:
+    def program() -> list[nn.Module]:
+        models = [nn.Linear(4, 2) for _ in range(3)]
+
+        def work(model: nn.Module, number: int) -> None:
+            generator = torch.Generator().manual_seed(number)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(30):
+                optimizer.zero_grad()
+                model(torch.randn(4, 4, generator=generator)).pow(2).mean().backward()
+                optimizer.step()
+
+        threads = [threading.Thread(target=work, args=(m, n)) for n, m in enumerate(models)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return models
+
+    seen = observed(program)
+    assert {ran.steps for ran in seen.ran.values()} == {30} and len(seen.ran) == 3
+    for name in seen.ran:
+        assert seen.steps(name) == list(range(30))
+        assert all(len(w.losses) == 1 and len(rows(w, "updates")) == 2 for w in seen.of(name))
