@@ -54,7 +54,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                 try:
                     examination = _examined(job, progress)
                 except HookcliError as error:
-                    errors.append((job.spec, job.told(error)))
+                    errors.append((job.spec, job.located(error)))
                     reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
                     continue
                 reports.append(examination.report)

@@ -1,4 +1,4 @@
-"""The drawing of tables by Rich: fitted to a terminal, and in colours."""
+"""Draws tables with Rich: in colour, fitted to a terminal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
 from hookcli.reporters.table_cells import Table
 
-# A file or pipe has no width to keep to.
+# Width for a file or pipe, which has none.
 _UNBOUNDED = 10_000
 
 
 def draw(tables: Sequence[Table], view: View) -> str:
-    """Draw tables one below the other, as wide as the view at most."""
+    """Draw tables one below the other, at most as wide as the view."""
     text = io.StringIO()
     console = Console(
         file=text,
@@ -41,7 +41,7 @@ def draw(tables: Sequence[Table], view: View) -> str:
 
 
 def _drawn(one: Table) -> table.Table:
-    """A heading of several words may take several lines, a figure never does."""
+    """Make Rich's table; headings and text may wrap, figures never do."""
     drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column, width, left in zip(one.columns, one.widths, one.left, strict=True):
         width_kept = None if left else width
@@ -57,7 +57,7 @@ def _drawn(one: Table) -> table.Table:
 
 
 def _style(row: Row, name: str, text: str) -> str:
-    """Dim what is small or absent, and colour how bad a finding is."""
+    """Return a cell's style: small or missing figures are dim, severities coloured."""
     value = row.get(name)
     if name == "fqn":
         return ""
