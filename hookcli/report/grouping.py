@@ -73,7 +73,7 @@ def group_rows(report: Report, depth: float) -> Report:
 
     If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
     (columns with a unit) are summed. Events below the limit are left out. For steps, the last one is kept, and the
-    first if its buckets were others. Norms over a module's own parameters become norms over all parameters within.
+    first if it had other buckets. Norms over a module's own parameters become norms over all parameters within.
     """
     if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
         return report
@@ -153,7 +153,7 @@ def _identity(row: Row) -> tuple[Any, ...]:
 def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     values = dict(rows[0].values)
     if len(rows) > 1:
-        # What differs between the rows, and is not known to merge, is not shown: it would be the first one's.
+        # Values that differ between the rows and can't be merged are left out; they would be the first row's.
         differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
         values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
         if "macs" in values:
@@ -231,7 +231,7 @@ def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
     rest = [row for row in rows if missing(row.get(name))]
 
     def rank(row: Row) -> Any:
-        """Zeros as the share that the table shows: the deadest first, not the largest."""
+        """Sort zeros by their share, as the table shows them, not by their number."""
         return row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
 
     return sorted(valued, key=rank, reverse=descending) + rest
