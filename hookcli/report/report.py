@@ -137,7 +137,7 @@ class Report:
     findings: Sequence[Finding] = ()
     grouping: str = "nested"
     """Meaning of a container's row: "nested" includes its parts; "disjoint" is the container alone; "events": rows are
-    events in order, not places; "steps": rows repeat from step to step; "list": every row is shown, whatever the depth."""
+    events in order, not places; "steps": rows repeat from step to step; "list": every row is shown at any depth."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as the JSON contract has it (design, section 3); floats stay floats."""
