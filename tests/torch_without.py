@@ -9,15 +9,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
-from pathlib import Path
 from typing import Any
+
+from torch_parts import PARTS
 
 ROOM = "hookcli.tensors.torch_private"
 Lookup = list[str]  # the room, the owner, the private name, and what is said to be lost without it
@@ -111,160 +109,6 @@ def _room_of(private: Any) -> str:
     while frame.f_code.co_name in ("getter", "caller", "<dictcomp>", "<listcomp>"):
         frame = frame.f_back
     return str(frame.f_globals["__name__"])
-
-
-# Parts of hookcli: each returns the notes of what it reports.
-
-
-def _net(inplace: bool = True) -> Any:
-    import torch
-    from torch import nn
-    from torch.utils.checkpoint import checkpoint
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm, self.relu = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace)
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x: Any) -> Any:
-            y = torch.relu(self.relu(self.norm(self.conv(x)))).flatten(2).mean(2)
-            return checkpoint(self.fc, y, use_reentrant=False) + checkpoint(self.fc, y, use_reentrant=True)
-
-    return Net()
-
-
-def _capture() -> list[str]:
-    """Hooks on modules, tensors, nodes and what is saved for backward; gradients, edits and checks."""
-    import torch
-
-    import hookcli
-    from hookcli.hooks.kinds import HookKind
-    from hookcli.probes.grads import GradsProbe
-    from hookcli.probes.trace import TraceProbe
-
-    notes: list[str] = []
-
-    def of(*probes: Any, inplace: bool = True, **settings: Any) -> None:
-        for report in hookcli.capture(_net(inplace), torch.randn(2, 3, 4, 4), list(probes), loss="sum", **settings):
-            notes.extend(report.meta.get("notes", ()))
-
-    of("inputs", "activations", "graph", GradsProbe(), GradsProbe("outputs"), GradsProbe("inputs"))
-    of(GradsProbe("inputs"), edits=["fc:grad_input=scale(2)", "norm:output=scale(2)", "conv:grad_output=scale(2)"])
-    of(TraceProbe([kind for kind in HookKind if kind != "comm"]))
-    of(GradsProbe("outputs", "module"), inplace=False, globally=True)
-    return notes + list(hookcli.check(_net(), torch.randn(2, 3, 4, 4)).meta.get("notes", ()))
-
-
-def _shapes() -> list[str]:
-    """Costs, of all that has its own ways: vmap, the fused path of attention, TorchScript, sparse and quantized."""
-    import torch
-    from torch import nn
-
-    import hookcli
-
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
-            self.script = torch.jit.script(nn.Linear(8, 8))
-            self.packed = torch.ao.nn.quantized.dynamic.Linear(8, 8)
-            self.fc = nn.Linear(8, 8)
-
-        def forward(self, x: Any) -> Any:
-            y = self.packed(self.script(self.layer(x)))
-            return torch.vmap(self.fc)(y) + torch.sparse.mm(torch.eye(8).to_sparse(), y[0])
-
-    model = Odd().eval()
-    with torch.no_grad():
-        (report,) = hookcli.capture(model, torch.randn(2, 8, 8), "shapes")
-    return list(report.meta.get("notes", ()))
-
-
-def _hooks() -> list[str]:
-    """The hooks that a model carries, as `hookcli hooks` lists them."""
-    from hookcli.engine.run_info import RunInfo
-    from hookcli.hooks.existing import existing_hooks
-
-    model = _net()
-    model.register_forward_hook(print, with_kwargs=True, always_call=True)
-    model.fc.register_full_backward_hook(print)
-    model.fc.register_state_dict_pre_hook(print)
-    model.fc.weight.register_hook(print)
-    existing_hooks(model)
-    return list(RunInfo().to_meta().get("notes", ()))
-
-
-def _run() -> list[str]:
-    """Steps of a training with two optimizers, a GradScaler and a forward that fails, into a record."""
-    import torch
-
-    import hookcli
-
-    model = _net()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu")
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "record.jsonl"
-        with hookcli.watch(model, every=1, output=record):
-            for _ in range(2):
-                with suppress(RuntimeError):
-                    model(torch.randn(2, 5, 4, 4))
-                optimizer.zero_grad()
-                scaler.scale(model(torch.randn(2, 3, 4, 4)).sum()).backward()
-                scaler.step(optimizer)
-                scaler.update()
-                torch.func.grad(lambda x: model.fc(x).sum())(torch.ones(1, 4))
-        return list(json.loads(record.read_text().splitlines()[-1])["notes"])
-
-
-def _compiled() -> list[str]:
-    """A model that is compiled, and one with a part that is compiled in place."""
-    import torch
-    from torch import nn
-
-    import hookcli
-
-    notes: list[str] = []
-    whole, part = torch.compile(nn.Linear(2, 2), backend="eager"), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    whole(torch.ones(1, 2))
-    part[0].compile(backend="eager")
-    part(torch.ones(1, 2))
-    for model in (whole, part):
-        for report in hookcli.capture(model, torch.ones(1, 2), ["shapes", "grads"]):
-            notes.extend(report.meta.get("notes", ()))
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "record.jsonl"
-        with hookcli.watch(part, every=1, output=record):
-            torch.compile(part[1], backend="eager")(torch.ones(2))
-            torch.optim.SGD(part.parameters(), 0.1).step()
-        return notes + list(json.loads(record.read_text().splitlines()[-1])["notes"])
-
-
-def _comm() -> list[str]:
-    """DDP's communication hooks, in a group of one process."""
-    import torch
-    import torch.distributed as dist
-    from torch import nn
-
-    from hookcli.engine.ddp import DDPSteps, communicate
-    from hookcli.engine.prepare import PreparedRun
-    from hookcli.engine.step import Step
-    from hookcli.hooks.comm_hooks import find_hook
-
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    run = PreparedRun.of(nn.Linear(3, 3), (torch.ones(2, 3),), Step(backward=True))
-    report = communicate(run, [find_hook("fp16")], DDPSteps(steps=1))
-    return list(report.meta.get("notes", ()))
-
-
-PARTS: dict[str, Callable[[], list[str]]] = {
-    "capture": _capture,
-    "shapes": _shapes,
-    "hooks": _hooks,
-    "run": _run,
-    "compiled": _compiled,
-    "comm": _comm,
-}
 
 
 def _warm() -> None:

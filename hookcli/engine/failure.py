@@ -1,4 +1,4 @@
-"""Where a model failed, read off the traceback: no hook has to watch for it."""
+"""Says where a model failed, from the traceback, so that no hook has to watch for it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from hookcli.tensors import tree
 
 _OURS = str(Path(errors.__file__).parent) + os.sep
 _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
-    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that passed a full backward hook, which "
-    "makes it a view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
-    "does not require grad and does not have a grad_fn": "it differentiates what needs no gradient: the model runs "
-    "backward itself (shapes, inputs and activations run without gradients, grads and trace with them), or is frozen",
+    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that a full backward hook has made a "
+    "view, which PyTorch refuses; tensor hooks work here (hookcli grads without --via module)",
+    "does not require grad and does not have a grad_fn": "it differentiates a tensor that needs no gradient: the model "
+    "runs backward itself (shapes, inputs and activations run without gradients, others with them), or is frozen",
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
-    "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
+    "one itself, or uses a result of an earlier pass; backward(retain_graph=True) there keeps the graph",
 }
 _DETACHES = (
-    "it calls detach_() on a view, perhaps on what passed a full backward hook, which makes it one; tensor hooks work "
+    "it calls detach_() on a view, perhaps one that a full backward hook made; tensor hooks work "
     "here (hookcli grads without --via module)"
 )
 _TORCH = str(Path(torch.__file__).parent) + os.sep
@@ -63,7 +63,7 @@ def crashed(model: nn.Module, info: RunInfo, error: BaseException) -> ModelError
 
 
 def describe(error: BaseException) -> str:
-    """The error, and on a second line the frames of the model's own code that it came through, innermost first."""
+    """The error, and on a second line its frames in the model's own code, innermost first."""
     said = message_of(error)
     what = said if isinstance(error, OverdueError) else in_brief(error)
     if out_of_memory(error):
@@ -79,7 +79,7 @@ def describe(error: BaseException) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out; the CPU's allocator raises a plain RuntimeError."""
+    """Whether memory ran out, also on the CPU, whose allocator raises a plain RuntimeError."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message_of(error)
 
 
@@ -105,7 +105,7 @@ def _given(frame: FrameType) -> str:
 
 
 def _own_frames(error: BaseException, most: int = 4) -> list[str]:
-    """The frames of the model's own code, innermost last, without torch's and ours."""
+    """The frames of the model's own code, innermost last, without torch's and hookcli's."""
     own: list[Any] = [
         f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)

@@ -157,7 +157,7 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--meta", "--split-batch"): "--meta and --split-batch: without values there is nothing to compare; leave one out",
     ("--no-backward", "--loss", "sum"): "--no-backward and --loss: nothing is differentiated",
     ("--no-backward", "--max-activation-memory", "1GiB"): "--no-backward and --max-activation-memory",
-    ("--device", "meta"): "--device meta: there are no values to judge; --meta checks what needs none",
+    ("--device", "meta"): "--device meta: no values to check; --meta runs the checks that need none",
     ("--config", "no.toml"): "--config no.toml: no such file",
     ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn'; did you mean .json",
     ("--report", "no/x.json"): "--report no/x.json: can't write to no/",
@@ -177,7 +177,7 @@ def test_a_wrong_option_is_told(cli: Cli, argv: tuple[str, ...]) -> None:
 
 def test_other_mistakes(cli: Cli) -> None:
     ran = cli("check", "parts.py:Reads", *IN, "--meta")
-    assert ran.code == 2 and "leave --meta out" in ran.err
+    assert ran.code == 2 and "remove --meta" in ran.err
     assert "--meta: parts.py:Reads reads values while it runs" in ran.err
     assert "unknown model 'resnt'" in cli("check", "resnt").err
     ran = cli("shapes", "net.py:Net", *IN, "-f", "sarif")

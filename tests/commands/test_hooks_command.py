@@ -165,7 +165,7 @@ def test_torchvisions_models_carry_none(cli: Cli, name: str) -> None:
         (("hooked.py:Net", "--columns", "fqn,functon"), "unknown column 'functon'; did you mean function?"),
         (("hooked.py:Net", "--sort", "knd"), "--sort: unknown column 'knd'"),
         (("hooked.py:Net", "--arg", "width=3"), "unknown argument of hooked.py:Net 'width'"),
-        (("hooked.py:ready", "--arg", "width=3"), "it takes no --arg"),
+        (("hooked.py:ready", "--arg", "width=3"), "is a module, not a function: remove --arg"),
         (("hooked.py:note",), "hooked.py:note returned NoneType, not an nn.Module"),
         (("hooked.py:Net", "--weights", "no.pt"), "--weights: no file 'no.pt'"),
         (("hooked.py:Net", "--weights", "DEFAULT"), "only torchvision models have published weights"),

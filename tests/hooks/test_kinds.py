@@ -71,6 +71,9 @@ def test_every_command_of_the_table_works(command: str, net: Path, capfd: pytest
     assert main([words[0], "table.py:two", *words[1:], *inputs, *extern]) == 0, capfd.readouterr().err
 
 
+@pytest.mark.skipif(
+    not hasattr(torch.autograd.graph, "node_creation_hook"), reason="before torch 2.15 nodes are hooked later"
+)
 def test_the_readme_shows_pytorchs_order(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The block in the page is what `trace` prints."""
     (net / "pair.py").write_text(

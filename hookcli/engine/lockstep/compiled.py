@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError, unknown
+from hookcli.hooks.torch_private.dynamo import use_fake_tensors
 
 
 def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
@@ -43,6 +44,7 @@ def compiled(model: nn.Module, pattern: str, backend: str) -> Iterator[None]:
         raise UsageError(unknown("--compile-backend", backend, known))
     # Inductor's dropout would draw other random numbers than eager mode does.
     options: Any = {"fallback_random": True} if backend == "inductor" else None
+    use_fake_tensors()  # the sides run in threads of their own
     with ExitStack() as stack:
         for module in outermost(model, pattern).values():
             own = vars(module).get("forward")

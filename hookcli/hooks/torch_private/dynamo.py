@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,16 @@ def preload() -> None:
         import_module("torch._dynamo")
     except ImportError:  # a PyTorch that has it elsewhere imports it when it must
         return
+
+
+def use_fake_tensors() -> None:
+    """Have this thread, which is to live on, be the first of the process to use the fake tensors of torch.compile.
+
+    PyTorch 2.11, where it is built for CUDA and finds no GPU, crashes in later threads once the first has ended.
+    """
+    lost = "torch 2.11 may crash where both sides of a comparison are compiled"
+    with private("torch._subclasses.fake_tensor", "FakeTensorMode", nullcontext, lost)():
+        pass
 
 
 def compiles() -> bool:

@@ -10,6 +10,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks, tensor_hooks
+from hookcli.tensors import tree
 from hookcli.tensors.torch_private import getter, private
 
 _MODULE = nn.Module()
@@ -173,12 +174,13 @@ Norm: Any = private("torch.nn.modules.batchnorm", "_NormBase", (*_NORMS, *_INSTA
 """Classes, for isinstance: all convolutions, all batch norms, all instance norms, and both kinds of norms."""
 
 
-def unpacked(module: nn.Module) -> tuple[Tensor, ...]:
-    """The weight and bias of a quantized module, which PyTorch packs for a kernel; empty for one that has none."""
-    if not all(callable(getattr(type(module), name, None)) for name in ("weight", "bias")):
-        return ()
+def unpacked(module: nn.Module) -> list[Tensor]:
+    """The weights and biases of a quantized module, which PyTorch packs for a kernel; empty for one that has none."""
+    kind = type(module)
+    if not any(callable(getattr(kind, bias, None)) for bias in ("bias", "get_bias")):
+        return []
     unpack = private(module, "_weight_bias", tuple, "parameters of quantized layers are not counted")
     try:
-        return tuple(x for x in unpack() if isinstance(x, Tensor))
+        return [x for _, x in tree.leaves(unpack())]
     except (AttributeError, RuntimeError):  # not packed yet
-        return ()
+        return []
