@@ -94,6 +94,5 @@ def _refusal(archive: Archive) -> str:
     )
 
 
-
 def _some(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
