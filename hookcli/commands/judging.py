@@ -54,7 +54,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                 try:
                     examination = _examined(job, progress)
                 except HookcliError as error:
-                    errors.append((job.spec, job.told(error)))
+                    errors.append((job.spec, job.located(error)))
                     reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
                     continue
                 reports.append(examination.report)
@@ -100,7 +100,7 @@ def _kept(job: Job, examination: Examination) -> list[Baseline]:
 
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not be built."""
-    judgement = judge(with_crash(job.plan.checks), Measurements(crash=str(error)))
+    judgement = judge(with_crash(job.plan.checks), Measurements(crash=error))
     return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
 
 

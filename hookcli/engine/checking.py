@@ -118,6 +118,7 @@ class _Examiner:
             self.missing["grads"] = "nothing requires a gradient" if plan.backward else "skipped by --no-backward"
 
     def measured(self, shapes: Callable[[], Report]) -> Measurements:
+        """Run the model and return what the plan's checks need; `shapes` counts its operations."""
         needs = self.plan.needs
         plan = self.plan
         measured = Measurements(
@@ -132,8 +133,8 @@ class _Examiner:
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            return replace(measured, **absent, crash=str(self.error))
-        return replace(measured, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
+            return replace(measured, **absent, crash=self.error)
+        return replace(measured, **self._in_eval(needs, shapes), eval_crash=self.error)
 
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
@@ -183,6 +184,7 @@ class _Examiner:
         return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 
     def shapes(self) -> Report:
+        """Return the report of `shapes` in eval mode."""
         with in_eval(self.model), torch.no_grad():
             return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)[0]
 

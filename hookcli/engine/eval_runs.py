@@ -131,7 +131,7 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
 
 
 def _explaining(model: nn.Module) -> AbstractContextManager[None]:
-    return UserCode(lambda error: ModelError(failure.explain(error, model)))
+    return UserCode(lambda error: failure.explain(error, model))
 
 
 def _called(model: nn.Module, inputs: Arguments) -> Output:

@@ -66,6 +66,7 @@ class FullBackwardHooks(HookGroup):
             self._left_out |= found.fqns
 
     def start(self, kind: HookKind) -> None:
+        """Register full backward hooks of this kind on the selected modules."""
         if not self._noting:
             self._noting = True
             self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # before the hook replaces anything

@@ -31,6 +31,8 @@ from hookcli.tensors.tree import Undo
 
 @dataclass(slots=True)
 class _Region:
+    """The calls within one checkpointed region, which recomputing it repeats."""
+
     token: Hashable
     calls: deque[int] = field(default_factory=deque)
     begun: bool = False

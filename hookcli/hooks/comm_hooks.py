@@ -115,12 +115,15 @@ class _Trial:
     """The part of a GradBucket that batched PowerSGD uses; Python code can't make a real one."""
 
     def buffer(self) -> Tensor:
+        """Return a small gradient."""
         return torch.arange(16.0, device="cpu" if dist.get_backend() == "gloo" else "cuda")
 
     def index(self) -> int:
+        """Return the bucket's number."""
         return 0
 
     def is_last(self) -> bool:
+        """Say that no bucket follows."""
         return True
 
 

@@ -55,6 +55,7 @@ class NodeHooks(HookGroup):
         self._asked: set[str] | None = None
 
     def start(self, kind: HookKind) -> None:
+        """Prepare to hook autograd nodes; one preparation serves all kinds."""
         if self._started:
             return
         self._started = True

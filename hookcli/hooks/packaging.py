@@ -202,6 +202,7 @@ class _Sink(io.RawIOBase):
         self._failure: OSError | None = None
 
     def write(self, data: Any) -> int:
+        """Write the data, or keep the failure until the file is closed."""
         try:
             if self._failure is None:
                 self._file.write(data)
@@ -222,6 +223,7 @@ class _TrialPickler(pickle.Pickler):
     """A pickler that leaves out the data of tensors."""
 
     def persistent_id(self, obj: Any) -> Any:
+        """Replace storages by a word."""
         return "storage" if isinstance(obj, (torch.UntypedStorage, torch.TypedStorage)) else None
 
 

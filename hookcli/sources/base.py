@@ -74,4 +74,5 @@ class ModelSource(Protocol):
     spec that it can't serve, and builds nothing heavy before `Recipe.build` is called.
     """
 
-    def recipe(self, request: Request) -> Recipe: ...
+    def recipe(self, request: Request) -> Recipe:
+        """Return the recipe for a spec, without building the model."""

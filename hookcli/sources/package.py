@@ -23,6 +23,7 @@ class PackageSource:
     """The object in a torch.package; refused without trust, since loading it runs its code."""
 
     def recipe(self, request: Request) -> Recipe:
+        """Return the recipe that loads the object from the package."""
         for name in request.args:
             if name not in _ARGUMENTS:
                 raise UsageError(unknown("argument of a package", name, _ARGUMENTS))
@@ -84,16 +85,13 @@ def _load(archive: Archive, resource: str) -> nn.Module:
 def _refusal(archive: Archive) -> str:
     own = archive.modules
     has = f"{len(own)} modules of its own ({_some(own)})" if own else "no modules of its own"
-    uses = f"{len(archive.externs)} of this machine ({_some(_tops(archive.externs))})"
+    packages = list(dict.fromkeys(name.partition(".")[0] for name in archive.externs))
+    uses = f"{len(archive.externs)} of this machine ({_some(packages)})"
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"
     return (
         f"{archive.path}: loading a package runs code: {objects}, {has}, {uses}\n"
         "  if you trust its origin, give --trust (with other commands: package:FILE --arg trust=true)"
     )
-
-
-def _tops(modules: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(name.partition(".")[0] for name in modules))
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:

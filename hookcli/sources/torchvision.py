@@ -25,6 +25,7 @@ class TorchvisionSource:
     """Every model of `torchvision.models.list_models()`, with natural inputs. Never downloads anything."""
 
     def recipe(self, request: Request) -> Recipe:
+        """Return the recipe of a torchvision model."""
         known = entries()
         if not known:
             raise UsageError(

@@ -28,7 +28,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("resnet18", "resnet18 --path ."): "B --path .: resnet18 is a torchvision model",
     (NET, "gone.json"): "gone.json: can't be read as a saved report (No such file or directory)",
     (NET, "weights.pt"): "B 'weights.pt': weights belong to a model: give 'MODEL --weights weights.pt'",
-    ("a.json", "b.json"): "A holds a report of activations, B a report of shapes: compare what one command saw of both",
+    ("a.json", "b.json"): "A holds a report of activations, B a report of shapes: compare reports of the same command",
     ("a.json", "a.json", "--backward"): "--backward: both sides must be models",
     ("a.json", NET, "--same-weights", *INPUT): "--same-weights: both sides must be models",
     ("trace.json", "trace.json"): "reports of trace can't be compared",

@@ -205,7 +205,7 @@ def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side
             continue
         label = "AB"[number]
         ours = isinstance(error, HookcliError)
-        said = str(error) if ours else failure.explain(error, sides[number].model)
+        said = str(error if ours else failure.explain(error, sides[number].model))
         told = (type(error) if ours else ModelError)(f"{label}: {said}")
         told.__cause__ = error
         return told
