@@ -201,10 +201,6 @@ class _Sink(io.RawIOBase):
         self._file = path.open("wb")
         self._failure: OSError | None = None
 
-    def writable(self) -> bool:
-        """Return True, as an output file must."""
-        return True
-
     def write(self, data: Any) -> int:
         """Write the data, or keep the failure until the file is closed."""
         try:

@@ -192,7 +192,7 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None
-    what = "NaN" if any(row.stats.nan for row in bad if row.stats) else "Inf"
+    what = "NaN" if bad[0]["nan"] else "Inf"
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
 
 
