@@ -110,7 +110,7 @@ def export(
 
 
 def rehearse(roots: Iterable[str], rules: Iterable[Rule]) -> list[PackagedModule]:
-    """Return what would become of these modules and all that they import, without a model. Raises BlockedError."""
+    """Return how an export would treat these modules and all that they import, without a model. Raises BlockedError."""
 
     def fill(exporter: PackageExporter) -> None:
         for root in roots:

@@ -3,7 +3,7 @@
 A private name may be gone in any release. Each one that hookcli uses is looked up in one place: here, or in
 `hookcli.hooks.torch_private`, which the layers above share. It gets a public name, a fallback, and a sentence that says
 what is lost without it. Reports carry that sentence as a note (`notes`). No other file of the package mentions private
-names of PyTorch (tests/test_private_names.py).
+names of PyTorch (tests/hooks/test_torch_private.py).
 
 Functions are bound as this module is imported: calling one costs what the private name itself costs.
 """
