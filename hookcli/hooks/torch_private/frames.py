@@ -31,7 +31,7 @@ def frame_of_call(caller: FrameType) -> FrameType:
 
 
 def runs_inside(caller: FrameType, call: FrameType | None) -> bool:
-    """Whether the module whose hook `caller` called runs inside `call`.
+    """True if the module whose hook `caller` called runs inside `call`.
 
     Every module has such frames, so the search mostly ends at one with the code of `caller`, of an outer module.
     """
@@ -84,12 +84,12 @@ _STEP = _wrapped_step()
 
 
 def step_is_hooked(kind: type[Optimizer]) -> bool:
-    """Whether hooks see the steps of this class; they do not see those of other libraries' wrappers."""
+    """True if hooks see the steps of this class; they do not see those of other libraries' wrappers."""
     return _STEP is not None and _code(kind.step) is _STEP
 
 
 def in_extended_step(optimizer: Optimizer) -> bool:
-    """Whether the hook that asks belongs to a base class's step, called by the subclass's step of the same optimizer.
+    """True if the hook that asks belongs to a base class's step, called by the subclass's step of the same optimizer.
 
     Searches the stack: a counter would stay wrong after a step that an exception ends.
     """
