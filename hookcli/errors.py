@@ -61,7 +61,11 @@ class PluginError(HookcliError):
 
 
 class ModelError(HookcliError):
-    """The model itself failed while it was built or run."""
+    """The model itself failed while it was built or run; `fqn` names the module that failed, "" for none."""
+
+    def __init__(self, message: str, reports: Sequence[Any] = (), fqn: str = "") -> None:
+        super().__init__(message, reports)
+        self.fqn = fqn
 
 
 class CommHookError(HookcliError):

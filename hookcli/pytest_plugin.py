@@ -1,6 +1,6 @@
-"""A pytest plugin: the fixture `hookcli` checks models, and fails a test with the table of what was found.
+"""A pytest plugin: the fixture `hookcli` checks models, and fails a test with a table of the findings.
 
-Loaded with every pytest run of an environment that has hookcli, so it imports nothing heavy before it is used.
+pytest loads it wherever hookcli is installed, so heavy imports wait until the fixture is used.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from hookcli.report import Report
 
 _WIDTH = 110
-_LONGEST = 100  # characters of a file's name, which may have 255 bytes
+_LONGEST = 100  # characters of a file name, which may have 255 bytes
 _UPDATE = "--hookcli-update"
 
 
 class ModelChecks:
-    """What the fixture gives."""
+    """The object that the fixture `hookcli` provides to a test."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._test = request.node
@@ -34,13 +34,13 @@ class ModelChecks:
         self._baselines: list[Baseline] = []
 
     def check(self, model: nn.Module, inputs: Any, **settings: Any) -> Report:
-        """`hookcli.check`: a report whose `findings` tell what is wrong. It never fails the test."""
+        """Check a model as `hookcli.check` does and return the report with its `findings`. Never fails the test."""
         from hookcli.engine.checking import check
 
         return check(model, inputs, **settings)
 
     def assert_healthy(self, model: nn.Module, inputs: Any, *, fail_on: str = "error", **settings: Any) -> Report:
-        """Fail the test where something as bad as `fail_on` is found; `settings` are those of `hookcli.check`."""
+        """Fail the test for findings at least as severe as `fail_on`; `settings` are those of `hookcli.check`."""
         __tracebackhide__ = True
         from hookcli.checks.judgement import fails
         from hookcli.errors import UsageError, unknown
@@ -57,12 +57,12 @@ class ModelChecks:
     def assert_unchanged(
         self, model: nn.Module, inputs: Any, *, rtol: float | None = None, atol: float | None = None, **settings: Any
     ) -> Report:
-        """Fail the test where the model is not as its baseline has it: shapes, parameters, MACs, statistics, gradients.
+        """Fail the test if the model differs from its baseline in shapes, parameters, MACs, statistics or gradients.
 
-        The baseline is a file beside the test's, `hookcli_baselines/FILE/TEST.json`, which `pytest --hookcli-update`
-        writes; it is meant to be committed. It has one of each call in the test, in their order where they bear one
-        name. Weights and inputs must be the same each time: seed them. `settings` are those of `hookcli.check`:
-        `backward`, `loss`, `name`.
+        The baseline is a file next to the test's, `hookcli_baselines/FILE/TEST.json`; `pytest --hookcli-update` writes
+        it. Commit it. It holds a baseline for each call in the test; calls of one name are numbered in order. Weights
+        and inputs must be the same each time: seed them. `settings` are `backward`, `loss` and `name` of
+        `hookcli.check`.
         """
         __tracebackhide__ = True
         import torch
@@ -72,20 +72,20 @@ class ModelChecks:
         name += f" #{self._names[name]}" if self._names[name] > 1 else ""
         file = self._file()
         with torch.random.fork_rng():
-            torch.manual_seed(0)  # for what the model draws while it runs
+            torch.manual_seed(0)  # for random numbers that the model draws while it runs
             if self._update:
                 return self._save(model, inputs, file, name, settings)
             if not file.exists():
-                pytest.fail(f"there is no {file}: `pytest {_UPDATE}` writes it")
+                pytest.fail(f"no baseline {file}: `pytest {_UPDATE}` writes it")
             report = self.check(
                 model, inputs, select="HK027", against=str(file), rtol=rtol, atol=atol, name=name, **settings
             )
         if report.findings:
-            pytest.fail(f"{name} is not as {file} has it ({_UPDATE} writes it anew)\n{_table(report)}")
+            pytest.fail(f"{name} differs from its baseline {file} ({_UPDATE} rewrites it)\n{_table(report)}")
         return report
 
     def _file(self) -> Path:
-        """Of this test alone: with the classes around it and, where characters are left out, a digest of all."""
+        """Return this test's file, named after the test and its classes; a digest stands for replaced characters."""
         test: Path = self._test.path
         whole = ".".join(self._test.nodeid.split("::")[1:])
         words = re.sub(r"[^\w.-]+", "-", whole).strip("-")
@@ -94,7 +94,7 @@ class ModelChecks:
         return test.parent / "hookcli_baselines" / test.stem / f"{words}.json"
 
     def _save(self, model: nn.Module, inputs: Any, file: Path, name: str, settings: dict[str, Any]) -> Report:
-        """Write the baseline of a model that runs to its end, with those of the test's calls before."""
+        """Write the model's baseline together with those of the test's earlier calls. Raises if the model crashes."""
         from hookcli.checks.plan import make_plan
         from hookcli.diff.baseline import Baseline, write_baselines
         from hookcli.engine.checking import examine
@@ -119,7 +119,7 @@ def _table(report: Report) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what writes baselines."""
+    """Add the option that writes baselines."""
     parser.getgroup("hookcli").addoption(
         _UPDATE, action="store_true", help="write the baselines of hookcli.assert_unchanged"
     )

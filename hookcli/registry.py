@@ -97,7 +97,7 @@ class Plugin:
     distribution: str
 
     def load(self) -> Any:
-        """Import the plugin's object. Raises PluginError, naming the distribution, whatever goes wrong in it."""
+        """Import the plugin's object. Raises PluginError, naming the distribution, for any error in it."""
         if self.built_in:
             return self._imported()
         with UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}")):
@@ -112,12 +112,12 @@ class Plugin:
 
     @property
     def built_in(self) -> bool:
-        """Whether it is one of hookcli's own."""
+        """Whether the plugin is built in."""
         return self.distribution == "hookcli"
 
     @property
     def shadowed(self) -> bool:
-        """Whether one of hookcli's own has the same name, and is used instead."""
+        """Whether a built-in plugin of the same name is used instead."""
         return not self.built_in and self.name in _BUILT_IN[self.kind]
 
     def _imported(self) -> Any:
@@ -130,7 +130,7 @@ _remarks: dict[str, None] = {}
 
 
 def guarded(made: Any) -> AbstractContextManager[None, None]:
-    """Context manager around code of a plugin, or of an object that it made: errors name a plugin that is not ours."""
+    """Return a context manager for calling a plugin's code; errors raised there name the plugin if it is external."""
     plugin = _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
     if plugin is None:
         return nullcontext()
@@ -138,7 +138,7 @@ def guarded(made: Any) -> AbstractContextManager[None, None]:
 
 
 def remarks() -> list[str]:
-    """Remarks on the plugins that were looked up, each once."""
+    """Return the remarks on plugins looked up so far, each once."""
     said = list(_remarks)
     _remarks.clear()
     return said
@@ -164,7 +164,7 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
 
 
 def _misfit(kind: str, found: Any) -> str | None:
-    """Why an object can't be a plugin of this kind, if it can't."""
+    """Return the reason why an object can't be a plugin of this kind; None if it can."""
     if kind == "edits":
         return None if callable(found) else f"an edit is a function, not {class_name(found)}"
     if not isinstance(found, type):
@@ -176,7 +176,7 @@ def _misfit(kind: str, found: Any) -> str | None:
 
 
 def misfitting_attribute(kind: str, made: Any) -> str | None:
-    """The first attribute of a plugin, or of an object that it made, that has a wrong type."""
+    """Describe the first attribute of a plugin, or of an object that it made, that has the wrong type."""
     for name, wanted in _ATTRIBUTES[kind].items():
         value = getattr(made, name, None)
         if value is None or isinstance(value, (property, MemberDescriptorType)):  # of each instance
@@ -190,7 +190,7 @@ def misfitting_attribute(kind: str, made: Any) -> str | None:
 
 
 def _any_declared() -> bool:
-    """Whether a distribution on sys.path may declare plugins; ten times as fast as `importlib.metadata`."""
+    """Return whether a distribution on sys.path may declare plugins; ten times as fast as `importlib.metadata`."""
     for place in map(Path, sys.path):
         if place.is_file():
             return True  # a zip file: leave it to those who can read it
@@ -205,7 +205,7 @@ def _any_declared() -> bool:
 
 @cache
 def _external() -> tuple[Plugin, ...]:
-    """The plugins that installed distributions declare. Kept for the process."""
+    """Return the plugins that installed distributions declare, cached for the process."""
     if not _any_declared():
         return ()
     from importlib.metadata import entry_points
@@ -219,23 +219,23 @@ def _external() -> tuple[Plugin, ...]:
 
 
 def plugins(kind: str) -> Iterator[Plugin]:
-    """Every plugin of a kind, built-in ones first, none of them loaded."""
+    """Return every plugin of a kind without loading it, built-in plugins first."""
     for name, target in _BUILT_IN[kind].items():
         yield Plugin(kind, name, target, "hookcli")
     yield from (plugin for plugin in _external() if plugin.kind == kind)
 
 
 def names(kind: str) -> list[str]:
-    """The names of all plugins of a kind, each once."""
+    """Return the names of all plugins of a kind, each once."""
     return list(dict.fromkeys(plugin.name for plugin in plugins(kind)))
 
 
 def find(kind: str, name: str) -> Plugin:
-    """The plugin of this name, hookcli's own before others. Raises PluginError if there is none, or several others."""
+    """Return the plugin of this name, a built-in one first. Raises PluginError if none or several others have it."""
     found = [plugin for plugin in plugins(kind) if plugin.name == name]
     for plugin in found:
         if plugin.shadowed:
-            _remarks[f"{plugin} is not used: hookcli has its own of this name"] = None
+            _remarks[f"{plugin} is not used: a built-in plugin has the same name"] = None
             found = found[:1]  # ours come first
     if not found:
         raise PluginError(unknown(kind.removesuffix("s"), name, names(kind)))

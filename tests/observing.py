@@ -98,7 +98,7 @@ def observing(only: Callable[[nn.Module], bool] | None = None, **plan: Any) -> I
         yield seen
     finally:
         observer.stop()
-        seen.ran = {name: counts.as_recorded() for name, counts in observer.models.counts.items()}
+        seen.ran = dict(observer.models.counts)
         seen.others = dict(observer.models.others)
         assert global_state() == before
 

@@ -128,10 +128,10 @@ def test_a_built_in_is_used_whoever_brings_another_of_its_name(
     argv = {"checks": ("check", *NET), "edits": ("activations", *NET, "--edit", "conv:output=zero", "-f", "json")}
     argv["sources"] = ("shapes", "torchvision:resnet18", "-f", "json")
     ran = cli(*argv.get(kind, ("shapes", *NET, "-f", "json")))
-    said = f"hookcli: {plugin} is not used: hookcli has its own of this name\n"
+    said = f"hookcli: {plugin} is not used: a built-in plugin has the same name\n"
     assert ran.code in (0, 1) and ran.out and ran.err.count(said) == 1, ran.err
     ran = cli("plugins", "--load", "-f", "json", "-q")
-    assert ran.code == 0 and "not used: hookcli has its own of this name" in ran.out and ran.err == ""
+    assert ran.code == 0 and "not used: a built-in plugin has the same name" in ran.out and ran.err == ""
 
 
 def test_two_others_of_one_name_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:

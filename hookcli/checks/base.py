@@ -12,6 +12,7 @@ from typing import ClassVar
 from hookcli.checks.expected import Expected
 from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import ModelError
 from hookcli.report import INFO, SEVERITIES, Finding, Report, Skipped
 
 __all__ = ["ERROR", "INFO", "WARNING", "Check", "Comparison", "Evaluation", "Measurements", "Threshold"]
@@ -66,8 +67,8 @@ class Measurements:
     expected: Sequence[Expected] | None = None
     baseline: Baseline | None = None
     tolerance: Tolerance = Tolerance()
-    crash: str | None = None
-    eval_crash: str | None = None
+    crash: ModelError | None = None
+    eval_crash: ModelError | None = None
     dtype: str = "float32"
     missing: Mapping[str, str] = field(default_factory=dict)
 

@@ -35,6 +35,7 @@ class BatchDependence(Check):
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find outputs that depend on the other items of the batch."""
         assert measured.companions is not None
         yield from _apart(
             self, measured.companions, measured.dtype, "the first item's output changes with the other items"
@@ -60,6 +61,7 @@ class SplitBatch(Check):
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find outputs that differ between the whole batch and its halves."""
         assert measured.halves is not None
         yield from _apart(
             self, measured.halves, measured.dtype, "two half batches give another result than the whole batch"

@@ -22,6 +22,7 @@ class TooManyParameters(Check):
     threshold = Threshold("parameters", None, unit="count")
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Compare the number of parameters with the limit."""
         assert measured.inventory is not None
         yield from _above(self, measured.inventory.totals["params"], "parameters")
 
@@ -44,6 +45,7 @@ class TooManyMacs(Check):
     threshold = Threshold("multiply-accumulates of one forward pass", None, unit="count")
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Compare the multiply-accumulates of a forward pass with the limit."""
         assert measured.shapes is not None
         yield from _above(self, measured.shapes.totals["macs"], "multiply-accumulates")
 
@@ -67,6 +69,7 @@ class TooMuchMemory(Check):
     threshold = Threshold("bytes saved for backward", None, unit="bytes")
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Compare the memory saved for backward with the limit."""
         assert measured.inventory is not None
         yield from _above(self, measured.inventory.totals["kept_bytes"], "saved for backward")
 

@@ -29,20 +29,10 @@ class Crash(Check):
     values = False
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
-        if measured.crash:
-            place, said = _place(measured.crash)
-            yield self.finding(place, said)
-        if measured.eval_crash:
-            place, said = _place(measured.eval_crash)
-            yield self.finding(place, f"in eval mode: {said}")
-
-
-def _place(crash: str) -> tuple[str, str]:
-    """The module's name, if the message begins with one (see engine/failure.py), and the message on one line."""
-    head, failed, _ = crash.partition(" failed")
-    name = head.partition(" (")[0]
-    known = failed and " (" in head and not name.startswith(("a backward hook", "the model"))
-    return (name if known else ""), " ".join(line.strip() for line in crash.splitlines())
+        """Report the errors of the training run and of the eval run."""
+        for crash, where in ((measured.crash, ""), (measured.eval_crash, "in eval mode: ")):
+            if crash:
+                yield self.finding(crash.fqn, where + " ".join(line.strip() for line in str(crash).splitlines()))
 
 
 def with_crash(checks: Sequence[Check]) -> Sequence[Check]:

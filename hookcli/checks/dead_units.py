@@ -32,6 +32,7 @@ class DeadUnits(Check):
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding | Skipped]:
+        """Find channels that are always zero."""
         yield from _judged(self, measured, "dead", "zero for every input")
 
 
@@ -52,6 +53,7 @@ class SaturatedUnits(Check):
     threshold = Threshold("fraction of channels that stay at a bound", 0.75, 0.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding | Skipped]:
+        """Find channels that stay at the activation's bounds."""
         yield from _judged(self, measured, "saturated", "at a bound for every input")
 
 

@@ -69,6 +69,7 @@ class VanishingGradients(Check):
     )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find gradients that shrink towards the input."""
         slope, limit = _slope(measured), self.limit
         if slope and limit is not None and slope.ratio < limit:
             said = f"gradients near the input are {number(slope.ratio)} of those near the loss; the smallest is here"
@@ -93,6 +94,7 @@ class ExplodingGradients(Check):
     )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find gradients that grow towards the input."""
         slope, limit = _slope(measured), self.limit
         if slope and limit is not None and slope.ratio > limit:
             said = f"gradients near the input are {number(slope.ratio)} times those near the loss; the largest is here"
@@ -158,6 +160,7 @@ class VanishingActivations(Check):
     )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find activations whose spread shrinks with depth."""
         assert measured.activations is not None
         yield from _beyond(self, _blocks(measured.activations), above=False)
 
@@ -181,5 +184,6 @@ class ExplodingActivations(Check):
     )
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find activations whose spread grows with depth."""
         assert measured.activations is not None
         yield from _beyond(self, _blocks(measured.activations), above=True)

@@ -26,6 +26,7 @@ class RandomInEval(Check):
     needs = ("evaluation",)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find modules that draw random numbers in eval mode."""
         assert measured.evaluation is not None
         modules = measured.evaluation.drawing
         if modules:
@@ -52,6 +53,7 @@ class StateInEval(Check):
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find results and buffers that change from run to run in eval mode."""
         assert measured.evaluation is not None and self.limit is not None
         again = measured.evaluation.again
         if again and again.failed:

@@ -45,6 +45,7 @@ class InputNotFinite(_NotFinite):
     needs = ("inventory",)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find NaN and infinite values in the model's inputs."""
         assert measured.inventory is not None
         yield from self.found((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
 
@@ -65,6 +66,7 @@ class ActivationNotFinite(_NotFinite):
     follows = ("HK002", "HK005")
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find the modules that first returned NaN or infinite values."""
         assert measured.activations is not None and measured.inventory is not None
         received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
         bad = _innermost(measured.activations.rows)
@@ -107,6 +109,7 @@ class GradientNotFinite(_NotFinite):
     follows = ("HK003", "HK005")
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find NaN and infinite values in gradients of parameters."""
         assert measured.grads is not None
         yield from self.found(measured.grads.rows, "values of its gradient", "parameter")
 
@@ -126,6 +129,7 @@ class ParameterNotFinite(_NotFinite):
     needs = ("inventory",)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find NaN and infinite values in parameters and buffers."""
         assert measured.inventory is not None
         rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
         yield from self.found(rows, "values", "tensor")

@@ -29,6 +29,7 @@ class EvalInTraining(Check):
     values = False
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find modules in eval mode within a model in training mode."""
         assert measured.inventory is not None
         called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
         parameters = {row.fqn: row["trainable"] for row in measured.inventory.rows if row["kind"] == "parameter"}
@@ -96,6 +97,7 @@ class FrozenBetween(Check):
     values = False
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find frozen layers between trained ones."""
         assert measured.inventory is not None
         layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]

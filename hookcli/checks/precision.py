@@ -45,6 +45,7 @@ class Float16Overflow(Check):
     threshold = Threshold("largest magnitude", 16376.0, 1.0, 65504.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find values near the limit of float16."""
         assert measured.activations is not None and measured.inventory is not None and self.limit is not None
         if measured.dtype == "bfloat16":
             return
@@ -96,6 +97,7 @@ class Float16Underflow(Check):
     threshold = Threshold("root mean square of a gradient; smaller is reported", 2.0**-40, 0.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find gradients that float16 would round to zero."""
         assert measured.grads is not None and self.limit is not None
         if measured.dtype == "bfloat16":
             return
@@ -126,6 +128,7 @@ class Bfloat16Rounding(Check):
     threshold = Threshold("magnitude of the mean over the standard deviation", 1024.0, 1.0)
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
+        """Find activations whose values bfloat16 can't tell apart."""
         assert measured.activations is not None
         found = _worst((row, ratio) for row in measured.activations.rows if (ratio := _offset(row)) > (self.limit or 0))
         if found:

@@ -67,7 +67,7 @@ def choose(
             made.append(_made(check, limits, typed))
     if not made:
         dashes = "--" if typed else ""
-        raise UsageError(f"no check is left to run: {dashes}ignore leaves none of what {dashes}select names")
+        raise UsageError(f"no check is left to run: {dashes}ignore excludes all checks that {dashes}select names")
     return made
 
 

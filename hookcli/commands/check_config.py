@@ -1,4 +1,4 @@
-"""From the command line and the configuration file to one job per model. Options beat the file."""
+"""Makes one job per model from the command line and the configuration file. Options override the file."""
 
 from __future__ import annotations
 
@@ -32,20 +32,23 @@ _OF_PLAN = (
     "rtol",
     "atol",
 )
-# Two settings that can't both be: those that make something, and those that it would need.
+# Pairs of settings that exclude each other, with the reason.
 _CONTRADICTIONS = (
     ("meta", "repeat", "without values there is nothing to compare"),
     ("meta", "split_batch", "without values there is nothing to compare"),
-    ("meta", "save", "a baseline holds values, and there are none"),
-    ("meta", "against", "a baseline holds values, and there are none"),
+    ("meta", "save", "a baseline holds values, and the meta device has none"),
+    ("meta", "against", "a baseline holds values, and the meta device has none"),
     ("backward", "loss", "nothing is differentiated without a backward pass"),
-    ("backward", "max_activation_memory", "it is what is kept for the backward pass"),
+    ("backward", "max_activation_memory", "the limit is on memory kept for the backward pass"),
 )
 
 
 @dataclass(frozen=True)
 class Job:
-    """A model to check, with its options and the settings of its checks."""
+    """A model to check, with its options and the settings of its checks.
+
+    `written` maps options that the configuration file sets to the section that sets them.
+    """
 
     spec: str
     options: Options
@@ -53,8 +56,8 @@ class Job:
     plan: CheckPlan
     written: Mapping[str, str] = field(default_factory=dict)
 
-    def told(self, error: HookcliError) -> HookcliError:
-        """The error; of an option that stands in the file, where it stands there."""
+    def located(self, error: HookcliError) -> HookcliError:
+        """Return the error; if its option was set in the configuration file, name the section instead."""
         for key, place in self.written.items():
             if isinstance(error, UsageError) and re.match(rf"(unknown )?(--)?{key}\b", str(error)):
                 return UsageError(f"{place}: {str(error).replace(f'--{key}', key, 1)}")
@@ -64,11 +67,11 @@ class Job:
 def make_jobs(
     models: Sequence[str], options: Options, own: Mapping[str, Any], typed: Collection[str], config: Config
 ) -> list[Job]:
-    """A job for each model named, else for each of the file, else for the default model.
+    """Make a job for each model on the command line, else for each model in the file, else for the default model.
 
-    `own` are the command's own settings, `typed` the names of those that were given on the command line. A model of
-    the file has its settings there also where it is named on the command line. Raises UsageError, naming the file and
-    the key where it is the file's, for what is wrong or contradicts itself.
+    `own` are the command's settings, `typed` the names of settings given on the command line. A model's settings in the
+    file apply even if the model is named on the command line. Raises UsageError for wrong or contradictory settings,
+    naming file and key if they come from the file.
     """
     _check(config.place, config.settings)
     specs = models or [*config.models] or [DEFAULT_MODEL]
@@ -83,7 +86,7 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     ours, theirs = _limits("", own), {**_limits(config.place, config.settings), **_limits(place, in_model)}
     limits = {**theirs, **ours}
     settings = {**own, **{k: v for k, v in written.items() if k in own and k not in typed}, "thresholds": limits}
-    settings["max_activation_memory"] = limits.get(_KEPT)  # a threshold may have another name for it
+    settings["max_activation_memory"] = limits.get(_KEPT)  # it may have been given as a threshold
     kept = {"max_activation_memory"}
     in_file, on_line = {*written, *(kept if _KEPT in theirs else ())}, {*typed, *(kept if _KEPT in ours else ())}
     _settle(settings, in_file, on_line, place if in_model else config.place)
@@ -112,7 +115,7 @@ def _require_judgeable(settings: Mapping[str, Any]) -> None:
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """The thresholds by id, budgets among them."""
+    """Return the thresholds by check id, budgets included."""
     budgets = {name.replace("_", "-"): given[name] for name in BUDGETS if given.get(name) is not None}
     named = dict(given.get("thresholds") or {})
     limits = parse_thresholds(named, f"{place} thresholds: " if place else "--threshold ")
@@ -125,19 +128,19 @@ def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _overrule(settings: dict[str, Any], written: Collection[str], typed: Collection[str], place: str) -> None:
-    """A check that was typed is not what the file says of it."""
+    """Let --select and --ignore on the command line override `ignore` and `select` in the file."""
     for said, option, other in (("select", "--select", "ignore"), ("ignore", "--ignore", "select")):
         if said not in typed or other not in written or other in typed:
             continue
         named = chosen_by_name(settings[said], option)
         left = [word for word in settings[other] if not chosen_by_name([word]) & named]
         if other == "select" and not left:
-            raise UsageError(f"no check is left to run: --ignore leaves none of what {place} select names")
+            raise UsageError(f"no check is left to run: --ignore excludes all checks that {place} select names")
         settings[other] = left
 
 
 def _settle(settings: dict[str, Any], written: Collection[str], typed: Collection[str], place: str) -> None:
-    """Of two that contradict each other the typed one stays; both from one place are an error."""
+    """Resolve contradictory settings: one on the command line wins; two from the same place are an error."""
     for one, other, why in _CONTRADICTIONS:
         stops = settings[one] if one == "meta" else not settings[one]
         if not stops or settings[other] == _DEFAULTS[other]:
@@ -161,7 +164,7 @@ def _named(name: str, in_file: bool) -> str:
 
 
 def _check(place: str, written: Mapping[str, Any]) -> None:
-    """Raises UsageError, with the place and the key, for a check, an expectation or a word that there isn't."""
+    """Raise UsageError, naming place and key, for an unknown check, expectation or severity."""
     select, ignore = written.get("select", ()), written.get("ignore", ())
     limits = _limits(place, written)
     _in_file(place, "", lambda: choose(select, ignore, limits, typed=False) if select or ignore else None)

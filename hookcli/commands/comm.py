@@ -35,7 +35,7 @@ EXAMPLES = (
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
 _PANEL = "Communication"
-_PROCESSES = 2  # where neither --nproc nor torchrun says how many
+_PROCESSES = 2  # the default without --nproc and torchrun
 
 
 def _option(metavar: str, text: str, **settings: Any) -> Any:
@@ -83,7 +83,7 @@ def comm(
     exact mean over all ranks. Nothing is updated; every step has the same gradients. Runs in 2 processes, unless
     --nproc or torchrun says otherwise.
     """
-    output = Output(options)  # finds a wrong format or folder before the work, not after
+    output = Output(options)  # so that a wrong format or folder fails before the work, not after
     if options.parallel != "ddp":
         raise UsageError(f"--parallel {options.parallel}: communication hooks are DDP's; FSDP2 has none")
     options = replace(options, nproc=options.nproc or (_PROCESSES if world().size == 1 else None))
@@ -97,10 +97,10 @@ def comm(
             made = replace(step.make(), backward=True)
             with several(options, values=True) as processes:
                 if processes is None or processes.group is None:
-                    raise UsageError("--nproc 1: one process has nobody to communicate with; give 2 or more")
+                    raise UsageError("--nproc 1: communication needs 2 processes or more")
                 if own.warm_up >= own.steps and any("powersgd" in name for name in own.names()):
                     remark(f"--warm-up {own.warm_up}: with --steps {own.steps} PowerSGD never starts", options)
-                from hookcli.engine.ddp import DDPSteps  # imports all of DDP: not before there are processes for it
+                from hookcli.engine.ddp import DDPSteps  # imports all of DDP, so only once the processes run
 
                 steps = DDPSteps(own.steps, own.no_sync, own.bucket_cap_mb)
                 feedback = feedback_of(options, progress, processes)
@@ -116,7 +116,7 @@ def comm(
 def _communicate(
     spec: str, hooks: Sequence[CommHook], steps: DDPSteps, step: Step, processes: Processes, feedback: Feedback
 ) -> Report:
-    """This rank's report."""
+    """Run the steps and return this rank's report."""
     from hookcli.engine.ddp import communicate
     from hookcli.engine.prepare import prepare_run
 
@@ -127,7 +127,7 @@ def _communicate(
 
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:
-    """One report of all ranks, or of some beside each other, on rank 0; none on the others."""
+    """On rank 0 one report of all ranks, merged or side by side as --ranks says; on the other ranks none."""
     from hookcli.engine.ranks.gather import gather
 
     group.stage("gathering the reports of all processes")

@@ -1,4 +1,4 @@
-"""From a model's spec and options to reports, and out again: what every command that runs a model does."""
+"""Runs a command's probe on the model that a spec names, and writes the report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Compare = Callable[[Report, Report], Report]
 
 
 def feedback_of(options: Options, progress: Progress, processes: Processes | None = None, label: str = "") -> Feedback:
-    """Show people, and the other processes, what a run is doing. `label` goes before remarks."""
+    """Feedback that shows people, and the other processes, what a run is doing. `label` goes before remarks."""
     from hookcli.engine.feedback import Feedback
 
     def stage(text: str) -> None:
@@ -62,7 +62,7 @@ def inspect_model(
     With `compare` the hooks are registered through PyTorch's global functions, then the model is run again with hooks
     registered module by module, and the two reports become one.
     """
-    output = Output(options)  # finds a wrong format or folder before the work, not after
+    output = Output(options)  # so that a wrong format or folder fails before the work, not after
     try:
         with working(options) as progress:
             progress.stage("importing torch")
@@ -88,11 +88,11 @@ def inspect_model(
 
 
 def use_threads(options: Options) -> None:
-    """Import torch, with as many threads as were asked for."""
+    """Import torch and set its number of threads to that of --threads."""
     import torch
 
     if options.threads:
-        torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # far more crash OpenMP
+        torch.set_num_threads(min(options.threads, 4 * (os.cpu_count() or 1)))  # OpenMP crashes with far more
 
 
 def _inspect(
@@ -114,7 +114,7 @@ def _inspect(
     probe = make_probe()
     setting = setting_of(options, train, targets=probe.needs_backward)
     if probe.values and setting.device == META:
-        raise UsageError("--device meta: there are no values to look at; `hookcli shapes` needs none")
+        raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none")
     edits = [parse_edit(text, options.seed + world().rank) for text in options.edit]
     processes.check_edits(edits, probe.needs_backward)
     asked = step.make()
@@ -131,7 +131,7 @@ def _inspect(
     processes.remark_on(reports[0].meta, named_loss=not callable(asked.loss))
 
     def whole() -> Report | None:
-        """The shapes that one process would see with the whole batch; None where the model runs for real only."""
+        """The shapes that one process would see with the whole batch; None if the model can't run on meta."""
         alone = replace(setting, device=META, weights=None)
         with suppress(HookcliError):
             return run(alone, step=asked)[0]
@@ -141,13 +141,13 @@ def _inspect(
 
 
 def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
-    """The setting that the options describe. Raises UsageError for what can't be."""
+    """The setting that the options describe. Raises UsageError for invalid ones."""
     from hookcli.engine.setting import Setting, parse_device
     from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
 
     dtype = parse_dtype(options.dtype) if options.dtype else None
     if dtype and not (dtype.is_floating_point or dtype.is_complex):
-        raise UsageError(f"--dtype {options.dtype}: a model's dtype is a floating-point one, such as bfloat16")
+        raise UsageError(f"--dtype {options.dtype}: give a floating-point dtype, such as bfloat16")
     if options.fill not in FILLS:
         raise UsageError(unknown("--fill", options.fill, FILLS))
     return Setting(
@@ -166,7 +166,7 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
 
 
 def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
-    """What --match and --type leave. Raises UsageError where that is nothing."""
+    """The selection by --match and --type. Raises UsageError if it is empty."""
     from hookcli.hooks.select import selects_parameter
 
     select = selector(model, options)
@@ -180,12 +180,12 @@ def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
         asked = [f"--match {options.match!r}"] if options.match else []
         asked += [f"--type {options.type}"] if options.type else []
         kind = "parameter" if probe.watches_parameters else "module"
-        raise UsageError(f"nothing to look at: no {kind} matches {' and '.join(asked)}")
+        raise UsageError(f"no {kind} matches {' and '.join(asked)}")
     return select
 
 
 def selector(model: nn.Module, options: Options) -> Select | None:
-    """What --match and --type say of a module; None where neither is given. Raises UsageError for unknown names."""
+    """The selection by --match and --type; None without them. Raises UsageError for unknown names."""
     if options.match is None and options.type is None:
         return None
     _check_names(model, options)
@@ -201,7 +201,7 @@ def selector(model: nn.Module, options: Options) -> Select | None:
 
 
 def _check_names(model: nn.Module, options: Options) -> None:
-    """Tell a typing mistake: what no module or parameter is called."""
+    """Raises UsageError for a name that no module or parameter has, perhaps by a typing mistake."""
     from hookcli.tensors import tree
 
     names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
@@ -216,7 +216,7 @@ def _check_names(model: nn.Module, options: Options) -> None:
 
 
 def write_partial(error: BaseException, output: Output) -> None:
-    """What was seen before a failure; of several processes the one that tells of it has its own part."""
+    """Write the reports of what was seen before a failure; in several processes, those of the rank that reports it."""
     reports: Sequence[Report] = getattr(error, "reports", ())
     if any(report.rows for report in reports) and not isinstance(error, ToldError):
         output.salvage(reports, own=getattr(error, "own", False))

@@ -1,4 +1,4 @@
-"""What `[tool.hookcli]` of a pyproject.toml says, so that plain `hookcli check` does a repository's whole job."""
+"""Reads `[tool.hookcli]` of a pyproject.toml, so that plain `hookcli check` runs all checks of a repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS = {
     **dict.fromkeys(("rtol", "atol"), _NUMBER),
     "thresholds": _FIGURES,
 }
-# Options without a key of their name, and what one may call them.
+# Options that have no key of their name, and what to write instead.
 _MEANT = {
     "eval": "train = false",
     "mode": "train = true, or train = false",
@@ -35,11 +35,11 @@ _MEANT = {
     "no-strict": "strict = false",
     "threshold": "thresholds = {HK012 = 1e-5}",
 }
-# What holds for the whole command, whatever the model.
+# Keys that apply to all models of a run.
 _WHOLE = ("fail-on", "threads")
 _GIVE = {
     _TEXT: "give text in quotes",
-    _TEXTS: "give text in quotes, or a list of such",
+    _TEXTS: "give text in quotes, or a list of texts",
     _FLAG: "give true or false",
     _COUNT: "give a whole number from 1 to 2**63 - 1",
     _SEED: "give a whole number from 0 to 2**63 - 1",
@@ -51,7 +51,7 @@ _GIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of a file, by the names that the command's parameters have, and those of each model."""
+    """The settings of a file by the names of the command's parameters, for all models and for each model."""
 
     place: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class Config:
 
 
 def read_config(given: str | None) -> Config:
-    """Read the file that was given, else the pyproject.toml of the working directory if it has such a section.
+    """Read the given file, else the working directory's pyproject.toml if it has a section [tool.hookcli].
 
-    Raises UsageError, naming file and key, for what can't be read, an unknown key or a value of a wrong kind.
+    Raises UsageError, naming file and key, for an unreadable file, an unknown key or a value of the wrong type.
     """
     path = Path(given or DEFAULT_FILE)
     if not exists(path):
@@ -72,11 +72,11 @@ def read_config(given: str | None) -> Config:
         raise UsageError(f"{path}: is a folder, not a file with a section [tool.hookcli]")
     try:
         document = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # TOML's own errors are ValueErrors, as are UTF-8's
+    except (OSError, ValueError, RecursionError) as error:  # errors of TOML and UTF-8 are ValueErrors
         raise UsageError(f"{path}: can't be read as TOML: {in_brief(error).partition(': ')[2]}") from error
     tools = document.get("tool", {})
     if not isinstance(tools, Mapping):
-        raise UsageError(f"{path}: tool = {_shown(tools)} is no section, so that there can be no [tool.hookcli]")
+        raise UsageError(f"{path}: tool = {_shown(tools)} is not a section, so [tool.hookcli] can't exist")
     section = tools.get("hookcli")
     if section is None:
         if given:
@@ -87,7 +87,7 @@ def read_config(given: str | None) -> Config:
 
 def _parsed(place: str, section: Any) -> Config:
     if not isinstance(section, Mapping):
-        raise UsageError(f"{place}: is no section")
+        raise UsageError(f"{place}: is not a section")
     if "model" in section and "models" in section:
         raise UsageError(f"{place}: has both model and models: leave one out")
     models = section.get("models", section.get("model", []))
@@ -98,12 +98,12 @@ def _parsed(place: str, section: Any) -> Config:
     named = [_model(place, entry) for entry in entries]
     specs = [spec for spec, _ in named]
     if twice := next((spec for spec in specs if specs.count(spec) > 1), None):
-        raise UsageError(f"{place} models: {twice!r} is there twice")
+        raise UsageError(f"{place} models: {twice!r} is listed twice")
     return Config(place, _settings(place, own, ("model", "models")), dict(named))
 
 
 def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
-    """A model's name, or a table with its name in `model` and settings of its own."""
+    """Read one entry of `models`: a name, or a table with the name in `model` and the model's settings."""
     if isinstance(entry, str):
         return entry, {}
     if not isinstance(entry, Mapping) or not isinstance(entry.get("model"), str):
@@ -113,7 +113,7 @@ def _model(place: str, entry: Any) -> tuple[str, dict[str, Any]]:
     place = f"{place} models {entry['model']!r}"
     for key in _WHOLE:
         if key in entry:
-            raise UsageError(f"{place} {key}: holds for all models: put it into [tool.hookcli] itself")
+            raise UsageError(f"{place} {key}: applies to all models; move it to [tool.hookcli]")
     return entry["model"], _settings(place, {key: value for key, value in entry.items() if key != "model"}, ("model",))
 
 
@@ -132,8 +132,7 @@ def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict
 
 
 def _shown(value: Any) -> str:
-    """A value in a message, shortened; of an integer with more digits than Python writes, and of what lies too deep,
-    its kind."""
+    """Return a value as text for a message, shortened; its type if the integer is too long or the nesting too deep."""
     try:
         return shortened(repr(value), 60)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""hookcli explain"""
+"""The command `hookcli explain`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDEST = 100
 
 
 def complete_checks(incomplete: str) -> list[str]:
-    """The ids that begin as typed."""
+    """Return the check ids that begin as typed."""
     return [check.id for check in known_checks() if check.id.startswith(incomplete.upper())]
 
 
@@ -39,7 +39,9 @@ def explain(
 def _text(check: type[Check], width: int) -> str:
     parts = [f"{check.id} {check.name} ({check.severity})"]
     parts += [textwrap.fill(part, width, break_on_hyphens=False) for part in check.explanation().split("\n\n")]
-    parts.append("\n".join(_entry(title, said, width) for title, said in _entries(check)))
+    entries = [f"{title:15}{said}" for title, said in _entries(check)]
+    indent = " " * 15
+    parts.append("\n".join(textwrap.fill(e, width, subsequent_indent=indent, break_on_hyphens=False) for e in entries))
     return "\n\n".join(parts)
 
 
@@ -50,10 +52,6 @@ def _entries(check: type[Check]) -> list[tuple[str, str]]:
         entries.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
         option = f"--{check.name} FIGURE" if threshold.default is None else f"--threshold {check.id}=FIGURE"
         entries.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
-    if check is not Crash:  # which is always told
+    if check is not Crash:  # a crash is always reported
         entries.append(("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]"))
     return entries
-
-
-def _entry(title: str, said: str, width: int) -> str:
-    return textwrap.fill(f"{title:15}{said}", width, subsequent_indent=" " * 15, break_on_hyphens=False)

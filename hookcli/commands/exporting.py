@@ -1,4 +1,4 @@
-"""An export with torch.package, from the command line to its report: what `hookcli package MODEL` does."""
+"""Exports a model with torch.package and reports on it: the work of `hookcli package MODEL`."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ COLUMNS = (
     Column("needed_by", "Needed by"),
     Column("index", "Order"),
 )
-_ACTIONS = ("blocked", "intern", "mock", "extern")  # as the rows are sorted
+_ACTIONS = ("blocked", "intern", "mock", "extern")  # in the order of rows
 
 
 def export_model(spec: str, typed: Sequence[str], output: str | None, options: Options) -> int:
-    """Export, keep the package where `output` says, and write the report of what the hooks saw.
+    """Export the model, keep the package at `output`, and write the report of what the hooks saw.
 
-    `typed` are the command's arguments as typed, in whose order patterns apply. Raises UsageError for what blocks
-    the export, after the report that lists it.
+    `typed` are the command's arguments as typed; patterns apply in their order. Raises UsageError if modules block the
+    export, after writing the report that lists them.
     """
     patterns, rest = split_patterns(typed)
     path = Path(output) if output else None
@@ -74,7 +74,7 @@ def export_model(spec: str, typed: Sequence[str], output: str | None, options: O
 
 
 def split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """The patterns on a command line with their kinds, in their order, and what else is on it."""
+    """Split a command line into its patterns with their kinds, in order, and the other words."""
     patterns, rest = [], []
     words = iter(typed)
     for word in words:
@@ -90,28 +90,27 @@ def split_patterns(typed: Sequence[str]) -> tuple[list[tuple[str, str]], list[st
 def _check_target(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise UsageError(
-            f"--output {path}: the package goes there, so give it the suffix {', '.join(SUFFIXES[:-1])} "
+            f"--output {path}: this is the package's file, which needs the suffix {', '.join(SUFFIXES[:-1])} "
             f"or {SUFFIXES[-1]} (the report goes to stdout, as --format says)"
         )
     check_writable(path)
 
 
 def _prepared(spec: str, options: Options, progress: Progress) -> PreparedRun:
-    """The model with its input as far as that is known."""
+    """The model, with its input if it is known."""
     from hookcli.engine.prepare import prepare_run
 
     setting = replace(setting_of(options, bool(options.train)), needs_input=False)
     if setting.device.type == "meta":
-        raise UsageError("--device meta: there are no values to put into a package")
+        raise UsageError("--device meta: no values to export")
     if spec.startswith("package:"):
-        raise UsageError(
-            f"{spec} is a package already: hookcli package --load {shell_path(spec.removeprefix('package:'))} reads it"
-        )
+        file = shell_path(spec.removeprefix("package:"))
+        raise UsageError(f"{spec} is already a package: read it with hookcli package --load {file}")
     return prepare_run(find_recipe(spec, options), setting, feedback=feedback_of(options, progress))
 
 
 def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tuple[list[PackagedModule], Archive]:
-    """Write the package; what is at `path` stays as it was unless all went well."""
+    """Write the package; a file at `path` is replaced only if all went well."""
     from hookcli.hooks.packaging import export, idle_rules
     from hookcli.sources.package import noted_input
 
@@ -127,13 +126,13 @@ def _exported(run: PreparedRun, rules: Sequence[Rule], path: Path | None) -> tup
 
 @contextmanager
 def _passing() -> Iterator[Path]:
-    """A file in a folder of its own, which is gone after the block."""
+    """A file in a temporary folder that is removed after the block."""
     with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
         yield Path(folder, "model.pt2pkg")
 
 
 def _package_name() -> str:
-    """Where the pickle goes: `model`, unless a module may be called so, which can't share its name with a folder."""
+    """The pickle's folder: `model`, unless a module of that name may exist, since the two can't share a name."""
     from importlib.util import find_spec
 
     taken = "model" in sys.modules or find_spec("model") is not None
@@ -141,7 +140,7 @@ def _package_name() -> str:
 
 
 def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule], rest: Sequence[str]) -> str:
-    """What blocks the export, and on a second line the command that passes."""
+    """A message that names the blocking modules, and on a second line the command that works."""
     from hookcli.engine.package_rules import suggestion
     from hookcli.hooks.packaging import idle_rules
 
@@ -158,7 +157,7 @@ def _blocked(name: str, rules: Sequence[Rule], modules: Sequence[PackagedModule]
 
 
 def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
-    """Their top-level packages, those of one module by the module's name: torchvision.models.resnet, torch (9)."""
+    """The modules' packages with counts, or a package's only module by name: torchvision.models.resnet, torch (9)."""
     count = Counter(m.top for m in modules if not m.is_pickle)
     whole = {m.top: m.name for m in modules if not m.is_pickle}
     said = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
@@ -166,7 +165,7 @@ def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
 
 
 def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:
-    """A row per module, of a blocked export those that block it; the model's own pickle first."""
+    """A report with a row per module, or per blocking module; the model's pickle comes first."""
     shown = modules if archive else [m for m in modules if m.problem]
     rows = [_row(module, archive) for module in shown]
     rows.sort(key=lambda row: (_ACTIONS.index(row["action"]), not row["module"].startswith("<"), row["module"]))

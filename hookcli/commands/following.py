@@ -1,4 +1,4 @@
-"""hookcli show --follow"""
+"""Follows a growing record: `hookcli show --follow`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _require_folder(path: Path) -> None:
 
 
 def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> None:
-    """Read the file until the record ends; remark once if nothing comes for long."""
+    """Read the file until the record ends; remark once if no line comes for a minute."""
     said = False
     while tail.record.end is None:
         if tail.poll():
@@ -99,7 +99,7 @@ class _Lines:
         self._shown = self._non_finite = 0
 
     def __call__(self, record: Record) -> None:
-        if record is not self._record:  # of a new run, which has replaced the file
+        if record is not self._record:  # a new run has replaced the file
             self._record, self._shown, self._non_finite = record, 0, 0
         for step in record.steps(self._query.of(record.entries[self._shown :])):
             _print(_line(step))
@@ -114,7 +114,7 @@ def _print(line: str) -> None:
 
 
 def _line(step: RecordedStep) -> str:
-    """Net  step 200  train  loss 0.6931  gradient 13.00  |dw|/|w| 1.000e-03  2 NaN"""
+    """Write a step as one line: `Net  step 200  train  loss 0.6931  gradient 13.00  |dw|/|w| 1.000e-03  2 NaN`."""
     report = overview(step)
     whole = gathered(report.rows)
     figures = {
@@ -131,7 +131,7 @@ def _line(step: RecordedStep) -> str:
 
 
 def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
-    """Show the tables or charts of the latest steps, replacing those before."""
+    """Show the tables or charts of the latest steps in place of earlier ones."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -139,7 +139,7 @@ def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
     stream = require_stdout()
     columns, lines = terminal_size(stream)
     console = Console(file=stream, no_color=not output.view.color, width=columns, height=lines)
-    both = is_terminal(sys.stderr)  # then Rich's stream puts remarks above the tables
+    both = is_terminal(sys.stderr)  # then Rich prints remarks above the tables
     waiting = Text(f"waiting for {visible(str(tail.path))}")
     with (
         Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live,
@@ -148,7 +148,7 @@ def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
 
         def changed(record: Record) -> None:
             if query.of(record.entries):
-                with suppress(NothingToShowError):  # the next step may be whole
+                with suppress(NothingToShowError):  # the next step may be complete
                     live.update(Text.from_ansi(output.rendered(query.reports(record))), refresh=True)
 
         _watch(tail, output, changed)

@@ -77,14 +77,17 @@ class GroupedCommand(TyperCommand):
     """A command whose options stand under headings."""
 
     def get_help_option(self, ctx: Any) -> Any:
+        """Return the --help option with hookcli's own help text."""
         return _told_by_us(super().get_help_option(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, and keep them as typed for the command."""
         ctx.meta[TYPED] = tuple(args)
         _spare_conversion(self, ctx)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options under their headings."""
         _format_options(self, ctx, formatter)
 
 
@@ -92,12 +95,15 @@ class GroupedGroup(TyperGroup):
     """The group of all commands."""
 
     def get_help_option(self, ctx: Any) -> Any:
+        """Return the --help option with hookcli's own help text."""
         return _told_by_us(super().get_help_option(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments before the command's name."""
         _spare_conversion(self, ctx)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options under their headings."""
         _format_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)

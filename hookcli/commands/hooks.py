@@ -1,4 +1,4 @@
-"""hookcli hooks"""
+"""The command `hookcli hooks`."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
     on autograd's nodes (such as FSDP's on AccumulateGrad) and DDP's communication hooks live in C++ and can't be
     listed.
     """
-    output = Output(replace(options, depth="all"))  # each hook is a row: there is nothing to merge
+    output = Output(replace(options, depth="all"))  # each hook is a row: nothing can be merged
     output.check_columns(_COLUMNS)
     with working(options) as progress:
         progress.stage("importing torch")
         report = _look(model, options, progress)
     if not report.rows:
-        asked = " on what was asked for" if options.match or options.type else ""
-        remark(f"{report.model} carries no hooks{asked}", options)
+        chosen = " on the selected modules" if options.match or options.type else ""
+        remark(f"{report.model} has no hooks{chosen}", options)
     output.write([report])
     return 0
 
@@ -72,15 +72,12 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
         remark(said, options)
     found = existing_hooks(model, selector(model, options))
     info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
-    return Report("hooks", recipe.name, _COLUMNS, [_row(hook) for hook in found], info.to_meta(), _totals(found))
-
-
-def _row(hook: ExistingHook) -> Row:
-    return Row(asdict(hook) | {"flags": ", ".join(hook.flags)})
+    rows = [Row(asdict(hook) | {"flags": ", ".join(hook.flags)}) for hook in found]
+    return Report("hooks", recipe.name, _COLUMNS, rows, info.to_meta(), _totals(found))
 
 
 def _totals(found: Sequence[ExistingHook]) -> dict[str, int]:
-    """Hooks, legacy ones among them, and the places that have any; flags that hooks left behind count apart."""
+    """Count the hooks, the legacy ones among them, and the hooked modules; stale flags are counted separately."""
     there = [hook for hook in found if hook.kind != "stale_flag"]
     places = {hook.fqn for hook in there if hook.type not in (None, "Parameter", "Buffer")}
     totals = {"hooks": len(there), "legacy": sum(hook.legacy for hook in there), "modules": len(places)}

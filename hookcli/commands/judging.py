@@ -1,4 +1,4 @@
-"""Check models one after the other, and write one report of all: what `hookcli check` does."""
+"""Checks models one after the other and writes one report: the work of `hookcli check`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = ()) -> int:
-    """Check each model and write what was found, also to `files`; 1 where a finding is as bad as --fail-on says.
+    """Check each model and write the findings, also to `files`. Returns 1 if one is as severe as --fail-on says.
 
-    A model that can't be built or run costs the others nothing. Its error is raised at the end, so that the exit code
-    is 2; where it crashed, it has a report with that finding.
+    A model that can't be built or run does not stop the others. Its error is raised at the end, so that the exit code
+    is 2; a crash is also a finding in the report.
     """
     outputs = [Output(options), *(Output(replace(options, output=file, format=None), "--report") for file in files)]
     for output in outputs:
@@ -45,7 +45,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     if save:
         check_writable(Path(save), "--save")
         if exists(save):
-            read_baselines(save)  # finds before the run, not after, that it can't be added to
+            read_baselines(save)  # so that an unusable file fails before the run, not after
     try:
         with working(options) as progress:
             progress.stage("importing torch")
@@ -54,13 +54,13 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                 try:
                     examination = _examined(job, progress)
                 except HookcliError as error:
-                    errors.append((job.spec, job.told(error)))
+                    errors.append((job.spec, job.located(error)))
                     reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
                     continue
                 reports.append(examination.report)
                 baselines += _kept(job, examination)
                 errors += [(job.spec, examination.error)] if examination.error else []
-    finally:  # also what was seen before Ctrl-C
+    finally:  # even after Ctrl-C
         unwritten = _write(outputs, reports) if reports else []
     if baselines:
         add_baselines(save, baselines)
@@ -73,7 +73,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
 
 
 def _write(outputs: Sequence[Output], reports: Sequence[Report]) -> list[HookcliError]:
-    """Write to each, also where another takes nothing: stdout is full, and the file of --report is not."""
+    """Write to each output, even if another fails (stdout may be full while the file of --report is not)."""
     failed = []
     for output in outputs:
         try:
@@ -84,23 +84,23 @@ def _write(outputs: Sequence[Output], reports: Sequence[Report]) -> list[Hookcli
 
 
 def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
-    """The only error, or one that tells of all."""
+    """The only error, or one that lists them all."""
     if len(errors) == 1:
         return errors[0][1]
     lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
-    return ModelError("\n".join([f"{len(errors)} models could not be checked to the end", *lines]))
+    return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
 
 
 def _kept(job: Job, examination: Examination) -> list[Baseline]:
-    """What --save keeps of a model that ran to its end."""
+    """The baselines that --save keeps: that of a model that ran to its end."""
     if not job.settings["save"] or examination.error:
         return []
     return [Baseline.of(*examination.kept)]
 
 
 def _crashed(job: Job, error: ModelError) -> Report:
-    """The report of a model that could not even be built."""
-    judgement = judge(with_crash(job.plan.checks), Measurements(crash=str(error)))
+    """The report of a model that could not be built."""
+    judgement = judge(with_crash(job.plan.checks), Measurements(crash=error))
     return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
 
 
@@ -140,16 +140,16 @@ def _examined(job: Job, progress: Progress) -> Examination:
 
 
 def _setting(options: Options, meta: bool) -> Setting:
-    """Training mode unless --eval says otherwise, and two items, which a batch needs."""
+    """The setting of a check: training mode unless --eval is given, and a batch of two."""
     from hookcli.engine.setting import META
 
     train = options.train is not False
     setting = replace(setting_of(options, train, targets=True), natural_batch=2)
     if setting.device == META and not meta:
-        raise UsageError("--device meta: there are no values to judge; --meta checks what needs none")
+        raise UsageError("--device meta: no values to check; --meta runs the checks that need none")
     return replace(setting, device=META) if meta else setting
 
 
 def _needs_values(name: str, error: ModelError) -> UsageError:
     reason = message_of(error.__cause__ or error).partition("\n")[0]
-    return UsageError(f"--meta: {name} reads values while it runs ({reason}): leave --meta out")
+    return UsageError(f"--meta: {name} reads values while it runs ({reason}): remove --meta")

@@ -1,4 +1,4 @@
-"""Two models from the command line, run for a comparison."""
+"""Runs the models of `hookcli diff`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Live:
-    """How the models of a comparison are to run."""
+    """Runs models for a comparison, with the options that both sides share."""
 
     options: Options
     progress: Progress
@@ -35,7 +35,7 @@ class Live:
     step: StepOptions = StepOptions()
 
     def compare(self, a: Spec, b: Spec, tolerance: Tolerance, same_weights: bool) -> Report:
-        """Both models, module by module in step."""
+        """Compare two models, run module by module in step."""
         self._import()
         from hookcli.engine.lockstep import compare
         from hookcli.engine.lockstep.side import alignment_of
@@ -59,7 +59,7 @@ class Live:
         )
 
     def like(self, saved: Sequence[Report], spec: Spec) -> list[Report]:
-        """What the probes of saved reports see of a model."""
+        """The reports of a model under the probes that made saved reports."""
         self._import()
         from hookcli.engine.capture import capture
 
@@ -119,7 +119,7 @@ class Live:
         )
 
     def _step(self, built: Built, backward: bool) -> Step:
-        """The step that was asked for, else with the loss that suits A's model."""
+        """The step as asked for, with the loss that suits the model if none was given."""
         step = replace(self.step.make(), backward=backward)
         suits = backward and not (step.loss or step.backward_vector)
         return replace(step, loss=built.recipe.loss) if suits else step
@@ -132,9 +132,11 @@ class Live:
 
 
 def _probe_of(report: Report) -> Probe:
-    """The probe that made a report, with its settings. Raises UsageError for one that can't be run for comparison."""
+    """The probe that made a report, with its settings. Raises UsageError for one that can't be compared."""
     if report.probe not in ("shapes", "inputs", "activations", "grads"):
-        raise UsageError(f"a saved report of {report.probe} can't be compared with a model; save another from it first")
+        raise UsageError(
+            f"a saved report of {report.probe} can't be compared with a model; save the model's report, too"
+        )
     kinds = {row.get("kind") for row in report.rows if row.get("kind")}
     probe: Probe = load("probes", report.probe)(*(f"{kind}s" for kind in kinds if report.probe == "grads"))
     return probe

@@ -1,4 +1,4 @@
-"""hookcli models"""
+"""The command `hookcli models`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def models(
 
 
 def _input(entry: ModelEntry) -> str:
-    """1x3x224x224; two frames as 2 x 1x3x128x128; a detector's image as [3x320x320]."""
+    """Write the input as 1x3x224x224; two frames as 2 x 1x3x128x128; a detector's image as [3x320x320]."""
     size = "x".join(map(str, entry.inputs[0]))
     if entry.kind == "detection":
         return f"[{size}]"

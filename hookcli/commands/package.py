@@ -1,4 +1,4 @@
-"""hookcli package"""
+"""The command `hookcli package`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _pattern(text: str) -> Any:
 
 @dataclass(frozen=True)
 class PackageOptions:
-    """Options of `hookcli package` alone. Its --output is the package, not the report."""
+    """Options of `hookcli package` only. Its --output names the package, not the report."""
 
     extern: Annotated[list[str], _pattern("Modules to import on loading: 'torchvision.**', '*.io'.")] = field(
         default_factory=list
@@ -79,24 +79,24 @@ def package(
     if own.load is not None:
         given = [f"--{kind}" for kind in _KINDS if getattr(own, kind)]
         if model or given:
-            raise UsageError(f"--load {own.load}: loads a package, and takes no {'MODEL' if model else given[0]}")
+            raise UsageError(f"--load {own.load}: loads a package; leave out {'MODEL' if model else given[0]}")
         return _loaded(own.load, own, replace(options, output=own.output))
     _refuse_others(options, own)
-    from hookcli.commands.exporting import export_model  # help need not wait for zipfile and tempfile
+    from hookcli.commands.exporting import export_model  # slow to import, and not needed for --help
 
     return export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], own.output, options)
 
 
 def _loaded(file: str, own: PackageOptions, options: Options) -> int:
-    """Do as `hookcli shapes package:FILE` does; the source refuses without trust."""
+    """Run `hookcli shapes package:FILE`; the source refuses to load it without --trust."""
     named = [f"resource={own.resource}"] if own.resource is not None else []
     arguments = [*options.arg, *(["trust=true"] if own.trust else []), *named]
     return inspect_model(f"package:{file}", load_plugin("probes", "shapes"), replace(options, arg=arguments))
 
 
 def _refuse_others(options: Options, own: PackageOptions) -> None:
-    """Raises UsageError for options that would do nothing to an export."""
+    """Raise UsageError for options that have no effect on an export."""
     given = {"trust": own.trust, "resource": own.resource}
     for name, value in {**given, "depth": options.depth, "match": options.match, "type": options.type}.items():
         if value:
-            raise UsageError(f"--{name}: only with --load FILE, which runs the model of a package")
+            raise UsageError(f"--{name}: requires --load FILE, which runs a package's model")

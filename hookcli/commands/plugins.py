@@ -1,4 +1,4 @@
-"""hookcli plugins"""
+"""The command `hookcli plugins`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hookcli.report import Column, Report, Row
 
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
-SHADOWED = "not used: hookcli has its own of this name"
+SHADOWED = "not used: a built-in plugin has the same name"
 _COLUMNS = (
     Column("kind", "Kind"),
     Column("name", "Name"),

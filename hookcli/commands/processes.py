@@ -1,4 +1,4 @@
-"""A command in several processes: start them, or be one of them, and make one report of theirs."""
+"""Runs a command in several processes: starts them, or is one of them, and makes one report of theirs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from hookcli.engine.step import Share
     from hookcli.hooks.edits.base import Edit
 
-_DIGITS = 10  # of a rank
+_DIGITS = 10  # of a rank's number
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those of the run; alone, it does nothing."""
+    """This process among those of the run. A lone process has no `group`, and its methods change nothing."""
 
     options: Options
     group: Group | None = None
 
     def stage(self, text: str) -> None:
-        """What goes on now."""
+        """Name the present stage for the watchdog."""
         if self.group:
             self.group.stage(text)
 
@@ -56,24 +56,24 @@ class Processes:
         return setting
 
     def check_edits(self, edits: Sequence[Edit], backward: bool) -> None:
-        """Raises UsageError for edits of gradients that are averaged over the processes afterwards."""
+        """Raises UsageError for edits of gradients that will be averaged over the processes."""
         averaged = self.group and backward and (self.options.ranks == "merged" or self.options.parallel == "fsdp")
         for edit in edits if averaged else ():
             if edit.what == "grad":
                 raise UsageError(
                     f"--edit {edit.text!r}: each process would change its own gradient before they are averaged, and "
-                    "FSDP2's never come by; one process (without --nproc) shows the edited gradient of the whole batch"
+                    "hooks don't see those of FSDP2; one process shows the edited gradient of the whole batch"
                 )
 
     def remark_on(self, meta: Mapping[str, Any], named_loss: bool) -> None:
-        """Say what of a run was not as in one process with the whole batch."""
+        """Remark on differences from one process with the whole batch."""
         if meta.get("random"):
-            remark(f"{meta['random']} (dropout and the like): the figures are not those of one process", self.options)
+            remark(f"{meta['random']} (as dropout does): statistics differ from those of one process", self.options)
         if meta.get("loss_reduction") and not named_loss:
-            remark(f"the loss {meta['loss']} is taken for a mean over the batch, as DDP takes it", self.options)
+            remark(f"the loss {meta['loss']} is treated as a mean over the batch, as DDP does", self.options)
 
     def share(self, backward: bool) -> Share:
-        """This process's share of a pass. Ranks that are looked at one by one keep their gradients for themselves."""
+        """This process's share of a run. Gradients are not averaged if ranks are shown one by one."""
         from hookcli.engine.step import Share
 
         if self.group is None:
@@ -88,9 +88,9 @@ class Processes:
         return Share(here.rank, here.size, averaged=True, wrap=replicated)
 
     def together(self, reports: Sequence[Report], whole: Callable[[], Report | None]) -> list[Report]:
-        """One report for the ranks' of each probe, on rank 0; none on the others.
+        """On rank 0 the ranks' reports as one, merged or side by side; on the other ranks none.
 
-        `whole` makes the report of one process on the whole batch, as far as shapes go; None where that can't be.
+        `whole` makes the report of shapes of one process with the whole batch, or None if it can't.
         """
         if self.group is None:
             return list(reports)
@@ -111,10 +111,10 @@ class Processes:
 
 @contextmanager
 def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
-    """Be one of the processes of the run while the block runs; None: nothing to do in this one.
+    """Be one of the run's processes while the block runs; yields None if this one has nothing to do.
 
-    `values`: whether the numbers in tensors matter; where they don't, one process does it all. Raises ProcessesWanted
-    where the processes have yet to be started, and UsageError for options that do not fit.
+    Without `values`, when the numbers in tensors don't matter, one process does it all. Raises ProcessesWanted if the
+    processes have yet to be started, and UsageError for options that don't fit.
     """
     here = world()
     if said := leftover():
@@ -123,7 +123,7 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
     check_choice("--backend", options.backend, BACKENDS)
     wanted = options.nproc or here.size
     if here.size > 1 and wanted != here.size:
-        raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; leave --nproc out")
+        raise UsageError(f"--nproc {wanted}: torchrun has started {here.size} processes; remove --nproc")
     parse_ranks(options.ranks, wanted)
     if wanted == 1:
         _refuse_alone(options)
@@ -141,7 +141,7 @@ def several(options: Options, *, values: bool) -> Iterator[Processes | None]:
 
 
 def _refuse_alone(options: Options) -> None:
-    """Raises UsageError for what makes sense with several processes only."""
+    """Raises UsageError for options that need several processes."""
     defaults = Options()
     for option, given, default in (
         ("--parallel", options.parallel, defaults.parallel),
@@ -149,22 +149,22 @@ def _refuse_alone(options: Options) -> None:
         ("--backend", options.backend, defaults.backend),
     ):
         if given != default:
-            raise UsageError(f"{option} {given}: there is one process; give --nproc N, or start hookcli with torchrun")
+            raise UsageError(f"{option} {given}: needs several processes; give --nproc N, or use torchrun")
 
 
 def columns_shown(columns: Sequence[Column], options: Options) -> Sequence[Column]:
-    """The columns that a report will have."""
+    """The columns of the report, depending on --ranks."""
     return columns if options.ranks == "merged" else ranks.columns_beside(columns)
 
 
 def parse_ranks(text: str, size: int) -> list[int] | None:
-    """The ranks that `0,1` names; None for all of them. Raises UsageError for any that there isn't."""
+    """The ranks that `0,1` names; None for all of them. Raises UsageError for unknown ones."""
     if text in ("merged", "each"):
         return None
     given = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < _DIGITS and int(part) < size for part in given):
         there = f"0 to {size - 1}" if size > 1 else "0"
         raise UsageError(
-            f"--ranks {shortened(text)!r}: give merged, each, or numbers such as 0,1; there are ranks {there}"
+            f"--ranks {shortened(text)!r}: give merged, each, or numbers such as 0,1; available ranks: {there}"
         )
     return sorted({int(part) for part in given})

@@ -174,7 +174,7 @@ class _ScriptRun:
             self.recorder.note("torch was never imported")
         else:
             self.observer.stop()
-            models = [counts.as_recorded() for counts in self.observer.models.counts.values()]
+            models = list(self.observer.models.counts.values())
             others, program_steps = dict(self.observer.models.others), self.observer.program_steps
             for note in self.observer.notes():
                 self.recorder.note(note)

@@ -1,4 +1,4 @@
-"""The two sides of `hookcli diff`: what is written for one, as a small command line of its own."""
+"""Parses the sides of `hookcli diff`, each a small command line, and builds their models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hookcli.engine.setting import Setting
     from hookcli.sources.base import Recipe
 
-# What a side may have for itself; the input is both sides' own.
+# The options that a side may have for itself; both sides share the input.
 OWN = ("arg", "weights", "strict", "seed", "train", "device", "dtype", "fastpath", "edit")
 _WEIGHTS = (".pt", ".pth", ".bin", ".safetensors")
 
@@ -42,12 +42,12 @@ class Spec:
 
     @property
     def file(self) -> str | None:
-        """The saved report that it names, if it does."""
+        """The saved report that the side names, if any."""
         return self.text if looks_saved(self.text) else None
 
 
 def parse_side(label: str, text: str, shared: Options) -> Spec:
-    """What is written for a side. Its own options go before those that both share. Raises UsageError."""
+    """Parse a side. Its own options override the shared ones. Raises UsageError for invalid ones."""
     if looks_saved(text):
         if text.endswith(_WEIGHTS):
             raise UsageError(f"{label} {text!r}: weights belong to a model: give 'MODEL --weights {text}'")
@@ -56,13 +56,13 @@ def parse_side(label: str, text: str, shared: Options) -> Spec:
     app.command()(takes_options(_side))
     try:
         found = app(args=shlex.split(text), prog_name=label, standalone_mode=False)
-    except ValueError as error:  # a quotation mark without its other
+    except ValueError as error:  # an unclosed quotation mark
         raise UsageError(f"{label} {text!r}: {error}") from error
     except typer.TyperException as error:
-        about = f"its own options are {', '.join(_flags())}; all others go outside of the quotes"
+        about = f"its own options are {', '.join(_flags())}; put all others outside the quotes"
         raise UsageError(f"{label} {text!r}: {error.format_message().rstrip('.')} ({about})") from error
     model, own, how = found
-    # What may be given several times adds to what both share.
+    # Repeatable options add to the shared ones.
     own |= {name: [*getattr(shared, name), *value] for name, value in own.items() if isinstance(value, list)}
     return Spec(label, text, model, replace(shared, **own), **how)
 
@@ -76,7 +76,7 @@ def _side(
     *,
     options: Annotated[Options, Only(OWN)],
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The model, its options that were given, and what only a side has."""
+    """The model, its own options as given, and the options that only a side has."""
     given = {f.name for f in fields(Options) if f.name in OWN and _was_typed(ctx, f.name)}
     how = {"compile": compile_, "backend": compile_backend, "path": path}
     return model, {name: getattr(options, name) for name in given}, how
@@ -94,7 +94,7 @@ def _flags() -> Sequence[str]:
 
 @dataclass
 class Built:
-    """A side's model, where it came from, and how it was set."""
+    """A side's model with its recipe, setting and source tree."""
 
     spec: Spec
     recipe: Recipe
@@ -104,7 +104,7 @@ class Built:
 
 
 def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
-    """Build a side's model, in its own source tree where its code comes from files."""
+    """Build a side's model, in its own source tree if its code comes from files."""
     from hookcli.commands.common import setting_of
     from hookcli.commands.recipe import find_recipe
     from hookcli.engine.prepare import prepare_run
@@ -113,7 +113,7 @@ def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
     train = train if spec.options.train is None else spec.options.train
     setting = replace(setting_of(spec.options, train, targets=targets), needs_input=False)
     if setting.device == META:
-        raise UsageError(f"{spec.label} --device meta: there are no values to compare")
+        raise UsageError(f"{spec.label} --device meta: no values to compare")
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
@@ -121,7 +121,7 @@ def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
 
 
 def _source(spec: Spec) -> tuple[SourceTree | None, str]:
-    """The source tree of a side, and its model's spec as found from here."""
+    """The source tree of a side, and its model's spec relative to the working directory."""
     from hookcli.engine.lockstep.process_state import SourceTree
 
     place, separator, name = spec.model.rpartition(":")
@@ -129,7 +129,7 @@ def _source(spec: Spec) -> tuple[SourceTree | None, str]:
         raise UsageError(f"{spec.label} --path {shortened(spec.path)}: no such folder")
     if not separator:
         if spec.path:
-            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is torchvision's, not of a folder")
+            raise UsageError(f"{spec.label} --path {spec.path}: {spec.model} is a torchvision model, not in a folder")
         return None, spec.model
     folder = Path(spec.path or ".")
     if place.endswith(".py") or "/" in place:
@@ -139,10 +139,10 @@ def _source(spec: Spec) -> tuple[SourceTree | None, str]:
 
 
 def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[list[Any], str]:
-    """One input for both, made once in the wider dtype of the two, then cast and moved for each; and that in words.
+    """The input for each side, and its description. It is made once, in the wider dtype, then cast and moved for each.
 
-    As A's source knows it, else as B's. An example that a model brings is cast for a side
-    that has another dtype. Raises UsageError where neither does.
+    A's source knows the input, else B's. An example that a model comes with is cast only for a side of another dtype.
+    Raises UsageError if neither source knows an input.
     """
     import torch
 
@@ -160,5 +160,7 @@ def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[lis
             sides = zip((a, b), dtypes, strict=True)
             casts = [(side, generated or side.setting.dtype or dtype != own, dtype) for side, dtype in sides]
             return [cast_to(made, side.setting.device, dtype if cast else None) for side, cast, dtype in casts], said
-    inputs_for(a.recipe, a.prepared.model, replace(setting, needs_input=True))  # says what is missing
+    inputs_for(
+        a.recipe, a.prepared.model, replace(setting, needs_input=True)
+    )  # raises the error that says what is missing
     raise AssertionError

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class NamedPart(NamedTuple):
-    """A module or parameter: its fully qualified name, and its class (of a parameter its module's)."""
+    """A module or parameter: its fully qualified name and its class (for a parameter, its module's class)."""
 
     fqn: str
     type: str
@@ -27,7 +27,7 @@ class Alignment:
 
     @property
     def renamed(self) -> list[tuple[NamedPart, NamedPart]]:
-        """Pairs whose names differ."""
+        """The pairs whose names differ."""
         return [(a, b) for a, b in self.pairs if a.fqn != b.fqn]
 
     @cached_property
@@ -76,7 +76,7 @@ def _type_and_last_name(place: NamedPart) -> Hashable:
 
 
 def _in_order(ours: Sequence[NamedPart], theirs: Sequence[NamedPart], paired: Pairs, likeness: Likeness) -> Pairs:
-    """Further pairs of the same likeness, each between the same paired places of both models, in the same order."""
+    """Pair places that look the same and are in the same order between the same paired places of both models."""
     if len(paired) in (len(ours), len(theirs)):
         return {}
     back = {other: place for place, other in paired.items()}
@@ -92,7 +92,7 @@ def _in_order(ours: Sequence[NamedPart], theirs: Sequence[NamedPart], paired: Pa
 
 
 def _between(places: Sequence[NamedPart], paired: Pairs) -> dict[NamedPart | None, list[NamedPart]]:
-    """The places that are not paired yet, by the last paired one before them, as A calls it."""
+    """Group the unpaired places by the last paired place before them, by A's name."""
     after: NamedPart | None = None
     found: dict[NamedPart | None, list[NamedPart]] = defaultdict(list)
     for place in places:

@@ -24,13 +24,13 @@ from hookcli.system.files import exists
 
 SCHEMA = 1
 _WHAT = "a baseline of hookcli"
-# What a run must share with its baseline, what only where both tell it (a program's own input has neither), and what
-# may differ with a note.
+# Entries of `meta` that a run must share with its baseline, those compared only if both have them (inputs given by a
+# program have neither), and those that may differ with a note.
 _SAME = ("input", "mode", "dtype", "edits")
 _IF_KNOWN = ("fill", "seed")
 _OF_GRADIENTS = ("loss", "backward_vector")
 _NOTED = ("torch", "torchvision", "device")
-# What tells of the order and not of the model, or can be told from the rest.
+# Columns on the order of calls rather than the model, or that follow from other columns.
 _LEFT_OUT = {"index", "depth", "order"}
 _DIGITS = 6
 
@@ -74,14 +74,14 @@ class Baseline:
 
 
 def text_of(baselines: Iterable[Baseline]) -> str:
-    """The file's text."""
+    """Write baselines as the text of a file."""
     ordered = sorted(baselines, key=lambda baseline: baseline.model)
     models = ",\n".join(f" {json.dumps(b.model, ensure_ascii=False)}: {_model_text(b)}" for b in ordered)
     return visible_json(f'{{"schema": {SCHEMA}, "kind": "baseline", "models": {{\n{models}\n}}}}\n')
 
 
 def write_baselines(file: str, baselines: Iterable[Baseline]) -> None:
-    """Write the file, whole or not at all. Raises UsageError where that can't be."""
+    """Write the file, whole or not at all. Raises UsageError if that fails."""
     try:
         write_whole(Path(file), text_of(baselines))
     except OSError as error:
@@ -102,7 +102,7 @@ class Baselines:
     models: Mapping[str, Baseline]
 
     def of(self, model: str) -> Baseline:
-        """The baseline of a model. Raises UsageError where the file has none."""
+        """Return the baseline of a model. Raises UsageError if the file has none."""
         if model not in self.models:
             has = f"it has {', '.join(sorted(self.models)) or 'none'}"
             said = unknown("model", model, self.models, see=has)
@@ -111,7 +111,7 @@ class Baselines:
 
 
 def read_baselines(file: str) -> Baselines:
-    """Read a file of baselines. Raises UsageError where it is missing, damaged, newer or something else."""
+    """Read a file of baselines. Raises UsageError if it is missing, damaged, newer or another kind of file."""
     data = relaxed(read_json(file, _WHAT, SCHEMA))
     if data.get("kind") != "baseline":
         what = "a saved report: `hookcli diff` compares these" if "reports" in data else "something else"
@@ -181,7 +181,7 @@ def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
 
 
 def _row(values: Mapping[str, Any]) -> Row:
-    """A row as it was, with what `_lean` left out."""
+    """Restore a row from the entries that `_lean` kept."""
     if "numel" not in values:
         return Row(dict(values))
     stats = {f.name: values.get(f.name, f.default) for f in fields(TensorStats)}

@@ -59,6 +59,7 @@ class _Causes:
     follow: dict[str, int] = field(default_factory=dict)
 
     def add(self, fqn: str, said: str) -> None:
+        """Add a cause at a module or parameter."""
         self.said.setdefault(fqn, []).append(said)
 
     def first_of(self, rows: Sequence[Row], what: str, said: str) -> None:
@@ -72,6 +73,7 @@ class _Causes:
             self.follow[what] = self.follow.get(what, 0) + rest
 
     def changes(self) -> Iterator[Change]:
+        """Yield a change per place; the last one counts what follows."""
         follow = ", ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in self.follow.items())
         for number, (fqn, said) in enumerate(self.said.items()):
             more = f"; others that follow: {follow}" if follow and number == len(self.said) - 1 else ""

@@ -18,7 +18,7 @@ from hookcli.report.formatting import shape
 
 Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")
-# What tells where a row stands, and not what was measured there.
+# Columns that identify a row rather than hold a measurement.
 _PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", "handed_on", *_KEY}
 
 _NAMED = 2  # figures that a row tells of in words
@@ -80,13 +80,13 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
 
 
 def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance) -> list[Report]:
-    """Compare the reports of two files, those of one probe with each other, in their order.
+    """Compare the reports of two files, pairing reports of the same probe in order.
 
-    Raises UsageError where they have no probe in common, or one has more reports of a probe than the other.
+    Raises UsageError if they have no probe in common, or one has more reports of a probe than the other.
     """
     kinds = [[report.probe for report in reports] for reports in (a, b)]
     if sorted(kinds[0]) != sorted(kinds[1]):
-        raise UsageError(f"A holds {_listed(kinds[0])}, B {_listed(kinds[1])}: compare what one command saw of both")
+        raise UsageError(f"A holds {_listed(kinds[0])}, B {_listed(kinds[1])}: compare reports of the same command")
     there = sorted(b, key=lambda report: kinds[0].index(report.probe))
     here = sorted(a, key=lambda report: kinds[0].index(report.probe))
     return [diff(left, right, tolerance) for left, right in zip(here, there, strict=True)]
@@ -117,7 +117,7 @@ def _check(a: Report, b: Report) -> None:
     if "diff" in (a.probe, b.probe) or a.grouping != "nested":
         raise UsageError(f"reports of {a.probe} can't be compared; those of shapes, inputs, activations and grads can")
     if not any(column.name == "fqn" for column in a.columns):
-        raise UsageError(f"reports of {a.probe} can't be compared: their rows are no places in a model")
+        raise UsageError(f"reports of {a.probe} can't be compared: their rows are not places in a model")
 
 
 def _places(report: Report, other: Report) -> list[NamedPart]:
@@ -175,7 +175,7 @@ def _alone(row: Row, other: Report, name: str | None, where: str) -> Row:
 
 
 def _pair(a: Row, b: Row, changed: str, runs: tuple[Any, Any], limits: tuple[float, float]) -> Row:
-    # Of what is infinitely far off, new NaN and Inf say most.
+    # Among infinite differences, new NaN and Inf say most.
     found = sorted(differences(a, b, runs, *limits), key=lambda item: (-item.times, item.figure not in ("nan", "inf")))
     values = {key: a.get(key) for key in ("fqn", "type", *_KEY) if a.get(key) is not None}
     if changed:

@@ -30,7 +30,7 @@ TENSORS = (
 )
 
 
-_VALUES = ("output", WEIGHT)  # all others are gradients, which have a scale in common
+_VALUES = ("output", WEIGHT)  # all others are gradients, which share a scale
 
 
 @dataclass(frozen=True, slots=True)

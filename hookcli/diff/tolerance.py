@@ -31,7 +31,7 @@ EXACT = ("numel", "nan", "inf")
 
 
 def eps(*dtypes: str) -> float:
-    """The epsilon of the least precise of these dtypes; 0 for integers and bools, which are exact."""
+    """Return the epsilon of the least precise of these dtypes; 0 for integers and bools, which are exact."""
     return max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
 
 
@@ -96,7 +96,7 @@ def times_allowed(a: float, b: float, allowed: float) -> float:
 
 
 def gradient_scales(sizes: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The largest rms among the gradients of each kind, for `Tolerance.limits`; `sizes` are pairs of kind and rms."""
+    """Return the largest rms among gradients of each kind, for `Tolerance.limits`; `sizes` are pairs (kind, rms)."""
     scales: dict[str, float] = {}
     for kind, size in sizes:
         scales[kind] = max(scales.get(kind, 0.0), size)

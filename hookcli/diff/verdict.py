@@ -14,7 +14,7 @@ from hookcli.report.names import is_within
 
 CHECK = "diff"
 WEIGHT = "weight"
-"""The `kind` of a row that is of a parameter or buffer itself."""
+"""The `kind` of rows of parameters and buffers."""
 _NAMED = 3
 
 
@@ -46,9 +46,9 @@ def report(
     skipped: Sequence[Skipped],
     weights: str = "",
 ) -> Report:
-    """The report of a comparison: `metas` describe the two runs, `meta` what is known of both together.
+    """Make the report of a comparison: `metas` describe the two runs, `meta` both together.
 
-    Without `complete` in `meta` the run got through. `weights` is the `weights_line` of a comparison of models.
+    A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models.
     """
     return Report(
         probe="diff",
@@ -63,7 +63,7 @@ def report(
 
 
 def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, complete: bool) -> dict[str, Any]:
-    """Counts of what was computed, parameters and buffers apart, and a `verdict` in words."""
+    """Count computed values, and separately parameters and buffers; give a `verdict` in words."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
     compared = sum(row.get("change") not in ("added", "removed") for row in computed)
     first = first_beyond(rows)

@@ -1,4 +1,4 @@
-"""Judge a model: run it under the probes that the checks need, again where one asks for it, and let them judge."""
+"""Runs a model under the probes that the checks need, as often as they need, and lets the checks judge."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _IN_EVAL = ("evaluation", "companions", "halves")
 
 @dataclass(frozen=True)
 class Examination:
-    """The report of the checks, and those that they read."""
+    """The report of the checks and the reports that they read."""
 
     report: Report
     measured: Sequence[Report] = ()
@@ -46,7 +46,7 @@ class Examination:
 
     @property
     def kept(self) -> tuple[list[Report], Mapping[str, Any]]:
-        """The reports that a baseline holds, and what describes their run."""
+        """The reports for a baseline and the `meta` of their run."""
         by_name = {report.probe: report for report in self.measured}
         reports = [by_name[probe] for probe in ("settings", "shapes", "activations", "grads") if probe in by_name]
         return reports, by_name["activations"].meta if "activations" in by_name else {}
@@ -83,7 +83,7 @@ def check(
 
 
 def examine(run: PreparedRun, plan: CheckPlan, shapes: Callable[[], Report] | None = None) -> Examination:
-    """Judge a prepared run by a plan. `shapes` makes the report with the multiply-accumulates; see `_Examiner`."""
+    """Judge a prepared run by a plan. `shapes` makes the report of MACs, else the run's model does."""
     started = time.perf_counter()
     examiner = _Examiner(run, plan)
     with others_run_on():
@@ -115,9 +115,10 @@ class _Examiner:
         trained = any(p.requires_grad for p in model.parameters())
         self.backward = plan.backward and trained and bool({"grads", "again"} & plan.needs)
         if not self.backward:
-            self.missing["grads"] = "nothing requires a gradient" if plan.backward else "left out by --no-backward"
+            self.missing["grads"] = "nothing requires a gradient" if plan.backward else "skipped by --no-backward"
 
     def measured(self, shapes: Callable[[], Report]) -> Measurements:
+        """Run the model and return what the plan's checks need; `shapes` counts its operations."""
         needs = self.plan.needs
         plan = self.plan
         measured = Measurements(
@@ -132,8 +133,8 @@ class _Examiner:
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            return replace(measured, **absent, crash=str(self.error))
-        return replace(measured, **self._in_eval(needs, shapes), eval_crash=str(self.error) if self.error else None)
+            return replace(measured, **absent, crash=self.error)
+        return replace(measured, **self._in_eval(needs, shapes), eval_crash=self.error)
 
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
@@ -159,14 +160,14 @@ class _Examiner:
             step = replace(step, backward_vector="randn")
         try:
             return capture_run(replace(self.run, step=step), probes)
-        except NoGradientsError as error:  # its parameters got none: for the checks to say
+        except NoGradientsError as error:  # a finding of the checks, not a failure
             return tuple(error.reports)
         except ModelError as error:
             self.error = error
             return tuple(error.reports)
 
     def _in_eval(self, needs: set[str], shapes: Callable[[], Report]) -> dict[str, Any]:
-        """What is run in eval mode. A model that fails there alone has been seen, and is judged by that."""
+        """The measurements in eval mode. A model that fails only there is still judged by the others."""
         found: dict[str, Any] = {}
         try:
             found = self._compared(needs) if self.values else {}
@@ -183,12 +184,13 @@ class _Examiner:
         return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 
     def shapes(self) -> Report:
+        """Return the report of `shapes` in eval mode."""
         with in_eval(self.model), torch.no_grad():
             return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)[0]
 
 
 def _located(finding: Finding, model: nn.Module) -> Finding:
-    """The finding with the class of the innermost module around it whose code lies in the working directory."""
+    """The finding with file and line of the innermost module around it that is defined in the working directory."""
     modules = dict(model.named_modules())
     fqn = finding.fqn
     while True:
@@ -201,7 +203,7 @@ def _located(finding: Finding, model: nn.Module) -> Finding:
 
 
 def _source(kind: type) -> tuple[str, int] | None:
-    """The file of a class and the line of its first method, where that is in the working directory."""
+    """The file of a class and the line of its first method, if it lies in the working directory."""
     functions = [inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType)]
     codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
     places = [(shown_path(code.co_filename), code.co_firstlineno) for code in codes]

@@ -1,4 +1,4 @@
-"""Steps of DistributedDataParallel under communication hooks, each hook on the same gradients."""
+"""Runs steps of DistributedDataParallel under communication hooks, each hook on the same gradients."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.comm import CommProbe
 from hookcli.report import Report
 
-preload()  # which the first DistributedDataParallel does: not in the time of a run
+preload()  # the first DistributedDataParallel does it: not in the time of a run
 
 _MIB = 2**20
-_NAMED = 4  # parameters in a message
+_NAMED = 4  # parameters named in a message
 _WRAPPED = re.compile(r"(RuntimeError: )?Got the following error when running the callback: ")
 
 
 @dataclass(frozen=True, slots=True)
 class DDPSteps:
-    """How many steps, each with `no_sync` backward passes before the one that is synchronized, in buckets of what size.
+    """How many steps to run, with `no_sync` unsynchronized backward passes before each, and the buckets' size in MiB.
 
-    `bucket_cap_mb` None is DDP's own choice.
+    Without `bucket_cap_mb` DDP chooses the size.
     """
 
     steps: int = 3
@@ -99,7 +99,7 @@ def communicate(
 
 @contextmanager
 def _reference() -> Iterator[ProcessGroup]:
-    """A group for the exact means, whose collectives can't come between those of hooks."""
+    """A process group of its own for the exact means, so that their collectives don't mix with those of hooks."""
     group = dist.new_group()
     assert isinstance(group, ProcessGroup)  # every rank is in it
     try:
@@ -109,7 +109,7 @@ def _reference() -> Iterator[ProcessGroup]:
 
 
 def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPSteps, feedback: Feedback) -> DDPSteps:
-    """The steps, in one bucket where several would hang. Raises UsageError where one can't hold all gradients."""
+    """The steps, with one bucket if several would hang. Raises UsageError if one bucket can't hold all gradients."""
     chained = [hook.name for hook in hooks if hook.chained]
     if not chained or dist.get_backend() != "gloo":
         return steps
@@ -127,7 +127,7 @@ def _with_one_bucket(model: nn.Module, hooks: Sequence[CommHook], steps: DDPStep
 
 @dataclass
 class _HookRun:
-    """One hook's steps."""
+    """The steps under one hook."""
 
     run: PreparedRun
     hook: CommHook
@@ -137,7 +137,7 @@ class _HookRun:
     info: RunInfo
 
     def go(self) -> Any:
-        """Run them and return what DDP logged."""
+        """Run the steps and return what DDP logged."""
         model = self.run.model
         fqns = {id(p): fqn for fqn, p in model.named_parameters()}
         cap = {} if self.steps.bucket_cap_mb is None else {"bucket_cap_mb": self.steps.bucket_cap_mb}
@@ -146,7 +146,7 @@ class _HookRun:
         observer.register(ddp)
         for number in range(self.steps.steps):
             observer.begin(number)
-            # Each step from the same state; what a hook does to the random state is undone, too.
+            # Each step starts from the same state, including the random state.
             with preserved(model, self.run.inputs), observer.payload.counting():
                 self._one(ddp, observer)
         return ddp_logging_data(ddp)
@@ -165,19 +165,19 @@ class _HookRun:
         self._check_gradients()
 
     def _check_gradients(self) -> None:
-        """DDP waits for every parameter, and tells only of the next step that it waited in vain."""
+        """Raises UsageError for parameters without a gradient, of which DDP complains only at the next step."""
         without = [fqn for fqn, p in self.run.model.named_parameters() if p.requires_grad and p.grad is None]
         if not without:
             return
         more = f" and {len(without) - _NAMED} more" if without[_NAMED:] else ""
         raise UsageError(
-            f"no gradient reached {', '.join(without[:_NAMED])}{more}, and DDP waits for every parameter's: use the "
+            f"no gradient reached {', '.join(without[:_NAMED])}{more}, but DDP waits for every parameter's: use the "
             "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
         )
 
 
 def _explained(error: Exception) -> Exception:
-    """A hook's failure with what it failed of."""
+    """The error, with the cause of a hook's failure."""
     cause = error.__cause__
     if not (isinstance(error, CommHookError) and cause):
         return error

@@ -27,10 +27,10 @@ from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-_NO_BATCH = "the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"
-_HELD = "an argument holds tensors, as a list of images does, and which dimension is the batch is not known"
+_NO_BATCH = "the inputs have no common dimension 0 of two or more; use --batch-size 2"
+_HELD = "an argument is a container of tensors, such as a list of images, so the batch dimension is unknown"
 _ODD = "the output has a layout or dtype whose values can't be compared"
-_STATE = "the same batch gives another result when it is run again (HK029)"
+_STATE = "the same batch gives a different result when run again (HK029)"
 _LARGER = 100  # times a repetition's difference: beyond it a difference is due to the other items of the batch
 _SPREAD = 1e-6  # relative: statistics of the same values by the same kernels differ by less
 
@@ -87,7 +87,7 @@ def evaluate(model: nn.Module, inputs: Arguments, wanted: Collection[str]) -> di
 def batch_size(inputs: Arguments) -> int | None:
     """The size of dimension 0 shared by all tensors among the arguments; None unless it is above 1."""
     if _in_containers(inputs):
-        return None  # a list of images: what is in it is an item, not a batch
+        return None  # in a list of images each tensor is an item, not a batch
     sizes = {x.size(0) if x.dim() else 0 for x in (*inputs[0], *inputs[1].values()) if isinstance(x, Tensor)}
     return sizes.pop() if len(sizes) == 1 and min(sizes) > 1 else None
 
@@ -126,12 +126,12 @@ def _run_in_eval(model: nn.Module, inputs: Arguments, times: int = 1) -> _EvalRu
                 with _explaining(model):
                     outputs.append(_called(model, inputs))
             except ModelError as error:
-                failed = f"in eval mode, the second time, {error}".replace("\n ", "")
+                failed = f"in eval mode, on the second run, {error}".replace("\n ", "")
         return _EvalRuns(outputs, drew, changed, failed)
 
 
 def _explaining(model: nn.Module) -> AbstractContextManager[None]:
-    return UserCode(lambda error: ModelError(failure.explain(error, model)))
+    return UserCode(lambda error: failure.explain(error, model))
 
 
 def _called(model: nn.Module, inputs: Arguments) -> Output:
@@ -173,8 +173,8 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
     others: Arguments = tree.replace(inputs, _with_others)
     try:
         among_others = _output(model, others)
-    except ModelError as error:  # made up as they are, they need not be what the model takes
-        return f"with other items beside the first, {error}".replace("\n ", "")
+    except ModelError as error:  # the model need not accept made-up items
+        return f"with other items in the batch, {error}".replace("\n ", "")
     pairs = [
         (a[:1], b[:1])
         for a, b in comparable(whole, among_others)
@@ -190,9 +190,9 @@ def _companions(model: nn.Module, inputs: Arguments, size: int, whole: Output) -
 def _excuse(module: nn.Module) -> str:
     """Why a module's output for the first item may depend on the other items; "" for most modules."""
     if any(getattr(part, "batch_first", None) is False for part in module.modules()):
-        return "with batch_first=False that is as it should be if dimension 0 is the sequence"
+        return "with batch_first=False this is expected if dimension 0 is the sequence"
     if ".quantized.dynamic" in type(module).__module__:
-        return "dynamic quantization takes the range of the whole batch"
+        return "dynamic quantization uses the range of the whole batch"
     return ""
 
 
@@ -228,7 +228,7 @@ def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Co
     try:
         parts = [_output(model, tree.replace(inputs, partial(_cut, cut))) for cut in (slice(half), slice(half, None))]
     except ModelError as error:
-        return Comparison(math.nan, failed=f"on half of the batch {error}".replace("\n ", ""))
+        return Comparison(math.nan, failed=f"on half of the batch, {error}".replace("\n ", ""))
     pairs = []
     for (a, b), (_, c) in zip(*(comparable(whole, part) for part in parts), strict=False):
         if a.dim() and a.size(0) == size:

@@ -1,4 +1,4 @@
-"""Where a model failed, read off the traceback: no hook has to watch for it."""
+"""Says where a model failed, from the traceback, so that no hook has to watch for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,40 +22,48 @@ from hookcli.tensors import tree
 
 _OURS = str(Path(errors.__file__).parent) + os.sep
 _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
-    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that passed a full backward hook, which "
-    "makes it a view, and PyTorch refuses that; tensor hooks work here (hookcli grads without --via module)",
-    "does not require grad and does not have a grad_fn": "it differentiates what needs no gradient: the model runs "
-    "backward itself (shapes, inputs and activations run without gradients, grads and trace with them), or is frozen",
+    "BackwardHookFunction(Backward)? is a view": "it changes in place a tensor that a full backward hook has made a "
+    "view, which PyTorch refuses; tensor hooks work here (hookcli grads without --via module)",
+    "does not require grad and does not have a grad_fn": "it differentiates a tensor that needs no gradient: the model "
+    "runs backward itself (shapes, inputs and activations run without gradients, others with them), or is frozen",
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
-    "one itself, or keeps a result of an earlier pass; backward(retain_graph=True) there keeps it",
+    "one itself, or uses a result of an earlier pass; backward(retain_graph=True) there keeps the graph",
 }
 _DETACHES = (
-    "it calls detach_() on a view, perhaps on what passed a full backward hook, which makes it one; tensor hooks work "
+    "it calls detach_() on a view, perhaps one that a full backward hook made; tensor hooks work "
     "here (hookcli grads without --via module)"
 )
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _BACKWARD = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 
 
-def explain(error: BaseException, model: nn.Module) -> str:
-    """The failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
-    place = _innermost(error, model)
-    if isinstance(error, OverdueError):
-        what, given = place or ("the run", "")
-        return f"{what} hangs{given}: {describe(error)}"
-    where = f"{place[0]} failed{place[1]}" if place else f"{'backward' if _in_backward(error) else 'the run'} failed"
-    return f"{where}: {describe(error)}"
+class _Failed(NamedTuple):
+    """The module that was running when the model failed; `title` and `given` are its type and inputs as text."""
+
+    fqn: str
+    title: str
+    given: str
+
+
+def explain(error: BaseException, model: nn.Module) -> ModelError:
+    """Name the failing module's fqn, type and input shapes, the error, and on a second line the model's own frames."""
+    failed = _innermost(error, model)
+    if not failed:
+        in_backward = any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
+        failed = _Failed("", "backward" if in_backward and not isinstance(error, OverdueError) else "the run", "")
+    verb = "hangs" if isinstance(error, OverdueError) else "failed"
+    return ModelError(f"{failed.title} {verb}{failed.given}: {describe(error)}", fqn=failed.fqn)
 
 
 def crashed(model: nn.Module, info: RunInfo, error: BaseException) -> ModelError:
     """The ModelError for a model that failed with `error`; its first line is noted in `info`."""
-    said = explain(error, model)
-    info.error = said.partition("\n")[0]
-    return ModelError(said)
+    explained = explain(error, model)
+    info.error = str(explained).partition("\n")[0]
+    return explained
 
 
 def describe(error: BaseException) -> str:
-    """The error, and on a second line the frames of the model's own code that it came through, innermost first."""
+    """The error, and on a second line its frames in the model's own code, innermost first."""
     said = message_of(error)
     what = said if isinstance(error, OverdueError) else in_brief(error)
     if out_of_memory(error):
@@ -71,27 +79,23 @@ def describe(error: BaseException) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out; the CPU's allocator raises a plain RuntimeError."""
+    """Whether memory ran out, also on the CPU, whose allocator raises a plain RuntimeError."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message_of(error)
 
 
-def _innermost(error: BaseException, model: nn.Module) -> tuple[str, str] | None:
-    """The deepest module of the model that was running, with its type; and what it was given."""
+def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:
+    """The deepest module of the model that was running."""
     names = {id(module): fqn for fqn, module in model.named_modules()}
-    found: tuple[str, str] | None = None
+    found: _Failed | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = frame.f_locals.get("self")
         if isinstance(module, BackwardHook) and id(module.module) in names:
             fqn = names[id(module.module)] or "the model"
-            found = (f"a backward hook of {fqn} ({type(module.module).__name__})", "")
+            found = _Failed("", f"a backward hook of {fqn} ({type(module.module).__name__})", "")
         if isinstance(module, nn.Module) and id(module) in names and frame.f_code is CALL:
-            fqn = names[id(module)] or "the model"
-            found = (f"{fqn} ({tree.type_text(module)})", _given(frame))
+            fqn = names[id(module)]
+            found = _Failed(fqn, f"{fqn or 'the model'} ({tree.type_text(module)})", _given(frame))
     return found
-
-
-def _in_backward(error: BaseException) -> bool:
-    return any(frame.f_code in _BACKWARD for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _given(frame: FrameType) -> str:
@@ -101,7 +105,7 @@ def _given(frame: FrameType) -> str:
 
 
 def _own_frames(error: BaseException, most: int = 4) -> list[str]:
-    """The frames of the model's own code, innermost last, without torch's and ours."""
+    """The frames of the model's own code, innermost last, without torch's and hookcli's."""
     own: list[Any] = [
         f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)

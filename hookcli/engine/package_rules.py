@@ -1,4 +1,4 @@
-"""Patterns that would let a blocked export pass, tried before they are suggested."""
+"""Finds patterns that would let a blocked export succeed, by trying them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from hookcli.hooks.packaging import BlockedError, PackagedModule, Rule, idle_rules, rehearse
 
 _INSTALLED = ("site-packages", "dist-packages")
-_ROUNDS = 20  # each opens a level of imports at most
+_ROUNDS = 20  # each reveals at most one level of imports
 _PASSES_ANYTHING = (Rule("extern", "**"),)
 
 
 def suggestion(rules: Iterable[Rule], modules: Sequence[PackagedModule]) -> list[Rule]:
-    """The rules, with what lets all these modules pass: one's own code interned, installed packages extern.
+    """The rules, amended so that all modules pass: the user's own code as intern, installed packages as extern.
 
-    What no rule decided is added behind, what a rule decided in a way that can't be goes before it. Rules that have
-    no effect any more are left out.
+    New rules for undecided modules come last, those for modules that a rule decided wrongly come first. Rules without
+    effect are left out.
     """
     roots = [m.name for m in modules if m.needed_by.startswith("<")]
     tried = list(rules)
@@ -42,13 +42,13 @@ def _amended(rules: Sequence[Rule], blocked: Sequence[PackagedModule]) -> list[R
 
 
 def _way_out(module: PackagedModule) -> Rule:
-    failed = module.action == "intern"  # then it has no source that could be interned
+    failed = module.action == "intern"  # it has no source to intern
     kind = "intern" if not failed and _is_own(module.name) else "extern"
     return Rule(kind, module.top if _stands_alone(module.top) else f"{module.top}.**")
 
 
 def _is_own(name: str) -> bool:
-    """Whether a module's source lies outside of where packages are installed."""
+    """Whether a module's source is the user's own, outside of installed packages."""
     file = _file(name)
     if name.partition(".")[0] in sys.stdlib_module_names or file is None:
         return False
@@ -56,7 +56,7 @@ def _is_own(name: str) -> bool:
 
 
 def _stands_alone(top: str) -> bool:
-    """Whether a top-level module has no modules in it."""
+    """Whether a top-level module is no package."""
     module = sys.modules.get(top)
     return module is not None and not hasattr(module, "__path__")
 
@@ -64,6 +64,6 @@ def _stands_alone(top: str) -> bool:
 def _file(name: str) -> Path | None:
     try:
         file = getattr(import_module(name), "__file__", None)
-    except Exception:  # whatever it raises, it can't be known to be one's own
+    except Exception:  # a module that can't be imported is not known to be the user's own
         return None
     return Path(file) if file else None

@@ -156,8 +156,8 @@ def _check_movable(model: nn.Module) -> None:
 def _remark_on_parts(recipe: Recipe, model: nn.Module, feedback: Feedback) -> None:
     """Remark on what differs from one process with the whole batch."""
     if not recipe.batched:
-        feedback.remark("each process has a list of inputs of its own: rows are merged by their place in it")
+        feedback.remark("each process has its own list of inputs: rows are merged by position")
     alone = [m for m in model.modules() if isinstance(m, BatchNorm) and not isinstance(m, nn.SyncBatchNorm)]
     if any(m.training for m in alone):
-        what = "batch normalization in train mode takes each process's part of the batch by itself"
-        feedback.remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the figures of the whole batch")
+        what = "batch normalization in train mode normalizes each process's part of the batch separately"
+        feedback.remark(f"{what}: --eval, or SyncBatchNorm in the model, gives the statistics of the whole batch")

@@ -34,14 +34,14 @@ def make_probe(make: MakeProbe) -> Probe:
 
 
 def make_probes(probes: str | Probe | MakeProbe | Sequence[str | Probe | MakeProbe]) -> list[Probe]:
-    """The probes themselves, those named or made by a factory, in their order."""
+    """The probes, with names and factories replaced by the probes that they mean, in order."""
     given = probes if isinstance(probes, Sequence) and not isinstance(probes, str) else [probes]
     factories = [registry.load("probes", p) if isinstance(p, str) else p for p in given]
     return [p if isinstance(p, Probe) else make_probe(p) for p in factories]
 
 
 def parse_edits(edits: Edits, model: nn.Module, backward: bool) -> list[Edit]:
-    """Fresh edits for one run. Raises UsageError for one that can't change anything in this model."""
+    """New edits for one run. Raises UsageError for one that can't change anything in this model."""
     given = [edits] if isinstance(edits, (str, Edit)) else edits
     changes = []
     for number, edit in enumerate(given):
@@ -54,7 +54,7 @@ def parse_edits(edits: Edits, model: nn.Module, backward: bool) -> list[Edit]:
 
 
 class Probing:
-    """Probes at work in a session; `reports` gives what they have seen so far."""
+    """The probes of one run; `reports` gives what they have seen so far."""
 
     def __init__(self, probes: Sequence[Probe], name: str, info: RunInfo) -> None:
         self._probes = probes

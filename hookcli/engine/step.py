@@ -1,4 +1,4 @@
-"""One pass over a model, as training makes it: forward, backward, and on request an optimizer step and a state dict."""
+"""Runs a model as one training step does: forward, backward, and on request an optimizer step and a state dict."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Loss = Callable[[Any], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One process's share of a pass that `of` processes make together, each on its part of the batch.
+    """One process's share of a run that `of` processes make together, each on its part of the batch.
 
-    The sum of the shares' losses is the loss of the whole batch. `averaged`: in the course of backward the gradients of
-    parameters are averaged over the processes, by the model itself or by what `wrap` gives to call instead of it.
+    The sum of the shares' losses is the loss of the whole batch. `averaged`: backward averages the gradients of
+    parameters over the processes, through the model itself or through the wrapper that `wrap` puts around it.
     """
 
     index: int = 0
@@ -78,7 +78,7 @@ class Step:
         if self.backward:
             _refuse_inference_tensors(session.model)
         if self.call == "grad" and session.wants(HookKind.MULTI_GRAD):
-            raise UsageError("multi_grad hooks do not work under torch.autograd.grad: leave that kind out")
+            raise UsageError("multi_grad hooks do not work under torch.autograd.grad: remove that kind")
         with self.mode():
             self._run(session, args, kwargs, info)
 
@@ -102,27 +102,27 @@ class Step:
                 self._differentiate(session, output, info)
             del output, given
         if random is not None and not torch.equal(random, torch.get_rng_state()):
-            info.random = "each process draws random numbers of its own"
+            info.random = "each process draws its own random numbers"
         if optimizer:
             optimizer.step()
         if self.state_dict and session.wants(*STATE_DICTS):
             _round_trip(session.model, optimizer)
 
     def _own(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The inputs outside of the caller's graph: one tensor for one, with the caller's memory where that will do."""
+        """The inputs detached from the caller's graph, each tensor once, sharing the caller's memory where possible."""
         found: tuple[tuple[Any, ...], dict[str, Any]] = tree.replace(inputs, tree.once(self._own_tensor))
         return found
 
     def _own_tensor(self, path: str, x: Tensor) -> Tensor:
         if self.input_grad and (x.is_floating_point() or x.is_complex()):
-            # A copy, which is not a leaf, so that the model may write into it.
+            # A copy is not a leaf, so the model may write into it.
             return same_layout((same_layout(x) if x.is_inference() else x.detach()).requires_grad_())
         if x.is_inference():
             return same_layout(x) if self.backward else x  # autograd saves none
         return x.detach().requires_grad_(x.requires_grad)
 
     def _called(self, model: nn.Module) -> nn.Module:
-        """What to call: DistributedDataParallel takes no part in `torch.autograd.grad`."""
+        """The module to call. DistributedDataParallel does not work under `torch.autograd.grad`."""
         reduces = self.backward and self.call == "backward" and any(p.requires_grad for p in model.parameters())
         return self.share.wrap(model) if self.share.wrap and reduces else model
 
@@ -147,13 +147,13 @@ class Step:
     def _loss(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
         name = self.loss or "sum"
         function: Loss = losses.NAMED[name] if isinstance(name, str) else name
-        with session.inner_gradients():  # a loss function may take gradients itself: a penalty on them
+        with session.inner_gradients():  # a loss function may compute gradients itself, for a penalty on them
             value = function(output)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
         _require_something(value.requires_grad)
-        if self.share.of > 1 and name != "sum":  # a mean over the batch, as DistributedDataParallel takes it to be
+        if self.share.of > 1 and name != "sum":  # treated as a mean over the batch, as DistributedDataParallel does
             value = value / self.share.of
             info.loss_reduction = "mean"
         if info.loss is UNSET:
@@ -175,8 +175,8 @@ def _refuse_inference_tensors(model: nn.Module) -> None:
     for fqn, x in (*model.named_parameters(), *model.named_buffers()):
         if not is_lazy(x) and x.is_inference():
             raise UsageError(
-                f"no gradients: {fqn} was made under torch.inference_mode(), where autograd sees nothing; build the "
-                "model outside of it"
+                f"no gradients: {fqn} was created under torch.inference_mode(), where autograd records nothing; "
+                "build the model outside of it"
             )
 
 
@@ -199,10 +199,10 @@ def _require_something(requires_grad: bool) -> None:
 
 
 def _vector(kind: str, like: Tensor, share: Share) -> Tensor:
-    """The vector for an output; random values are those that one process would draw for the whole batch."""
+    """The vector for an output, with the random values that one process would draw for the whole batch."""
     if kind == "ones":
         return torch.ones_like(like)
-    if like.is_nested:  # which has no shape to draw numbers for
+    if like.is_nested:  # it has no shape to draw numbers for
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
             return torch.randn_like(like)

@@ -66,6 +66,7 @@ class FullBackwardHooks(HookGroup):
             self._left_out |= found.fqns
 
     def start(self, kind: HookKind) -> None:
+        """Register full backward hooks of this kind on the selected modules."""
         if not self._noting:
             self._noting = True
             self.core.subscribe(HookKind.FORWARD_PRE, self._compare)  # before the hook replaces anything
@@ -137,7 +138,8 @@ class FullBackwardHooks(HookGroup):
         """Stop a run where a hook replaces one tensor by several; not the caller's run, which can't be repeated."""
         if self.core.follow or event.fqn in self._left_out:
             return
-        tensors = _replaceable(event)
+        output = event.output if isinstance(event.output, tuple) else (event.output,)
+        tensors = [x for x in (*event.args, *output) if isinstance(x, Tensor)]  # all that such a hook would replace
         # Without grad, this may be a checkpointed region, which runs again with gradients.
         replaced = any(x.requires_grad for x in tensors) if torch.is_grad_enabled() else self._searching
         if not replaced or len({id(x) for x in tensors}) == len(tensors):
@@ -157,12 +159,6 @@ class FullBackwardHooks(HookGroup):
             return None
         place = bisect_left(made, (sequence_number(node), -1)) - (not at_input)
         return made[place][1] if 0 <= place < len(made) else None
-
-
-def _replaceable(event: HookEvent) -> list[Tensor]:
-    """Return the inputs and outputs that such a hook would replace; one tensor may be among them several times."""
-    output = event.output if isinstance(event.output, tuple) else (event.output,)
-    return [x for x in (*event.args, *output) if isinstance(x, Tensor)]
 
 
 def _tuple(grads: Grads) -> tuple[Tensor | None, ...]:

@@ -31,6 +31,8 @@ from hookcli.tensors.tree import Undo
 
 @dataclass(slots=True)
 class _Region:
+    """The calls within one checkpointed region, which recomputing it repeats."""
+
     token: Hashable
     calls: deque[int] = field(default_factory=deque)
     begun: bool = False
@@ -56,9 +58,11 @@ class HookedModule:
 
     def begin(self, own_pack: int | None = None) -> tuple[int, bool]:
         """Begin a call: return its number, and whether it repeats an earlier one. `own_pack`: see `CallStack`."""
-        pack = _pack_hook()
+        hooks = saved_tensor_hooks()
+        pack = id(hooks[0]) if hooks else None
         if in_backward() and self._regions:
-            repeated = self._repeated(pack or _current_node())
+            node = current_node()  # by its id and number: holding the node would keep its graph alive
+            repeated = self._repeated(pack or (node and (id(node), sequence_number(node))))
             if repeated is not None:
                 return repeated, True
         self.calls += 1
@@ -167,15 +171,3 @@ class CallStack:
         else:
             self.running[:] = [other for other in self.running if other is not call]
         call.undo()
-
-
-def _current_node() -> Hashable:
-    """Identify the node that autograd is running, without holding it, which would keep its graph alive."""
-    node = current_node()
-    return node and (id(node), sequence_number(node))
-
-
-def _pack_hook() -> int | None:
-    """Identify the innermost hooks on saved tensors, by the id of the pack hook."""
-    hooks = saved_tensor_hooks()
-    return id(hooks[0]) if hooks else None

@@ -80,8 +80,11 @@ class BucketListener(Protocol):
     `ready` is called before the hook gets the bucket; `done` with the hook's result and the exact mean over all ranks.
     """
 
-    def ready(self, exchange: Exchange, before: Tensor) -> None: ...
-    def done(self, exchange: Exchange, after: Tensor, exact: Tensor) -> None: ...
+    def ready(self, exchange: Exchange, before: Tensor) -> None:
+        """Take a bucket before the hook gets it."""
+
+    def done(self, exchange: Exchange, after: Tensor, exact: Tensor) -> None:
+        """Take the hook's result and the exact mean."""
 
 
 @dataclass

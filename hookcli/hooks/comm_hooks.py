@@ -29,22 +29,17 @@ from hookcli.system.importing import load_object
 
 Hook = Callable[[Any, Any], Future[Tensor]]
 
-_FUNCTIONS: dict[str, Hook] = dict(
-    zip(
-        COMM_HOOKS,
-        (
-            default_hooks.allreduce_hook,
-            default_hooks.fp16_compress_hook,
-            default_hooks.bf16_compress_hook,
-            powerSGD_hook.powerSGD_hook,
-            powerSGD_hook.batched_powerSGD_hook,
-            quantization_hooks.quantization_pertensor_hook,
-            quantization_hooks.quantization_perchannel_hook,
-            debugging_hooks.noop_hook,
-        ),
-        strict=True,
-    )
+_HOOKS: tuple[Hook, ...] = (
+    default_hooks.allreduce_hook,
+    default_hooks.fp16_compress_hook,
+    default_hooks.bf16_compress_hook,
+    powerSGD_hook.powerSGD_hook,
+    powerSGD_hook.batched_powerSGD_hook,
+    quantization_hooks.quantization_pertensor_hook,
+    quantization_hooks.quantization_perchannel_hook,
+    debugging_hooks.noop_hook,
 )
+_FUNCTIONS = dict(zip(COMM_HOOKS, _HOOKS, strict=True))
 _WRAPPERS: dict[str, Callable[[Hook], Hook]] = dict(
     zip(COMM_WRAPPERS, (default_hooks.fp16_compress_wrapper, default_hooks.bf16_compress_wrapper), strict=True)
 )
@@ -94,11 +89,8 @@ def find_hook(spec: str, rank_approximation: int = 1, warm_up: int = _FIRST_COMP
             f"--warm-up {warm_up}: PowerSGD starts after {_FIRST_COMPRESSED} steps at the earliest, since DDP rebuilds "
             "its buckets after the first"
         )
-    return replace(hook, make_state=partial(_powersgd_state, rank_approximation, warm_up))
-
-
-def _powersgd_state(rank_approximation: int, warm_up: int) -> powerSGD_hook.PowerSGDState:
-    return powerSGD_hook.PowerSGDState(None, rank_approximation, start_powerSGD_iter=warm_up)
+    state = partial(powerSGD_hook.PowerSGDState, None, rank_approximation, start_powerSGD_iter=warm_up)
+    return replace(hook, make_state=state)
 
 
 def check_works(hook: CommHook) -> None:
@@ -123,17 +115,16 @@ class _Trial:
     """The part of a GradBucket that batched PowerSGD uses; Python code can't make a real one."""
 
     def buffer(self) -> Tensor:
-        return torch.arange(16.0, device=_device())
+        """Return a small gradient."""
+        return torch.arange(16.0, device="cpu" if dist.get_backend() == "gloo" else "cuda")
 
     def index(self) -> int:
+        """Return the bucket's number."""
         return 0
 
     def is_last(self) -> bool:
+        """Say that no bucket follows."""
         return True
-
-
-def _device() -> str:
-    return "cpu" if dist.get_backend() == "gloo" else "cuda"
 
 
 def _own(spec: str) -> CommHook:

@@ -72,7 +72,7 @@ class Payload:
             self._local.counted = None
 
     def close(self, counted: Counted) -> None:
-        """End the counting of a bucket: its result is there."""
+        """Stop counting for a bucket, whose result has arrived."""
         with self._lock:
             self._open.remove(counted)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -26,8 +26,9 @@ Roots = Sequence[Tensor]
 CallbackGuard = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+@dataclass(eq=False, repr=False)
 class SessionCore:
-    """What the hook groups of a session share. `HookSession` documents the arguments.
+    """State that the hook groups of a session share. `HookSession` documents the arguments.
 
     `stack`: closed when the session ends; every hook and switch is on it.
     `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
@@ -35,27 +36,20 @@ class SessionCore:
     `arrived`: how many gradients have arrived.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        select: Select | None,
-        fastpath: bool,
-        globally: bool,
-        edits: Sequence[Edit],
-        follow: bool,
-        guard: CallbackGuard,
-        callers_run: bool,
-    ) -> None:
-        self.unhooked = scripted_parts(model) | (compiled_parts(model) if follow else {})
-        self.model = model
-        self.select = select
-        self.fastpath = fastpath
-        self.globally = globally
-        self.edits = edits
-        self.follow = follow
-        self.guard = guard
-        self.callers_run = callers_run or follow
+    model: nn.Module
+    _: KW_ONLY
+    select: Select | None = None
+    fastpath: bool = True
+    globally: bool = False
+    edits: Sequence[Edit] = ()
+    follow: bool = False
+    processes: int = 1
+    guard: CallbackGuard = lambda callback: callback
+    callers_run: bool = False
+
+    def __post_init__(self) -> None:
+        self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})
+        self.callers_run |= self.follow
         self.stack = ExitStack()
         self.calls = CallStack()
         self._inner = False
@@ -99,7 +93,7 @@ class SessionCore:
         self._before_backward.append(callback)
 
     def backward_begins(self, roots: Roots) -> None:
-        """Call those who asked for `before_backward`: a backward pass from these tensors is about to begin."""
+        """Call the callbacks of `before_backward`: a backward pass from these tensors is about to begin."""
         for callback in self._before_backward:
             callback(roots)
 
@@ -123,7 +117,7 @@ class SessionCore:
         self.emit(replace(event, grad=grad, inner=inner, index=self.arrived if inner else self.next_arrival()))
 
     def emit(self, event: HookEvent) -> None:
-        """Call those who asked for the kind. Their errors become PluginErrors: the model did not raise them."""
+        """Call the callbacks for the kind. Their errors become PluginErrors: the model did not raise them."""
         for callback in self._callbacks[event.kind]:
             try:
                 callback(event)

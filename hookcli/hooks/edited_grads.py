@@ -82,6 +82,7 @@ class Alias(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
+        """Return the tensor, detached; autograd makes it an output of this function."""
         return x.detach()
 
     @staticmethod
@@ -90,4 +91,5 @@ class Alias(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """Pass the gradient on."""
         return grads[0]

@@ -6,7 +6,7 @@ C++ and can't be listed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from hookcli.hooks.torch_private.modules import (
     FULL_FLAG,
     GLOBAL_FULL_FLAG,
     LEFT_IDS,
+    Table,
     full_backward,
     global_full_backward,
     global_tables,
@@ -90,14 +91,7 @@ def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]
 
 
 def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[ExistingHook]:
-    type_ = type(module).__name__
-    flag, had_any = full_backward(module), False
-    for kind, table, flags in module_tables(module):
-        hooks = _entries(fqn, type_, kind, table, flags, own)
-        yield from _told_apart(hooks, flag) if kind == "full_backward" else hooks
-        had_any |= kind == "full_backward" and bool(table)
-    if not had_any:
-        yield from _stale(fqn, type_, FULL_FLAG, flag)
+    yield from _of_modules(fqn, type(module).__name__, module_tables(module), FULL_FLAG, full_backward(module), own)
 
 
 def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> Iterator[ExistingHook]:
@@ -108,18 +102,25 @@ def _of_tensor(fqn: str, type_: str, tensor: Tensor, own: Collection[int]) -> It
 
 
 def _of_process() -> Iterator[ExistingHook]:
-    flag, any_there = global_full_backward(), False
-    for kind, table, flags in global_tables():
-        hooks = _entries(EVERY_MODULE, None, kind, table, flags)
-        yield from _told_apart(hooks, flag) if kind == "full_backward" else hooks
-        any_there |= kind == "full_backward" and bool(table)
-    if not any_there:
-        yield from _stale(EVERY_MODULE, None, GLOBAL_FULL_FLAG, flag)
+    yield from _of_modules(EVERY_MODULE, None, global_tables(), GLOBAL_FULL_FLAG, global_full_backward(), None)
     if left := ids_left():
         note = "ids of removed hooks are left: torch.compile warns as if there were global hooks"
         yield ExistingHook(EVERY_MODULE, None, STALE, 0, f"{LEFT_IDS} ({len(left)})", note=note)
     for kind, table, flags in optimizer_tables():
         yield from _entries(EVERY_OPTIMIZER, None, kind, table, flags)
+
+
+def _of_modules(
+    fqn: str, type_: str | None, tables: Iterable[Table], flag: str, full: bool | None, own: Collection[int] | None
+) -> Iterator[ExistingHook]:
+    """Yield the hooks of a module, or of every module, and the flag of full backward hooks if those are gone."""
+    stale = True
+    for kind, table, flags in tables:
+        hooks = _entries(fqn, type_, kind, table, flags, own)
+        yield from _told_apart(hooks, full) if kind == "full_backward" else hooks
+        stale &= kind != "full_backward" or not table
+    if stale:
+        yield from _stale(fqn, type_, flag, full)
 
 
 def _entries(

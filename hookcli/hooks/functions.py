@@ -90,7 +90,7 @@ class FunctionCalls(TorchFunctionMode):
 
     def __enter__(self) -> FunctionCalls:
         compiled = optimized_module() if self.past_compiled else None
-        self._stack.enter_context(exchanged_for_counting(_ignoring_mode, _recorded, _without_mode, compiled))
+        self._stack.enter_context(exchanged_for_counting(_without_mode, _recorded, compiled))
         mode: Any = super()  # untyped
         mode.__enter__()
         return self
@@ -122,7 +122,7 @@ class FunctionCalls(TorchFunctionMode):
 def _given(func: Any, args: Any, kwargs: Any) -> Signature:
     """Return the call without its output. Never raises: the program must continue, whatever the arguments are."""
     try:
-        times = _times((args, kwargs))
+        times = times_mapped(x for _, x in tree.leaves((args, kwargs))) if in_func() else 1
     except Exception:
         times = 1
     return Signature(func, _frozen_or_opaque(args), _frozen_or_opaque(kwargs), None, times)
@@ -159,23 +159,6 @@ def _shape(x: Tensor) -> Shape:
     return Shape(sizes, x.dtype, stored.numel() / x.numel())
 
 
-def _times(args: Any) -> int:
-    """Return over how many items `torch.vmap` maps the call."""
-    return times_mapped(x for _, x in tree.leaves(args)) if in_func() else 1
-
-
-def _ignoring_mode(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Wrap `torch.overrides.has_torch_function` to ignore our mode: attention asks it before its fused path."""
-
-    def has_torch_function(relevant_args: Any) -> bool:
-        if torch.compiler.is_compiling() or _innermost() is None:
-            return original(relevant_args)
-        with without_innermost_function_mode():
-            return original(relevant_args)
-
-    return has_torch_function
-
-
 def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the call of a TorchScript function or method, which PyTorch passes to no mode."""
 
@@ -190,7 +173,7 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the call of a compiled module, to run it without our mode."""
+    """Wrap a function to run it without our mode."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or _innermost() is None:

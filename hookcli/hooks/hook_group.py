@@ -16,7 +16,7 @@ class Needs(Enum):
     NOTHING = auto()
     WATCHED_CALLS = auto()
     EVERY_CALL = auto()
-    """Also those of modules that nobody watches, since it matters which module is running."""
+    """Including calls of unwatched modules, since it matters which module is running."""
 
 
 class HookGroup:
@@ -29,4 +29,4 @@ class HookGroup:
         self.core = core
 
     def start(self, kind: HookKind) -> None:
-        """Register the hooks of a kind: a probe asks for it for the first time, and what the group needs is there."""
+        """Register the hooks of a kind that a probe asks for; the calls that the group needs are hooked already."""

@@ -60,80 +60,57 @@ class HookInfo:
     command: str
 
 
-_MODULE = "nn.Module."
-_GLOBAL = "nn.modules.module."
-_GRAPH = "autograd.graph."
-_OPTIM = "optim.Optimizer."
-
+_M, _G, _A, _O = "nn.Module.", "nn.modules.module.", "autograd.graph.", "optim.Optimizer."
 HOOKS = (
     HookInfo(
-        "module_registration",
-        "a submodule is assigned",
-        f"{_GLOBAL}register_module_module_registration_hook",
-        "trace",
+        "module_registration", "a submodule is assigned", f"{_G}register_module_module_registration_hook", "trace"
     ),
     HookInfo(
-        "parameter_registration",
-        "a parameter is assigned",
-        f"{_GLOBAL}register_module_parameter_registration_hook",
-        "trace",
+        "parameter_registration", "a parameter is assigned", f"{_G}register_module_parameter_registration_hook", "trace"
     ),
+    HookInfo("buffer_registration", "a buffer is assigned", f"{_G}register_module_buffer_registration_hook", "trace"),
+    HookInfo("forward_pre", "before a module's forward", f"{_M}register_forward_pre_hook", "inputs"),
+    HookInfo("forward", "after a module's forward", f"{_M}register_forward_hook", "activations"),
     HookInfo(
-        "buffer_registration",
-        "a buffer is assigned",
-        f"{_GLOBAL}register_module_buffer_registration_hook",
-        "trace",
+        "forward_pre, global", "before any module's forward", f"{_G}register_module_forward_pre_hook", "trace --global"
     ),
-    HookInfo("forward_pre", "before a module's forward", f"{_MODULE}register_forward_pre_hook", "inputs"),
-    HookInfo("forward", "after a module's forward", f"{_MODULE}register_forward_hook", "activations"),
-    HookInfo(
-        "forward_pre, global",
-        "before any module's forward",
-        f"{_GLOBAL}register_module_forward_pre_hook",
-        "trace --global",
-    ),
-    HookInfo(
-        "forward, global", "after any module's forward", f"{_GLOBAL}register_module_forward_hook", "trace --global"
-    ),
+    HookInfo("forward, global", "after any module's forward", f"{_G}register_module_forward_hook", "trace --global"),
     HookInfo(
         "full_backward_pre",
-        "the gradients of a module's outputs are there",
-        f"{_MODULE}register_full_backward_pre_hook",
+        "the gradients of a module's outputs have arrived",
+        f"{_M}register_full_backward_pre_hook",
         "grads --of outputs --via module",
     ),
     HookInfo(
         "full_backward",
-        "the gradients of a module's inputs are there",
-        f"{_MODULE}register_full_backward_hook",
+        "the gradients of a module's inputs have arrived",
+        f"{_M}register_full_backward_hook",
         "grads --of inputs --via module",
     ),
     HookInfo(
         "full_backward_pre, global",
         "as full_backward_pre, of any module",
-        f"{_GLOBAL}register_module_full_backward_pre_hook",
+        f"{_G}register_module_full_backward_pre_hook",
         "trace --global",
     ),
     HookInfo(
         "full_backward, global",
         "as full_backward, of any module",
-        f"{_GLOBAL}register_module_full_backward_hook",
+        f"{_G}register_module_full_backward_hook",
         "trace --global",
     ),
     HookInfo(
-        "backward, legacy",
-        "the module's last operation is done (deprecated)",
-        f"{_MODULE}register_backward_hook",
-        "hooks",
+        "backward, legacy", "the module's last operation is done (deprecated)", f"{_M}register_backward_hook", "hooks"
     ),
     HookInfo(
         "tensor_grad_output",
-        "the gradient of what a module returned is there",
+        "the gradient of what a module returned has arrived",
         "Tensor.register_hook",
         "grads --of outputs",
     ),
     HookInfo(
         "tensor_grad_input",
-        "the gradient of what a module received is there",
+        "the gradient of what a module received has arrived",
         "Tensor.register_hook",
         "grads --of inputs",
     ),
@@ -146,24 +123,24 @@ HOOKS = (
     ),
     HookInfo(
         "multi_grad",
-        "all gradients of a group are there (of a module's parameters)",
-        f"{_GRAPH}register_multi_grad_hook",
+        "all gradients of a group have arrived (of a module's parameters)",
+        f"{_A}register_multi_grad_hook",
         "trace",
     ),
-    HookInfo("node_creation", "an operation makes a node (torch 2.15)", f"{_GRAPH}node_creation_hook", "graph"),
-    HookInfo("node_pre", "before an autograd node runs", f"{_GRAPH}Node.register_prehook", "graph"),
-    HookInfo("node", "after an autograd node ran", f"{_GRAPH}Node.register_hook", "graph"),
+    HookInfo("node_creation", "an operation makes a node (torch 2.15)", f"{_A}node_creation_hook", "graph"),
+    HookInfo("node_pre", "before an autograd node runs", f"{_A}Node.register_prehook", "graph"),
+    HookInfo("node", "after an autograd node ran", f"{_A}Node.register_hook", "graph"),
     HookInfo(
         "node, of a parameter",
         "around the addition to .grad (AccumulateGrad)",
-        f"{_GRAPH}get_gradient_edge(p).node.register_hook",
+        f"{_A}get_gradient_edge(p).node.register_hook",
         "graph",
     ),
-    HookInfo("engine_callback", "a backward pass is over", f"{_GRAPH}queue_callback", "trace"),
-    HookInfo("saved_tensor_pack", "a tensor is kept for backward", f"{_GRAPH}saved_tensors_hooks", "trace"),
-    HookInfo("saved_tensor_unpack", "backward fetches a kept tensor", f"{_GRAPH}saved_tensors_hooks", "trace"),
-    HookInfo("optimizer_step_pre", "before an optimizer's step", f"{_OPTIM}register_step_pre_hook", "trace"),
-    HookInfo("optimizer_step_post", "after an optimizer's step", f"{_OPTIM}register_step_post_hook", "trace"),
+    HookInfo("engine_callback", "a backward pass is over", f"{_A}queue_callback", "trace"),
+    HookInfo("saved_tensor_pack", "a tensor is kept for backward", f"{_A}saved_tensors_hooks", "trace"),
+    HookInfo("saved_tensor_unpack", "backward fetches a kept tensor", f"{_A}saved_tensors_hooks", "trace"),
+    HookInfo("optimizer_step_pre", "before an optimizer's step", f"{_O}register_step_pre_hook", "trace"),
+    HookInfo("optimizer_step_post", "after an optimizer's step", f"{_O}register_step_post_hook", "trace"),
     HookInfo(
         "optimizer_step_pre, global",
         "before any optimizer's step",
@@ -176,42 +153,31 @@ HOOKS = (
         "optim.optimizer.register_optimizer_step_post_hook",
         "trace --global",
     ),
-    HookInfo("state_dict_pre", "before state_dict(), parents first", f"{_MODULE}register_state_dict_pre_hook", "trace"),
-    HookInfo("state_dict_post", "after state_dict(), parts first", f"{_MODULE}register_state_dict_post_hook", "trace"),
+    HookInfo("state_dict_pre", "before state_dict(), parents first", f"{_M}register_state_dict_pre_hook", "trace"),
+    HookInfo("state_dict_post", "after state_dict(), parts first", f"{_M}register_state_dict_post_hook", "trace"),
     HookInfo(
         "load_state_dict_pre",
         "before a module takes its part of load_state_dict()",
-        f"{_MODULE}register_load_state_dict_pre_hook",
+        f"{_M}register_load_state_dict_pre_hook",
         "trace",
     ),
+    HookInfo("load_state_dict_post", "after load_state_dict()", f"{_M}register_load_state_dict_post_hook", "trace"),
     HookInfo(
-        "load_state_dict_post",
-        "after load_state_dict()",
-        f"{_MODULE}register_load_state_dict_post_hook",
-        "trace",
+        "optimizer_state_dict_pre", "before an optimizer's state_dict()", f"{_O}register_state_dict_pre_hook", "trace"
     ),
     HookInfo(
-        "optimizer_state_dict_pre",
-        "before an optimizer's state_dict()",
-        f"{_OPTIM}register_state_dict_pre_hook",
-        "trace",
-    ),
-    HookInfo(
-        "optimizer_state_dict_post",
-        "after an optimizer's state_dict()",
-        f"{_OPTIM}register_state_dict_post_hook",
-        "trace",
+        "optimizer_state_dict_post", "after an optimizer's state_dict()", f"{_O}register_state_dict_post_hook", "trace"
     ),
     HookInfo(
         "optimizer_load_state_dict_pre",
         "before an optimizer's load_state_dict()",
-        f"{_OPTIM}register_load_state_dict_pre_hook",
+        f"{_O}register_load_state_dict_pre_hook",
         "trace",
     ),
     HookInfo(
         "optimizer_load_state_dict_post",
         "after an optimizer's load_state_dict()",
-        f"{_OPTIM}register_load_state_dict_post_hook",
+        f"{_O}register_load_state_dict_post_hook",
         "trace",
     ),
     HookInfo(

@@ -55,6 +55,7 @@ class NodeHooks(HookGroup):
         self._asked: set[str] | None = None
 
     def start(self, kind: HookKind) -> None:
+        """Prepare to hook autograd nodes; one preparation serves all kinds."""
         if self._started:
             return
         self._started = True
@@ -115,17 +116,13 @@ class NodeHooks(HookGroup):
         name = node.name().rpartition("::")[2]
         passes = name == "BackwardHookFunctionBackward" and self.core.wants(*FULL_BACKWARD)
         ours = passes or (variable is None and (self._ours or sequence_number(node) in self._numbers))
-        again = call is not None and call.again
-        made = NodeInfo(len(self.made), name, fqn, call.number if call else 0, ours, self._watches(fqn), again)
+        watched, again = self._asked is None or fqn in self._asked, call is not None and call.again
+        made = NodeInfo(len(self.made), name, fqn, call.number if call else 0, ours, watched, again)
         notes = _notes(node)
         notes[self._key] = made
         self._noted.append(notes)
         self.made.append(made)
         return made
-
-    def _watches(self, fqn: str) -> bool:
-        """Return whether this module or parameter is watched."""
-        return self._asked is None or fqn in self._asked
 
     # Firing.
 

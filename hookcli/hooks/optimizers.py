@@ -25,6 +25,7 @@ class OptimizerHooks(HookGroup):
         self._wanted: dict[HookKind, None] = {}
 
     def start(self, kind: HookKind) -> None:
+        """Remember the kind for the optimizers that `attach` gets."""
         self._wanted[kind] = None
 
     def attach(self, optimizer: Optimizer) -> None:
@@ -53,6 +54,7 @@ class StateDictHooks(HookGroup):
     kinds = STATE_DICT
 
     def start(self, kind: HookKind) -> None:
+        """Register state dict hooks of this kind on the selected modules."""
         for fqn, module in self.core.selected():
             register = getattr(module, f"register_{kind}_hook")
             self.core.stack.enter_context(register(PicklableHook(partial(self._fired, kind, fqn, module))))

@@ -110,7 +110,7 @@ def export(
 
 
 def rehearse(roots: Iterable[str], rules: Iterable[Rule]) -> list[PackagedModule]:
-    """Return what would become of these modules and all that they import, without a model. Raises BlockedError."""
+    """Return how an export would treat these modules and all that they import, without a model. Raises BlockedError."""
 
     def fill(exporter: PackageExporter) -> None:
         for root in roots:
@@ -201,10 +201,8 @@ class _Sink(io.RawIOBase):
         self._file = path.open("wb")
         self._failure: OSError | None = None
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, data: Any) -> int:
+        """Write the data, or keep the failure until the file is closed."""
         try:
             if self._failure is None:
                 self._file.write(data)
@@ -225,6 +223,7 @@ class _TrialPickler(pickle.Pickler):
     """A pickler that leaves out the data of tensors."""
 
     def persistent_id(self, obj: Any) -> Any:
+        """Replace storages by a word."""
         return "storage" if isinstance(obj, (torch.UntypedStorage, torch.TypedStorage)) else None
 
 

@@ -32,6 +32,7 @@ class ParameterHooks(HookGroup):
         self._grouped = False
 
     def start(self, kind: HookKind) -> None:
+        """Register hooks of this kind on the selected parameters."""
         if not self.watched:
             self._find()
         if kind is HookKind.MULTI_GRAD:

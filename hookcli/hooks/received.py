@@ -17,10 +17,10 @@ Edge = tuple[Node, int] | int
 
 
 class TensorVersion:
-    """The version of a tensor, which does not keep its memory: `changed` tells of later in-place changes.
+    """The version of a tensor, without keeping its memory alive: `changed` reports later in-place changes.
 
-    PyTorch has no public access to a version counter: here is an empty tensor that shares it. An in-place change to a
-    view, or to another view of its memory, gives the view another node, which drops the hooks on the view.
+    PyTorch has no public access to a version counter, so this keeps an empty tensor that shares it. An in-place change
+    to a view, or to another view of its memory, gives the view another node, which drops the hooks on the view.
     """
 
     __slots__ = ("_counter", "_then")

@@ -31,6 +31,8 @@ _FUNC = "torch.func fails while saved tensors are watched"
 
 @dataclass(slots=True)
 class _Packed:
+    """A saved tensor, its version when it was saved, and the module call that was running."""
+
     tensor: Tensor
     version: int
     call: Call | None
@@ -45,6 +47,7 @@ class SavedTensorHooks(HookGroup):
     """Whether the hooks were off for a while, for `torch.func`."""
 
     def start(self, kind: HookKind) -> None:
+        """Register the pair of hooks that serves both kinds."""
         if self.core.wants(*self.kinds):  # one pair of hooks serves both kinds
             return
         pack, unpack = self._pack, self._unpack

@@ -6,7 +6,7 @@ groups, each in a file beside this one, and starts a group when a probe first as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -15,8 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hookcli.hooks.backward import FullBackwardHooks
-from hookcli.hooks.core import CallbackGuard, SessionCore
-from hookcli.hooks.edits.base import Edit
+from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import Callback
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
@@ -27,7 +26,6 @@ from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.parameters import ParameterHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
-from hookcli.hooks.select import Select
 from hookcli.hooks.tensor_grads import TensorGradHooks
 
 
@@ -47,30 +45,8 @@ class HookSession(SessionCore):
     Raises UsageError where the model itself is TorchScript.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        select: Select | None = None,
-        fastpath: bool = True,
-        globally: bool = False,
-        edits: Sequence[Edit] = (),
-        follow: bool = False,
-        processes: int = 1,
-        guard: CallbackGuard = lambda callback: callback,
-        callers_run: bool = False,
-    ) -> None:
-        super().__init__(
-            model,
-            select=select,
-            fastpath=fastpath,
-            globally=globally,
-            edits=edits,
-            follow=follow,
-            guard=guard,
-            callers_run=callers_run,
-        )
-        self.processes = processes
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.pass_number = 0
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
@@ -124,7 +100,7 @@ class HookSession(SessionCore):
         self._optimizers.attach(optimizer)
 
     def backward_ended(self) -> None:
-        """Call those who asked for `after_backward`: the backward pass is over."""
+        """Call the callbacks of `after_backward`: the backward pass is over."""
         for callback in self._after_backward:
             callback()
 

@@ -41,6 +41,7 @@ class TensorGradHooks(HookGroup):
         self._edited = EditedGrads(core, nodes, self.hooks) if edited else None
 
     def start(self, kind: HookKind) -> None:
+        """Prepare to hook tensors of this kind as modules are called."""
         if kind is _IN:
             self._inputs.start()
 

@@ -14,6 +14,7 @@ class ActivationsProbe(StatsProbe):
     name = "activations"
 
     def attach(self, session: HookSession) -> None:
+        """Register forward hooks."""
         self.session = session
         session.forward(self._see)
 
@@ -22,4 +23,5 @@ class ActivationsProbe(StatsProbe):
         self.take_all(event, self.unseen.leaves(event.fqn, event.output), nothing)
 
     def rows(self) -> list[Row]:
+        """Return the rows in the order in which modules were entered."""
         return by_index(super().rows())

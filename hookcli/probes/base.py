@@ -143,14 +143,17 @@ class StatsProbe(Probe):
         return list(self._taken.values())
 
     def rows(self) -> list[Row]:
+        """Return a row per tensor, with its statistics."""
         taken = self.pending()
         measured = resolve([pending for _, pending in taken])
         return [Row(values, stats) for (values, _), stats in zip(taken, measured, strict=True)]
 
     def totals(self) -> Mapping[str, Any]:
+        """Return the number of rows."""
         return {"rows": len(self._taken)}
 
     def skipped(self) -> list[Skipped]:
+        """Return the tensors and modules without statistics, each with its reason."""
         return [*self._skipped, *self.unseen.skipped(), *(unmeasured(self.session) if self.session else [])]
 
 

@@ -65,6 +65,7 @@ class GradsProbe(StatsProbe):
         self._notes: dict[str, None] = {}  # modules with an output that another of their outputs is made from
 
     def attach(self, session: HookSession) -> None:
+        """Register the hooks for the chosen gradients."""
         self.session = session
         if self.via == "module":
             leave_out(session, self.one_tensor)
@@ -81,6 +82,7 @@ class GradsProbe(StatsProbe):
         session.on(_KINDS[self.of, self.via], self._arrive if self.via == "tensor" else self._arrive_together)
 
     def instead(self, error: Exception) -> Probe | None:
+        """Return a probe without full backward hooks on the modules that can't have them."""
         if not isinstance(error, OneTensorError) or self.via == "tensor":
             return None
         other = GradsProbe(self.of, self.via)
@@ -193,6 +195,7 @@ class GradsProbe(StatsProbe):
                 self._expected[key] = f"input: {_NONE_REACHED}, or a view of it was returned and changed in place later"
 
     def skipped(self) -> list[Skipped]:
+        """Return the gradients that did not arrive, each with its reason."""
         if self.of == "parameters":
             return self._parameters_without()
         left = left_out(self.one_tensor, otherwise="; without --via module it is seen")

@@ -14,6 +14,7 @@ class InputsProbe(StatsProbe):
     name = "inputs"
 
     def attach(self, session: HookSession) -> None:
+        """Register forward pre-hooks."""
         self.session = session
         session.forward_pre(self._see)
 
@@ -22,4 +23,5 @@ class InputsProbe(StatsProbe):
         self.take_all(event, received, "received no tensor that can be seen")
 
     def rows(self) -> list[Row]:
+        """Return the rows in the order in which modules were entered."""
         return by_index(super().rows())

@@ -70,6 +70,7 @@ class InventoryProbe(Probe):
         self._kept = 0
 
     def attach(self, session: HookSession) -> None:
+        """Note the model's state before the run and register the hooks."""
         self.session = session
         self._hooks = [
             h for h in existing_hooks(session.model) if h.kind in _FIRING and not (h.file or "").startswith(_TORCHS_OWN)
@@ -117,6 +118,7 @@ class InventoryProbe(Probe):
         self._kept += self._memory.keep(event.tensor)
 
     def rows(self) -> list[Row]:
+        """Return the rows of every kind."""
         measured = resolve([pending for _, pending in self._taken])
         sums = numbers_of([total for _, total in self._bits])
         return [
@@ -142,6 +144,7 @@ class InventoryProbe(Probe):
             }
 
     def totals(self) -> Mapping[str, Any]:
+        """Return the numbers of parameters and modules, and the memory saved for backward if it was counted."""
         model = self.session.model
         params, trainable = count_parameters(model)
         modules = sum(1 for _ in model.modules())

@@ -33,6 +33,7 @@ class SettingsProbe(Probe):
         self._rows = [Row({"fqn": fqn, "type": kind, "settings": own}) for fqn, kind, own in modules if own]
 
     def rows(self) -> list[Row]:
+        """Return the settings of each module."""
         return self._rows
 
 

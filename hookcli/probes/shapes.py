@@ -71,6 +71,7 @@ class ShapesProbe(Probe):
         self._cost = Costs()
 
     def attach(self, session: HookSession) -> None:
+        """Register forward pre-hooks and forward hooks, and count operations."""
         self.session = session
         self._functions.past_compiled = session.follow
         session.enter_context(self._functions)
@@ -92,6 +93,7 @@ class ShapesProbe(Probe):
         call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in returned]
 
     def rows(self) -> list[Row]:
+        """Return the rows in the order in which modules were entered."""
         spent = self._spent()
         return [row for call in self._calls.values() for row in self._rows_of(call, _between(spent, call))]
 
@@ -119,6 +121,7 @@ class ShapesProbe(Probe):
             )
 
     def totals(self) -> Mapping[str, Any]:
+        """Return the model's parameters and multiply-accumulates."""
         model = self.session.model
         params, trainable = count_parameters(model)
         tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
@@ -138,6 +141,7 @@ class ShapesProbe(Probe):
         return spent[-1] if macs is None else macs
 
     def skipped(self) -> list[Skipped]:
+        """Return modules that did not run and operations of unknown cost."""
         lazy = [
             Skipped(n, "lazy: its size is not known yet")
             for n, p in self.session.model.named_parameters()

@@ -71,6 +71,7 @@ class TraceProbe(Probe):
         self._building = 0  # nanoseconds, until the run began
 
     def instead(self, error: Exception) -> Probe | None:
+        """Return a probe without the kinds of hooks that made the model fail."""
         if isinstance(error, OneTensorError):
             other = self._without((), "")
             other.one_tensor = error
@@ -81,6 +82,7 @@ class TraceProbe(Probe):
         return self._without(dropped, str(error).partition("\n")[0].partition(";")[0])
 
     def in_callers_run(self) -> Probe:
+        """Return a probe without the kinds that may make the caller's step fail."""
         asked = set(self.kinds)
         if self.insist or not asked & set(_MAY_RAISE) or asked <= set(_MAY_RAISE):
             return self
@@ -96,6 +98,7 @@ class TraceProbe(Probe):
     # The building of the model.
 
     def building(self) -> AbstractContextManager[Any]:
+        """Record registrations of modules, parameters and buffers in the block, if they were asked for."""
         if set(self.kinds) & set(OPTIMIZER):
             preload()  # as the first optimizer of a process does: half a second, not the model's
         return registrations(self._register) if set(self.kinds) & set(REGISTRATION) else nullcontext()
@@ -119,6 +122,7 @@ class TraceProbe(Probe):
     # The run.
 
     def attach(self, session: HookSession) -> None:
+        """Register hooks of the chosen kinds."""
         self.session = session
         if self._built:  # a run that is made again follows the building as the first one did
             self._building = self._building or self._now()
@@ -165,15 +169,18 @@ class TraceProbe(Probe):
     # The report.
 
     def rows(self) -> list[Row]:
+        """Return a row per firing."""
         if self.summary:
             return summarized(self._rows, self.session.model, self.kinds)
         return [Row({"index": index, **row}) for index, row in enumerate(self._rows)]
 
     def totals(self) -> Mapping[str, Any]:
+        """Return the number of firings."""
         _, kept = most_kept(self._rows)
         return {"firings": len(self._rows)} | ({"kept_bytes": kept} if kept else {})
 
     def skipped(self) -> list[Skipped]:
+        """Return the kinds that did not fire or were left out, each with its reason."""
         fired = {row["kind"] for row in self._rows}
         silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
         paused = self.kinds if self.session.saved_tensors.paused else ()

@@ -25,7 +25,7 @@ class Discrepancy:
     b_l2: float = 0.0
     nonfinite: int = 0
     finite: int = field(default=0, compare=False)
-    """How many are finite in both, as far as known: without any the norms are 0 and say nothing."""
+    """Number of elements that are finite in both, if known; at 0 the norms are 0 and mean nothing."""
 
     @property
     def rel_l2(self) -> float:

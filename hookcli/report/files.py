@@ -108,7 +108,7 @@ def is_text(value: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """A whole number from 0, of a size that a machine counts to."""
+    """True for a whole number from 0 that fits into 64 bits."""
     return type(value) is int and 0 <= value < _GREATEST
 
 
@@ -118,12 +118,12 @@ def is_figure(value: Any) -> bool:
 
 
 def is_mapping(value: Any) -> bool:
-    """A JSON object."""
+    """True for a JSON object."""
     return isinstance(value, Mapping)
 
 
 def is_plain(value: Any, depth: int = 0) -> bool:
-    """None, a flag, text, a number, or a list of such."""
+    """True for None, a flag, text, a number, or a list of these."""
     if isinstance(value, list):
         return depth < _DEEPEST and all(is_plain(item, depth + 1) for item in value)
     return value is None or isinstance(value, (bool, str)) or is_figure(value)
@@ -144,7 +144,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
-    """Sizes, or several shapes."""
+    """True for one shape or several."""
     return isinstance(value, list) and (all(map(_is_integer, value)) or all(map(_is_shape, value)))
 
 
@@ -168,7 +168,7 @@ _FINDING: Mapping[str, Fits] = {
     "file": optional(is_text),
     "line": optional(is_count),
 }
-# What a row has under these keys, where it has them.
+# Types of a row's values under these keys, if it has them.
 _ROW: Mapping[str, Fits] = {
     **dict.fromkeys(
         (

@@ -74,7 +74,7 @@ def size(value: int | None) -> str:
 
 
 def shape(value: Any) -> str:
-    """10x3x224x224; several shapes beside each other; "scalar" for the shape of one number."""
+    """Write a shape as 10x3x224x224, several shapes next to each other, and the shape of one number as "scalar"."""
     if value is None:
         return "-"
     if value and isinstance(value[0], (list, tuple)):
@@ -99,7 +99,7 @@ def cell(row: Row, name: str) -> str:
 
 
 def _plain(name: str, value: Any) -> str:
-    """A value by itself, written as its column's name asks."""
+    """Write a value in the format of its column."""
     if name.endswith("shape"):
         return shape(value)
     if name in _WRITTEN:
@@ -167,7 +167,7 @@ def _times(row: Row) -> str:
 
 
 def share(row: Row, name: str) -> str:
-    """A count of elements as a share of all: zeros in per cent, NaN and Inf as counts, since one is one too many."""
+    """Write zeros as a percentage of all elements, NaN and Inf as counts, since one is one too many."""
     value, numel = row.get(name), row.get("numel")
     if value is None or not numel:
         return "-"
@@ -185,7 +185,7 @@ def mark(row: Row) -> str:
     """The mark of a row with a fault, in words, so that it can be read without colour."""
     said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
     said += [str(row["change"])] if row.get("change") else []
-    if row.get("beyond"):  # what is beyond tolerance without a figure is told
+    if row.get("beyond"):  # differences without a figure are named
         said.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")
     said += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []

@@ -73,7 +73,7 @@ def group_rows(report: Report, depth: float) -> Report:
 
     If rows stand for themselves alone (`Report.grouping`), all within an ancestor are merged into one, and counts
     (columns with a unit) are summed. Events below the limit are left out. For steps, the last one is kept, and the
-    first if its buckets were others. Norms over a module's own parameters become norms over all parameters within.
+    first if it had other buckets. Norms over a module's own parameters become norms over all parameters within.
     """
     if math.isinf(depth) or not (_has_names(report) or report.grouping == "steps"):
         return report
@@ -153,13 +153,16 @@ def _identity(row: Row) -> tuple[Any, ...]:
 def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     values = dict(rows[0].values)
     if len(rows) > 1:
-        # What differs between the rows, and is not known to merge, is not shown: it would be the first one's.
+        # Values that differ between the rows and can't be merged are left out; they would be the first row's.
         differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
         values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
         if "macs" in values:
             values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
         if "times" in values:
             values |= _worst(rows)
+    if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
+        own = [values["edited"]] if values.get("edited") else []
+        values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
     if note := _note(below, fqn):
         values["note"] = note
     stats = [row.stats for row in rows if row.stats]
@@ -183,20 +186,19 @@ def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
 
 
 def _note(below: Sequence[Row], fqn: str) -> str | None:
-    changed = list(dict.fromkeys(row.fqn for row in below if row.get("edited")))
-    if changed:
-        return f"edited: {changed[0].removeprefix(fqn + '.')}" + (
-            f" and {len(changed) - 1} more" if changed[1:] else ""
-        )
     beyond = [row.fqn for row in below if row.get("beyond")]
     if beyond:
-        more = f" and {len(beyond) - 1} more" if beyond[1:] else ""
-        return f"beyond in {beyond[0].removeprefix(fqn + '.')}{more}"
+        return f"beyond in {_first_of(beyond, fqn)}"
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None
-    what = "NaN" if any(row.stats.nan for row in bad if row.stats) else "Inf"
+    what = "NaN" if bad[0]["nan"] else "Inf"
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
+
+
+def _first_of(fqns: Sequence[str], owner: str) -> str:
+    """The first of these parts of a module, and how many more there are."""
+    return fqns[0].removeprefix(f"{owner}.") + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
 
 
 def apply_view(report: Report, view: View) -> Report:
@@ -229,7 +231,7 @@ def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:
     rest = [row for row in rows if missing(row.get(name))]
 
     def rank(row: Row) -> Any:
-        """Zeros as the share that the table shows: the deadest first, not the largest."""
+        """Sort zeros by their share, as the table shows them, not by their number."""
         return row[name] / max(row["numel"], 1) if name == "zeros" and row.stats else _rank(row[name])
 
     return sorted(valued, key=rank, reverse=descending) + rest

@@ -1,4 +1,4 @@
-"""Reports of several ranks as one: merged exactly, or beside each other. Free of torch."""
+"""Reports of several ranks as one: merged exactly, or with the ranks' rows next to each other. Free of torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hookcli.report.formatting import number, shape
 Parts = Mapping[int, Report]
 """Reports by rank."""
 _PLACE = ("fqn", "hook", "step", "bucket", "kind", "call", "pass", "path")
-# A rank's share of a batch deviates where its root mean square is so many times the other ranks'.
+# A rank's share of a batch deviates if its root mean square is this many times the other ranks', or more.
 _DEVIATES = 2.0
-# What all ranks should have alike may differ by rounding.
+# Values that should be equal on all ranks may differ by rounding.
 _ALIKE = 1e-6
 
 
@@ -47,7 +47,7 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
 
 
 def beside(parts: Parts) -> Report:
-    """The rows of these ranks beside each other, each with its `rank` and with how it `deviates` from the others."""
+    """The rows of these ranks next to each other, each with its `rank` and how it `deviates` from the others."""
     first = next(iter(parts.values()))
     if first.grouping in ("nested", "steps"):
         rows = [row for found in _by_place(parts).values() for row in _compared(found)]
@@ -64,7 +64,7 @@ def beside(parts: Parts) -> Report:
 
 
 def columns_beside(columns: Sequence[Column]) -> list[Column]:
-    """The columns of a report of ranks beside each other."""
+    """The columns of a report with the ranks' rows next to each other."""
     return [*columns[:1], Column("rank", "Rank"), *columns[1:], Column("deviates", "Deviates")]
 
 
@@ -125,7 +125,7 @@ def _numel(sizes: Sequence[int]) -> int:
 
 
 def _concatenated(shapes: Sequence[Sequence[int]]) -> list[int] | None:
-    """The shape of tensors put together along dimension 0; None where they do not fit."""
+    """The shape of tensors concatenated along dimension 0; None if they do not fit."""
     if any(not each or list(each[1:]) != list(shapes[0][1:]) for each in shapes):
         return None
     return [sum(each[0] for each in shapes), *shapes[0][1:]]
@@ -140,7 +140,7 @@ def alike(a: TensorStats, b: TensorStats) -> bool:
 
 
 def _scale(*stats: TensorStats) -> float:
-    """The largest magnitude: what rounding is relative to."""
+    """The largest magnitude, to which rounding is relative."""
     return max((max(abs(s.min), abs(s.max)) for s in stats if s.finite), default=0.0)
 
 
@@ -193,7 +193,7 @@ def _meta(parts: Parts) -> dict[str, Any]:
 
 
 def _skipped(parts: Parts) -> list[Skipped]:
-    """What no rank measured, and what some ranks did not, with their numbers."""
+    """Items that no rank measured, and items that some ranks did not, with the ranks' numbers."""
     by_item: dict[Skipped, list[int]] = {}
     for rank, part in parts.items():
         for item in part.skipped:

@@ -32,7 +32,7 @@ STATS_COLUMNS = tuple(Column(*declared) for declared in TITLES)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a report: `values` by column name, and the statistics where the probe takes them."""
+    """One row of a report: `values` by column name, and statistics if the probe measures them."""
 
     values: Mapping[str, Any]
     stats: TensorStats | None = None
@@ -66,12 +66,12 @@ class Row:
 
 
 class Reason(StrEnum):
-    """The kind of reason for which something was not measured, where code has to tell it from others."""
+    """Reasons why something was not measured that code must distinguish."""
 
     NEVER_CALLED = "never_called"
     """The module was not called during the run."""
     NOT_JUDGED = "not_judged"
-    """The check did not run, or lacked what it judges."""
+    """The check did not run, or its measurements are missing."""
     OTHER = "other"
 
 
@@ -79,7 +79,7 @@ class Reason(StrEnum):
 class Skipped:
     """Something that was not measured, and why. An absent row is never mistaken for a zero.
 
-    `reason` is a text for people, `kind` the same for code. `path` tells which tensor of several, as in a row.
+    `reason` is for people, `kind` for code. `path` names one of several tensors, as in a row.
     """
 
     fqn: str
@@ -136,9 +136,8 @@ class Report:
     skipped: Sequence[Skipped] = ()
     findings: Sequence[Finding] = ()
     grouping: str = "nested"
-    """What a row of a container stands for: "nested", its parts too; "disjoint", itself alone; "events": rows are not
-    places but what happened there, in order; "steps": what became of the same things, step after step; "list": each is
-    shown, whatever the depth."""
+    """Meaning of a container's row: "nested" includes its parts; "disjoint" is the container alone; "events": rows are
+    events in order, not places; "steps": rows repeat from step to step; "list": every row is shown at any depth."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as the JSON contract has it (design, section 3); floats stay floats."""

@@ -1,1 +1,1 @@
-"""How a report is written: each reporter turns reports into text."""
+"""Reporters: each turns reports into text of one format."""

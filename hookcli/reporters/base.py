@@ -8,24 +8,24 @@ from typing import ClassVar, Protocol
 from hookcli.report import Report
 from hookcli.report.grouping import View
 
-# About a screen, where the output has no height of its own.
+# About a screen; used if the output has no height.
 SCREEN = 40
 
 
 class Reporter(Protocol):
-    """Turns reports into text. A reporter of another distribution needs `render` only; each attribute has a default."""
+    """Turns reports into text. A reporter of another distribution needs only `render`; each attribute has a default."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """Suffixes of file names that ask for this format."""
+    """File suffixes that select this format."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Columns without which it can't show a report. A reporter that needs some gets every row, whatever the depth."""
+    """Columns that a report must have. A reporter that requires any gets every row, whatever the depth."""
     command: ClassVar[str] = ""
-    """The command whose reports have these columns, for the help and for messages; empty: those of all commands."""
+    """The command whose reports have these columns, named in help and messages; "" for all commands."""
     for_people: ClassVar[bool] = False
-    """Whether it writes totals and remarks in words, which a command then need not repeat on stderr."""
+    """Whether the output includes totals and remarks in words; commands then don't repeat them on stderr."""
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        """Write reports, which are sorted and narrowed already.
+        """Return the reports as text. They are sorted and filtered already.
 
-        `view.depth` None leaves the depth to the reporter: one for people groups rows so that they fit a screen.
+        `view.depth` None leaves the depth to the reporter: formats for people group rows to fit a screen.
         """

@@ -1,4 +1,4 @@
-"""Figures over steps as small charts of characters."""
+"""Charts of figures over steps, drawn with characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hookcli.report import Column, Report, Row, formatting
+from hookcli.report import Column, Report, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
@@ -14,20 +14,21 @@ from hookcli.reporters.base import Reporter
 _WIDTH = 80  # of a file or pipe, as that of a plain terminal
 _WIDEST = 120
 _LOWEST, _HEIGHT = 7, 9  # lines of a chart, with its axis
-_DOTTED = 40  # so many points are shown as such
-_SPREAD = 100.0  # figures that are so many times apart are compared by their logarithms
-_LABEL = 10  # columns of the figures at the side, alike in all charts so that steps stand below each other
+_DOTTED = 40  # up to this many points are drawn as separate points
+_SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
+_LABEL = 10  # columns for the axis labels, equal in all charts so that steps line up
 _TICKS = 5
 
 
 class ChartReporter(Reporter):
-    """A chart per figure that a report has of steps; plain text without escape codes."""
+    """A chart for each figure of a report of steps; plain text without escape codes."""
 
     needs = ("step", "forward")
     command = "hookcli show --over-time"
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Draw the charts of each report."""
         return "\n".join("\n".join(_lines(formatting.printable(report), view)) + "\n" for report in reports)
 
 
@@ -45,7 +46,7 @@ def _lines(report: Report, view: View) -> Iterator[str]:
 
 
 def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, int]) -> Iterator[str]:
-    """A chart with its title; of what never changed, one line."""
+    """Draw a chart with its title; a figure that never changed takes one line."""
     known = [value for _, value in points if not math.isnan(value)]
     if min(known) == max(known):
         where = "throughout" if len(known) == len(points) else f"in {len(known)} of {len(points)} recorded steps"
@@ -57,12 +58,12 @@ def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, in
 
 
 def _finite(value: Any) -> float:
-    """The figure; NaN, which leaves a gap, where it isn't finite or there is none."""
+    """Return the figure; NaN, which leaves a gap, if it is missing or not finite."""
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
 
 
 def _is_charted(report: Report, column: Column) -> bool:
-    """Figures without a unit, where there are any; the mean of an output says little."""
+    """Return whether a column is drawn: those without a unit and with a figure, except means of outputs."""
     if column.unit or column.name in ("step", "forward", "mean"):
         return False
     return any(not math.isnan(_finite(row.get(column.name))) for row in report.rows)
@@ -98,12 +99,9 @@ def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[i
 
 
 def _bad(report: Report) -> Iterator[str]:
-    """The steps in which something was not finite, which figures leave out."""
-    steps = [row["step"] for row in report.rows if _has_bad(row)]
+    """Name the steps with non-finite values, which the charts leave out."""
+    counts = ("nan", "inf", "grad_nan", "grad_inf")
+    steps = [row["step"] for row in report.rows if any(row.get(name) for name in counts)]
     if steps:
         more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
         yield f"NaN or Inf in step {steps[0]:,}{more}"
-
-
-def _has_bad(row: Row) -> bool:
-    return any(row.get(name) for name in ("nan", "inf", "grad_nan", "grad_inf"))

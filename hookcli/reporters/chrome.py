@@ -14,7 +14,7 @@ from hookcli.report.grouping import View
 from hookcli.reporters.base import Reporter
 from hookcli.system.escaping import visible_json
 
-# A kind that opens a span, and the one that closes it, each pair on a track of its own; the others are moments.
+# The kind that opens a span and the kind that closes it, each pair on a separate track; other kinds are instants.
 _SPANS = {
     "forward_pre": "forward",
     "node_pre": "node",
@@ -29,12 +29,13 @@ _TRACKS = ("modules", "autograd nodes", "other hooks")
 
 
 class ChromeReporter(Reporter):
-    """Modules and autograd nodes as spans, every other firing as a moment."""
+    """Modules and autograd nodes as spans, every other firing as an instant."""
 
     needs = ("us", "kind")
     command = "hookcli trace"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write one JSON document with a process per report."""
         events = [event for number, report in enumerate(reports, 1) for event in _events(report, number)]
         document = {"traceEvents": events, "displayTimeUnit": "ms"}
         return visible_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False)) + "\n"
@@ -44,7 +45,7 @@ def _events(report: Report, process: int) -> Iterator[dict[str, Any]]:
     yield _name("process_name", process, 0, f"hookcli trace {report.model}")
     for thread, track in enumerate(_TRACKS):
         yield _name("thread_name", process, thread, track)
-    # A kind that was asked for and did not fire stands in `skipped`.
+    # Requested kinds that did not fire are in `skipped`.
     kinds = {row["kind"] for row in report.rows} | {item.path for item in report.skipped}
     open_spans: dict[int, list[str]] = {0: [], 1: []}
     for row in report.rows:
@@ -80,7 +81,7 @@ def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def _title(row: Row) -> str:
-    """What the span is of; a moment also tells its kind. Both ends of a span have the same title."""
+    """Return an event's title, which includes the kind of an instant. Both ends of a span have the same title."""
     where = row.fqn or row["type"] or row["name"] or "(model)"
     if row["kind"].startswith("node") and row["kind"] != "node_creation":
         return f"{row['name']} {row.fqn}".rstrip()

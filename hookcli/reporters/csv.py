@@ -14,11 +14,12 @@ from hookcli.reporters.base import Reporter
 
 
 class CsvReporter(Reporter):
-    """One header and a line per row. Of several reports, first columns `model` and `probe` tell which, as needed."""
+    """One header and a line per row. If reports differ in model or probe, columns `model` and `probe` come first."""
 
     suffixes = (".csv",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a header and a line per row."""
         reports = [printable(report) for report in reports]
         names = list(dict.fromkeys(column.name for report in reports for column in report.columns))
         marks = {"model": [report.model for report in reports], "probe": [report.probe for report in reports]}
@@ -46,5 +47,5 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _guarded(text: str) -> str:
-    """A text that a spreadsheet takes for one: what begins so is a formula to it, and may run commands."""
+    """Quote text that a spreadsheet would take for a formula, which may run commands."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

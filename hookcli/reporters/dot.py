@@ -1,4 +1,4 @@
-"""The autograd graph as Graphviz reads it."""
+"""The autograd graph in Graphviz's language."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fon
 
 
 class DotReporter(Reporter):
-    """Nodes within boxes of the modules that made them; arrows go where gradients go.
+    """Nodes in boxes for the modules that made them; arrows follow the gradients.
 
-    With a depth, a box per module at that depth instead. What never fired is dashed.
+    With a depth, one node per module at that depth. Nodes that never fired are dashed.
     """
 
     suffixes = (".dot", ".gv")
@@ -28,11 +28,12 @@ class DotReporter(Reporter):
     command = "hookcli graph"
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a graph per report."""
         return "".join(drawn(report, view.depth).source for report in reports)
 
 
 def drawn(report: Report, depth: float | None) -> Digraph:
-    """The graph of one report."""
+    """Draw the graph of one report."""
     report = formatting.printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
     graph = Digraph(_id(report.model), graph_attr={"label": escape(title), "fontname": "Helvetica"}, node_attr=_NODE)
@@ -55,13 +56,13 @@ def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, st
 
 
 def _id(name: str) -> str:
-    """A name that Graphviz takes as it is: angle brackets are HTML's, a backslash would spoil a quotation mark."""
+    """Escape a name for Graphviz, which reads angle brackets as HTML and backslashes as escapes."""
     found: str = nohtml(name.replace("\\", "%5C"))
     return found
 
 
 def _node_id(name: str) -> str:
-    """The same for a node: a colon would begin a port."""
+    """Escape the name of a node, in which a colon would begin a port."""
     return _id(name.replace(":", "%3A"))
 
 
@@ -69,7 +70,7 @@ Tree = dict[str, Any]
 
 
 def _by_owner(rows: Sequence[Row]) -> Tree:
-    """Rows under the names of their modules, one level for each part of the name; rows of a level under ""."""
+    """Nest rows by the parts of their modules' names; the rows of each level are under ""."""
     tree: Tree = {}
     for row in rows:
         level = tree
@@ -80,7 +81,7 @@ def _by_owner(rows: Sequence[Row]) -> Tree:
 
 
 def _owner(row: Row) -> list[str]:
-    """The parts of the name of the module that a node belongs to."""
+    """Return the parts of the name of a node's module."""
     parts = row.fqn.split(".") if row.fqn else []
     return parts[:-1] if row["node"] == "AccumulateGrad" else parts
 

@@ -1,4 +1,4 @@
-"""What is said below a table: totals, the run, and what was not measured."""
+"""The lines below a table: totals, the run, and what was not measured."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hookcli.report.formatting import counted, duration, loss, number, quantity,
 
 
 def totals_line(report: Report) -> str:
-    """The totals, exactly; of checks what they found."""
+    """Write the exact totals; for checks, the numbers of findings."""
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
-    weights = report.totals.get("weights")  # on a line of its own
+    weights = report.totals.get("weights")  # on a separate line
     said = [_total(key, value) for key, value in report.totals.items() if key != "weights"]
     return "\n".join(filter(None, (" · ".join(filter(None, said)), weights)))
 
@@ -30,7 +30,7 @@ _OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
 
 
 def _total(key: str, value: Any) -> str:
-    """One of the totals, by its name."""
+    """Write one of the totals, by its name."""
     text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
     if key == "macs":
         return f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
@@ -40,11 +40,12 @@ def _total(key: str, value: Any) -> str:
         return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
     if key in _OVER_ALL:
         return f"{_OVER_ALL[key]} of the parameters {text}"
-    return _measured(key, value) or f"{text} {_singular(_NAMED.get(key, key), value)}"
+    name = _NAMED.get(key, key)
+    return _measured(key, value) or f"{text} {name.removesuffix('s') if value == 1 else name}"
 
 
 def _measured(key: str, value: Any) -> str:
-    """Bytes and times, by what their names end with; empty for others."""
+    """Write bytes and times, which the endings of their names tell; "" for others."""
     if key == "kept_bytes":
         return f"{size(value)} kept for backward"
     if key == "param_bytes":
@@ -52,12 +53,8 @@ def _measured(key: str, value: Any) -> str:
     return f"{key.removesuffix('_us')} {duration(value / 1e6)}" if key.endswith("_us") else ""
 
 
-def _singular(name: str, value: Any) -> str:
-    return name.removesuffix("s") if value == 1 else name
-
-
 def _whole_step(hook: str, figures: Mapping[str, Any]) -> str:
-    """What a communication hook made of all buckets of a step."""
+    """Describe a communication hook's effect on all buckets of a step."""
     sent = "uncounted" if figures["bytes_after"] is None else size(figures["bytes_after"])
     error = f"error {number(figures['relative_l2'])}, cosine {number(figures['cosine'])}"
     return f"{hook}, all buckets of step {figures['step']}: {size(figures['bytes_before'])} to {sent}, {error}"
@@ -75,7 +72,7 @@ def _verdict(totals: Mapping[str, Any]) -> str:
 
 
 def run_line(report: Report) -> str:
-    """One line about the run: model, input, device, mode, time."""
+    """Describe the run in one line: model, input, device, mode, time."""
     meta = report.meta
     said = [report.model]
     said += _of_step(meta) if meta.keys() >= _STEP else []
@@ -101,7 +98,7 @@ _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}
 
 
 def _of_step(meta: Mapping[str, Any]) -> list[str]:
-    """Which step of a script that ran, how it was looked at, and its loss."""
+    """Describe a recorded step of a script: its number, phase, observed forwards and loss."""
     losses = meta["losses"]
     said = [
         f"step {meta['step']:,}" + (f", forward {meta['forward']:,} after it" if meta["forward"] is not None else "")
@@ -116,7 +113,7 @@ def _of_step(meta: Mapping[str, Any]) -> list[str]:
 
 
 def _of_ranks(meta: Mapping[str, Any]) -> str:
-    """Whose figures these are, where not all processes' together."""
+    """Name the number of processes, and the ranks shown if not all are merged."""
     shown = meta.get("rank")
     if shown is None:
         return ""
@@ -124,12 +121,12 @@ def _of_ranks(meta: Mapping[str, Any]) -> str:
 
 
 def remarks(report: Report) -> list[str]:
-    """What is to be said of how figures are meant, a line each."""
+    """Return remarks on how to read the figures, a line each."""
     return [str(note) for note in report.meta.get("notes", ())]
 
 
 def skipped_line(report: Report, most: int = 3) -> str:
-    """What was not measured, grouped by reason, with an example of each; `most` reasons."""
+    """List what was not measured, grouped by reason with an example of each; `most` reasons."""
     said = by_reason((item.reason, f"{item.fqn or '(model)'} {item.path}".rstrip()) for item in report.skipped)
     if len(said) > most:
         said[most:] = [f"and {len(said) - most} more reasons (--format json lists all)"]
@@ -137,7 +134,7 @@ def skipped_line(report: Report, most: int = 3) -> str:
 
 
 def by_reason(items: Iterable[tuple[str, str]]) -> list[str]:
-    """Pairs of a reason and a name as a text per reason, with an example."""
+    """Group pairs of reason and name: a text per reason, with an example."""
     reasons: dict[str, dict[str, None]] = {}
     for reason, name in items:
         reasons.setdefault(reason, {})[name] = None

@@ -1,4 +1,4 @@
-"""Annotations of a GitHub workflow, which stand beside the code of a pull request.
+"""Annotations of a GitHub workflow, which GitHub shows next to the code of a pull request.
 
 https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands#setting-an-error-message
 """
@@ -16,12 +16,13 @@ from hookcli.reporters.rules import COMMAND, NEEDS, sentence, title
 
 
 class GithubReporter(Reporter):
-    """A workflow command per finding, and a notice that sums each model up."""
+    """A workflow command per finding, and a notice that sums up each model."""
 
     needs = NEEDS
     command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a workflow command per line."""
         return "".join(f"{line}\n" for report in reports for line in _lines(printable(report, lines=True)))
 
 
@@ -29,7 +30,8 @@ def _lines(report: Report) -> Iterator[str]:
     for finding in report.findings:
         command = {"error": "error", "info": "notice"}.get(finding.severity, "warning")
         properties = ",".join(f"{key}={_property(value)}" for key, value in _properties(finding))
-        yield f"::{command} {properties}::{_data(f'{sentence(report, finding)}{_hint(finding)}')}"
+        said = "\n".join(filter(None, (sentence(report, finding), finding.hint)))
+        yield f"::{command} {properties}::{_data(said)}"
     yield f"::notice title={_property(f'hookcli check {report.model}')}::{_data(footer.totals_line(report))}"
 
 
@@ -38,10 +40,6 @@ def _properties(finding: Finding) -> Iterator[tuple[str, str]]:
         yield "file", finding.file
         yield "line", str(finding.line or 1)
     yield "title", title(finding.check)
-
-
-def _hint(finding: Finding) -> str:
-    return f"\n{finding.hint}" if finding.hint else ""
 
 
 def _data(text: str) -> str:

@@ -13,16 +13,17 @@ from hookcli.system.escaping import visible_json
 
 
 class JsonReporter(Reporter):
-    """The JSON contract of the design; one row per line, so that it greps and diffs well."""
+    """One strict JSON document with one row per line, easy to grep and diff."""
 
     suffixes = (".json",)
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write the reports as one JSON document."""
         return visible_json(_lines(_chosen(document(reports), view), 0)) + "\n"
 
 
 def _chosen(document: dict[str, Any], view: View) -> dict[str, Any]:
-    """Rows narrowed to the columns that were asked for."""
+    """Reduce rows to the chosen columns."""
     if view.columns:
         for report in document["reports"]:
             report["rows"] = [{name: row.get(name) for name in view.columns} for row in report["rows"]]
@@ -30,7 +31,7 @@ def _chosen(document: dict[str, Any], view: View) -> dict[str, Any]:
 
 
 def _lines(value: Any, level: int) -> str:
-    """Containers of containers over several lines, anything flatter on one."""
+    """Write nested containers over several lines, flat ones on one line."""
     pad = "  " * (level + 1)
     items = value.values() if isinstance(value, dict) else value
     deep = isinstance(value, (dict, list)) and any(isinstance(i, (dict, list)) for i in items) and level < 3

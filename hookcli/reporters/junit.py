@@ -18,10 +18,10 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 
 
 class JunitReporter(Reporter):
-    """As Jenkins' xunit plugin and GitLab read it.
+    """JUnit XML as Jenkins' xUnit plugin and GitLab read it.
 
-    A check that found something as bad as --fail-on is a failure, a crash is an error, one that could not judge is
-    skipped; milder findings stand in the output of a case that passed.
+    A check with findings at least as severe as --fail-on is a failure, a crash is an error, a check that could not
+    judge is skipped; less severe findings are in the output of a passed case.
     """
 
     suffixes = (".xml",)
@@ -29,6 +29,7 @@ class JunitReporter(Reporter):
     command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a test suite per report."""
         root = Element("testsuites", name="hookcli check")
         for report in reports:
             _add_suite(root, printable(report, lines=True))

@@ -15,12 +15,13 @@ _ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
 class MarkdownReporter(Reporter):
-    """Grouped as the table is, so that it reads."""
+    """A Markdown table, grouped like the terminal's table."""
 
     suffixes = (".md", ".markdown")
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a heading and a table per report."""
         return "\n".join(_render(report, view) for report in reports)
 
 
@@ -42,7 +43,7 @@ def _render(report: Report, view: View) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text as text, where a name would make code, a link, an image or a tag of it."""
+    """Escape text that Markdown would turn into code, a link, an image or a tag."""
     text = _BEFORE_PUNCTUATION.sub(r"\\\\", text)
     for mark in ("|", "`", "]("):
         text = text.replace(mark, f"\\{mark}")

@@ -1,4 +1,4 @@
-"""The drawing of tables by Rich: fitted to a terminal, and in colours."""
+"""Draws tables with Rich: in colour, fitted to a terminal."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rich import box, table
 from rich.console import Console
 from rich.text import Text
 
-from hookcli.report import Row, formatting
+from hookcli.report import Row
 from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
 from hookcli.reporters.table_cells import Table
 
-# A file or pipe has no width to keep to.
+# Width for a file or pipe, which has none.
 _UNBOUNDED = 10_000
 
 
 def draw(tables: Sequence[Table], view: View) -> str:
-    """Draw tables one below the other, as wide as the view at most."""
+    """Draw tables one below the other, at most as wide as the view."""
     text = io.StringIO()
     console = Console(
         file=text,
@@ -41,7 +41,7 @@ def draw(tables: Sequence[Table], view: View) -> str:
 
 
 def _drawn(one: Table) -> table.Table:
-    """A heading of several words may take several lines, a figure never does."""
+    """Make Rich's table; headings and text may wrap, figures never do."""
     drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column, width, left in zip(one.columns, one.widths, one.left, strict=True):
         width_kept = None if left else width
@@ -57,21 +57,16 @@ def _drawn(one: Table) -> table.Table:
 
 
 def _style(row: Row, name: str, text: str) -> str:
-    """Dim what is small or absent, and colour how bad a finding is."""
+    """Return a cell's style: small or missing figures are dim, severities coloured."""
     value = row.get(name)
     if name == "fqn":
         return ""
     if name == "mark":
-        return _warning(row)
+        edited = row.get("edited")  # an edit was asked for; any other mark is a warning
+        return "cyan" if edited and text == f"edited: {edited}" else "bold red"
     if name == "severity":
         return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
     small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6
     return "dim" if small or name in ("dtype", "type") else ""
-
-
-def _warning(row: Row) -> str:
-    """A mark is a warning, unless it tells of what was asked for."""
-    asked = row.get("edited") and formatting.mark(row) == f"edited: {row['edited']}"
-    return "cyan" if asked or str(row.get("note", "")).startswith("edited") else "bold red"

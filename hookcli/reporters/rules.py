@@ -1,4 +1,4 @@
-"""What formats of findings share: the check behind an id, and words about a finding."""
+"""Shared by formats of findings: the check behind an id, and the text of a finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMAND = "hookcli check"
 
 
 def rule(name: str) -> Any:
-    """The check of an id; None where a saved report names one that is not installed here."""
+    """Return the check with this id; None if a saved report names one that is not installed."""
     try:
         return registry.load("checks", name)
     except PluginError:
@@ -27,13 +27,13 @@ def title(name: str) -> str:
 
 
 def sentence(report: Report, finding: Finding) -> str:
-    """Where it is and what was found, on one line."""
+    """Write a finding on one line: its place and its message."""
     place = f"{report.model}: {finding.fqn}" if finding.fqn else report.model
     return f"{place}: {finding.message}"
 
 
 def figures(finding: Finding) -> str:
-    """The figure and the threshold, where there are any."""
+    """Write the figure and the threshold, if the finding has them."""
     if finding.value is None:
         return ""
     against = f", threshold {formatting.figure(finding.threshold)}" if finding.threshold is not None else ""
@@ -41,5 +41,5 @@ def figures(finding: Finding) -> str:
 
 
 def fails(report: Report, finding: Finding) -> bool:
-    """Whether the finding makes the exit code 1, as --fail-on had it."""
+    """Return whether the finding makes the exit code 1 under the run's --fail-on."""
     return finding.fails(report.meta.get("fail_on", "error"))

@@ -23,9 +23,9 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 class SarifReporter(Reporter):
     """One run with a result per finding, and a rule for each check that judged.
 
-    A result names the module as a logical location, and the file and line of the module's class where that lies in the
-    working directory. GitHub refuses a result without a file: others are at the head of the file that the model was
-    named by, or of pyproject.toml.
+    A result names the module as a logical location, and the file and line of the module's class if that is in the
+    working directory. GitHub refuses results without a file: other results name line 1 of the model's file, or of
+    pyproject.toml.
     """
 
     suffixes = (".sarif",)
@@ -33,6 +33,7 @@ class SarifReporter(Reporter):
     command = COMMAND
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write one run with the findings of all reports."""
         ids = sorted({name for r in reports for name in (*r.meta.get("checks", ()), *(f.check for f in r.findings))})
         run = {
             "tool": {
@@ -68,7 +69,7 @@ def _invocation(report: Report) -> dict[str, Any]:
 
 
 def _results(reports: Sequence[Report], ids: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Each with a fingerprint of its own, which stays when messages and figures change."""
+    """Make the results, each with a unique fingerprint that stays when messages and figures change."""
     seen: Counter[tuple[str, str, str]] = Counter()
     for report in reports:
         for finding in report.findings:
@@ -92,7 +93,7 @@ def _result(report: Report, finding: Finding, ids: Sequence[str]) -> dict[str, A
 
 
 def _level(severity: str) -> str:
-    """The severity in SARIF's words."""
+    """Return the severity in SARIF's words."""
     return "note" if severity == INFO else severity
 
 
@@ -107,7 +108,7 @@ def _location(report: Report, finding: Finding) -> dict[str, Any]:
 
 
 def _file(spec: str) -> str:
-    """The file within the working directory that names the model, or else the project's own."""
+    """Return the model's file if it is in the working directory, else pyproject.toml."""
     paths = [PurePath(part) for part in spec.split(":") if part.endswith(".py")]
     here = [path for path in paths if not path.is_absolute() and ".." not in path.parts]
     return str(here[0]) if here else "pyproject.toml"

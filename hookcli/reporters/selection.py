@@ -1,4 +1,4 @@
-"""Choosing a reporter: by name, by the suffix of a file, and by the columns of the reports that it is to show."""
+"""Chooses a reporter by name, by a file's suffix, and by the columns of the reports."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from hookcli.reporters.base import Reporter
 
 
 def declared(reporter: Any, attribute: str) -> Any:
-    """What a reporter, or its class, says of itself; where it says nothing, the interface's default."""
+    """Return an attribute of a reporter or its class; the interface's default if it has none."""
     return getattr(reporter, attribute, getattr(Reporter, attribute))
 
 
 def by_name(name: str) -> Any:
-    """The class of the reporter. Raises UsageError for an unknown name, PluginError where it does not load."""
+    """Return the reporter's class. Raises UsageError for an unknown name, PluginError if it does not load."""
     if name not in registry.names("reporters"):
         raise UsageError(unknown("--format", name, registry.names("reporters")))
     return registry.load("reporters", name)
 
 
 def by_suffix(suffix: str) -> str | None:
-    """The name of the reporter whose files have this suffix; hookcli's own come before those of others."""
+    """Return the name of the reporter for files with this suffix, a built-in one first."""
     return next((name for name, reporter in _loaded() if suffix in declared(reporter, "suffixes")), None)
 
 
 def suffixes() -> list[str]:
-    """The suffixes of all formats."""
+    """Return the suffixes of all formats."""
     return [suffix for _, reporter in _loaded() for suffix in declared(reporter, "suffixes")]
 
 
 def missing(reporter: Any, columns: Collection[Column]) -> list[str]:
-    """The columns that a reporter needs and a report lacks."""
+    """Return the columns that a reporter requires and a report lacks."""
     names = {column.name for column in columns}
     return [name for name in declared(reporter, "needs") if name not in names]
 
 
 def suited(columns: Collection[Column]) -> list[str]:
-    """The names of the reporters that can show a report with these columns."""
+    """Return the names of reporters that can show a report with these columns."""
     return [name for name, reporter in _loaded() if not missing(reporter, columns)]
 
 
 def offered(command: str) -> list[str]:
-    """The names of hookcli's reporters for a command's help. `show` shows the reports of all commands."""
+    """Return the names of built-in reporters for a command's help. `show` shows the reports of all commands."""
     found = [(name, f"{declared(reporter, 'command')} ") for name, reporter in _loaded(own=True)]
     return [name for name, its in found if its == " " or command == "show" or its.startswith(f"hookcli {command} ")]
 
 
 def _loaded(own: bool = False) -> Iterator[tuple[str, Any]]:
-    """The reporters that load, one after the other, with their names; `own`: hookcli's only."""
+    """Yield the names and classes of reporters that load; with `own`, only built-in ones."""
     for plugin in registry.plugins("reporters"):
         if plugin.built_in or not (own or plugin.shadowed):
             with suppress(HookcliError):

@@ -12,7 +12,7 @@ from hookcli.reporters.base import Reporter
 
 
 class SvgReporter(Reporter):
-    """What Graphviz makes of `--format dot`. Raises UsageError at once where Graphviz is not installed."""
+    """Graphviz's drawing of `--format dot`. Raises UsageError when it is made if Graphviz is not installed."""
 
     suffixes = (".svg",)
     needs = ("id", "next")
@@ -20,9 +20,10 @@ class SvgReporter(Reporter):
 
     def __init__(self) -> None:
         if shutil.which("dot") is None:
-            raise UsageError("--format svg: needs Graphviz, whose `dot` is not on PATH; --format dot does without it")
+            raise UsageError("--format svg: needs Graphviz, whose `dot` is not on PATH; --format dot works without it")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Let Graphviz draw the graph."""
         from hookcli.reporters.dot import drawn
 
         return "".join(drawn(report, view.depth).pipe(format="svg", encoding="utf-8") for report in reports)

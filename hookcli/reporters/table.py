@@ -1,4 +1,4 @@
-"""The table for eyes: fits a terminal of 80 columns, uses a wider one, and groups deep models to fit a screen."""
+"""The table for people: fits a terminal of 80 columns or more, and groups deep models to fit a screen."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class TableReporter(Reporter):
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
+        """Write a table per report."""
         tables = [tabulated(formatting.printable(report), view, headed=len(reports) > 1) for report in reports]
         if view.width is not None or view.color:
-            from hookcli.reporters.rich_table import draw  # imports Rich, which takes long
+            from hookcli.reporters.rich_table import draw  # imports Rich, which is slow
 
             text = draw(tables, view)
         else:
@@ -30,7 +31,7 @@ class TableReporter(Reporter):
 
 
 def _plain(table: Table) -> list[str]:
-    """The table where there is nothing to fit and nothing to colour."""
+    """Write a table that needs no fitting and no colour."""
     rule = "─" * (sum(table.widths) + 2 * (len(table.widths) - 1))
     lines = [[column.title for column in table.columns], *table.cells]
     padded = [

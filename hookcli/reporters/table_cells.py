@@ -22,7 +22,7 @@ class Table:
 
     rows: Sequence[Row]
     columns: Sequence[Column]
-    """Those that say something and, where the width is limited, fit."""
+    """Columns that hold information and, if the width is limited, fit."""
     cells: Sequence[Sequence[str]]
     """A line per row, a cell per column."""
     widths: Sequence[int]
@@ -33,7 +33,7 @@ class Table:
 
 
 def tabulated(report: Report, view: View, *, headed: bool) -> Table:
-    """Lay the report out as the view wants it; `headed`: the line about the run stands above the table."""
+    """Lay out the report for the view; with `headed`, the line about the run is above the table."""
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
         shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
@@ -48,7 +48,7 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     kept = columns if view.columns else table_columns.fitted(columns, widths, view.width)
     places = [columns.index(column) for column in kept]
     if not cells and report.totals.get("checks"):
-        kept, places = columns, []  # nothing was found, which the totals say
+        kept, places = columns, []  # no findings; the totals say so
     run = footer.run_line(report)
     below = _footer(report, shown, columns, [c for c in columns if c not in kept])
     return Table(
@@ -63,7 +63,7 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
 
 
 def _in_call_order(report: Report) -> bool:
-    """Whether rows come as modules were entered, containers first, so that they read as a tree."""
+    """Return whether rows are in the order in which modules were entered, so that they read as a tree."""
     names = {column.name for column in report.columns}
     return bool(names & {"call", "calls"}) and "kind" not in names and report.grouping == "nested"
 
@@ -81,7 +81,7 @@ def _cells(report: Report, columns: Sequence[Column], *, tree: bool) -> list[lis
 
 
 def _branch(row: Row, levels: dict[str, int]) -> str:
-    """The name of a row as a branch below the nearest of its containers that is shown; notes its own level."""
+    """Return a row's name as a branch below its nearest shown container, and note the row's level."""
     owner = row.fqn
     while owner and (owner := owner.rpartition(".")[0]) not in levels:
         pass
@@ -107,7 +107,7 @@ def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Se
 
 
 def _grouped(report: Report, shown: Report) -> str:
-    """How many rows are grouped or left out, and the option that shows all."""
+    """Say how many rows are grouped or hidden, and which option shows all."""
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
@@ -120,7 +120,7 @@ def _grouped(report: Report, shown: Report) -> str:
 
 
 def _hidden(columns: Sequence[Column]) -> str:
-    """The columns that do not fit, and the option that chooses others."""
+    """Name the columns that do not fit, and the option that chooses columns."""
     if not columns:
         return ""
     names = [c.name for c in columns[:_NAMED]] + ([f"{len(columns) - _NAMED} more"] if columns[_NAMED:] else [])

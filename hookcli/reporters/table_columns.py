@@ -1,4 +1,4 @@
-"""Which columns a table shows, and how: those that say something and fit."""
+"""Chooses the columns of a table: those that hold information and fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hookcli.report.formatting import mark
 from hookcli.report.grouping import View
 from hookcli.reporters.footer import by_reason
 
-# Columns that are worth their width only on a wide screen or on request, the first to go first.
+# Columns shown only on a wide screen or on request, the most dispensable first.
 
 
 def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
@@ -19,7 +19,7 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
-    *_COUNTS,  # of firings: those of rare kinds first
+    *_COUNTS,  # of firings: rare kinds first
     *("index", "trainable", "weight", "update", "dtype", "numel", "input_shape", "before_l2", "l2", "call", "calls"),
     *("order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
@@ -30,43 +30,43 @@ _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
-# A column of sentences is too wide for a table: they stand below it.
+# Columns of sentences, which are too wide for a table and are written below it.
 _BELOW = ("note", "hint")
 _MARK = Column("mark", "")
 
 
 def reads_left(report: Report, name: str) -> bool:
-    """Whether a column holds words, which align left, rather than figures."""
+    """Return whether a column holds words, which align left, rather than figures."""
     return name in ("mark", "fqns") or any(isinstance(row.get(name), (str, bool)) for row in report.rows)
 
 
 def continues(row: Row, before: Row | None) -> bool:
-    """Whether a row is a further tensor, or another rank, of the call that the row before it shows."""
+    """Return whether a row is another tensor or rank of the call in the row before."""
     keys = ("fqn", "kind", "call", "pass")
     further = "fqn" in row.values and (row.get("path") or row.get("rank") is not None)
     return before is not None and bool(further) and all(row.get(key) == before.get(key) for key in keys)
 
 
 def visible(report: Report, view: View) -> list[Column]:
-    """The columns that say something: those asked for, else all but the ones that are on request or say nothing new."""
+    """Return the columns to show: the chosen ones, else all that are not on request only and hold new information."""
     if view.columns:
         return list(report.columns)
     chosen = [c for c in report.columns if c.name not in (*_ON_REQUEST, *_BELOW) and _speaks(report, c.name)]
-    marked = not _has_notes(report) and any(mark(row) for row in report.rows)
+    marked = not any(c.name in _BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen
 
 
 def _speaks(report: Report, name: str) -> bool:
     if not report.rows:
-        return True  # headings alone tell that there is nothing
+        return True  # headings alone show that nothing was measured
     if name == "fired":
         return any((row.get("fired") or 0) > (row.get("merged") or 1) for row in report.rows)
     values = [row.get(name) for row in report.rows]
     if name in ("nan", "inf", "grad_nan", "grad_inf"):
-        return False  # the mark says it, with the count
+        return False  # the mark has it, with the count
     if name == "order" and values == [row.get("bucket") for row in report.rows]:
         return False
-    if name == "dtype":  # the run's own stands below the table
+    if name == "dtype":  # the run's dtype is below the table
         return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
     if name in ("path", "call", "calls", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
         nothing = (None, "", 0, "float32") if name != "calls" else (None, 1)
@@ -81,10 +81,10 @@ def _speaks(report: Report, name: str) -> bool:
 
 
 def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
-    """The columns without those that do not fit, the most dispensable ones first."""
+    """Leave out columns until the rest fit, the most dispensable first."""
     if width is None:
         return list(columns)
-    # A column of words may be called as a kind of hook is: the names of nodes.
+    # A column of words may have the name of a hook kind: the names of nodes.
     dispensable = {c.name for c in columns if c.name in _DISPENSABLE and (c.name not in _COUNTS or c.unit == "firings")}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in dispensable)
     dropped = set()
@@ -97,16 +97,9 @@ def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None)
 
 
 def notes(report: Report, columns: Sequence[Column]) -> list[str]:
-    """What a report says in sentences, grouped as above; none where their column is shown."""
+    """Return a report's sentences, grouped by text; none if their column is shown."""
     shown = {column.name for column in columns}
     below = [column.name for column in report.columns if column.name in _BELOW and column.name not in shown]
-    return [text for name in below for text in by_reason((r[name], _of(r, name)) for r in report.rows if r.get(name))]
-
-
-def _of(row: Row, name: str) -> str:
-    """Whose sentence it is: a place's, or a check's."""
-    return str(row["check"]) if name == "hint" else row.fqn or "(model)"
-
-
-def _has_notes(report: Report) -> bool:
-    return any(column.name in _BELOW for column in report.columns)
+    owners = {name: "check" if name == "hint" else "fqn" for name in below}
+    said = [[(r[name], str(r[key] or "(model)")) for r in report.rows if r.get(name)] for name, key in owners.items()]
+    return [text for pairs in said for text in by_reason(pairs)]

@@ -1,4 +1,4 @@
-"""What is in a torch.package, read with `zipfile`: nothing of it runs, and no torch is imported."""
+"""Reads the contents of a torch.package with `zipfile`, without running any of it or importing torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hookcli.system.files import exists, is_folder
 
 MODEL_RESOURCE = "model.pkl"
 INPUT_RESOURCE = "hookcli.json"
-"""Beside the model's pickle: what it takes, as hookcli noted it when it made the package."""
+"""The resource beside the model's pickle in which hookcli notes the model's input."""
 
 _EXTERNS = ".data/extern_modules"
 _PICKLES = (".pkl", ".pickle")
@@ -22,7 +22,7 @@ _PICKLES = (".pkl", ".pickle")
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The records of a package with their sizes in bytes, the modules that it takes from outside, and its own size."""
+    """The records of a package with their sizes in bytes, the modules it expects from outside, its file's size."""
 
     path: Path
     sizes: Mapping[str, int]
@@ -31,7 +31,7 @@ class Archive:
 
     @property
     def modules(self) -> list[str]:
-        """The Python modules whose source the package holds, mocks among them."""
+        """The Python modules whose source the package holds, including mocks."""
         return [_module(name) for name in self.sizes if name.endswith(".py") and not name.startswith(".data/")]
 
     @property
@@ -41,7 +41,7 @@ class Archive:
 
     @property
     def tensor_bytes(self) -> int:
-        """Bytes of all storages; a storage that tensors share is there once."""
+        """Bytes of all storages; tensors may share one."""
         return sum(size for name, size in self.sizes.items() if name.endswith(".storage") and name.startswith(".data/"))
 
     def source_bytes(self, module: str) -> int:
@@ -50,7 +50,7 @@ class Archive:
         return self.sizes.get(f"{path}.py") or self.sizes[f"{path}/__init__.py"]
 
     def resource(self, wanted: str | None) -> str:
-        """The pickle to load: the one that was named, else `model/model.pkl`, else the only one. Raises UsageError."""
+        """The pickle to load: the named one, else `model/model.pkl`, else the only one. Raises UsageError."""
         if wanted is not None:
             if wanted not in self.sizes:
                 raise UsageError(f"{self.path}: {unknown('--resource', wanted, self.pickles)}")
@@ -64,7 +64,7 @@ class Archive:
         raise UsageError(f"{self.path}: which object? Give --resource, one of {', '.join(self.pickles)}")
 
     def noted_input(self, resource: str) -> dict[str, Any] | None:
-        """What hookcli noted about the input of the model in a resource; None where it did not make the package."""
+        """hookcli's note about the model's input in a resource; None if it did not make the package."""
         name = f"{resource.rpartition('/')[0]}/{INPUT_RESOURCE}"
         if name not in self.sizes:
             return None
@@ -77,7 +77,7 @@ class Archive:
 
 
 def read_archive(file: str | Path) -> Archive:
-    """The contents of a package. Raises UsageError where the file is none."""
+    """The contents of a package. Raises UsageError if the file is not a package."""
     path = Path(file)
     if is_folder(path):
         raise UsageError(f"{str(file)!r} is a folder, not a package")
@@ -91,13 +91,13 @@ def read_archive(file: str | Path) -> Archive:
                 raise UsageError(f"{file} is not a torch.package: {_what(sizes)}")
             return Archive(path, sizes, tuple(archive.read(folder + _EXTERNS).decode().split()), path.stat().st_size)
     except zipfile.BadZipFile as error:
-        raise UsageError(f"{file} is not a torch.package, or not a whole one ({error})") from error
+        raise UsageError(f"{file} is not a torch.package, or is damaged ({error})") from error
     except OSError as error:
         raise UsageError(f"can't read {file}: {error.strerror or error}") from error
 
 
 def _folder(archive: zipfile.ZipFile) -> str:
-    """PyTorch puts all records into one folder, named as the file was when it was written."""
+    """The folder of all records, which PyTorch names after the file that it first wrote."""
     return next((name.partition("/")[0] + "/" for name in archive.namelist()), "")
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 Loss = Callable[[Any], Tensor]
-"""From what the model returned to a scalar."""
+"""Maps a model's output to a scalar."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One tensor that the model takes. `dtype` None is the run's floating-point dtype."""
+    """The shape and dtype of one input tensor; `dtype` None means the run's floating-point dtype."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype | None = None
@@ -26,24 +26,22 @@ class InputSpec:
 
 
 def positional(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """Each tensor as an argument of its own."""
+    """Each tensor as a positional argument."""
     return tuple(tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make a model and what it takes.
+    """How to build a model and its input.
 
-    `build` may be called more than once and under a device context (`with torch.device("meta")`). It downloads nothing.
-    `inputs` is the model's natural input; None where the source can't know it.
-    `example` gives the arguments that a model that `build` made brings along, if it does: a tuple, or keywords.
-    `arrange` makes the positional arguments of the tensors (a detector takes one list of images), `arrange_training`
-    those of a training step (with the targets). `batched` tells whether dimension 0 of each input is the batch;
-    otherwise each input is one item of it.
-    `loss` and `loss_name` are what suits the model's output for gradients (None: the sum of it).
-    `build_filled` makes the model with the published weights that were asked for, from disk only.
-    `ready` is the model itself where the spec names one that exists already; `build` then makes copies of it, which
-    lack its parameters' hooks.
+    `build` may be called several times and under a device context (`with torch.device("meta")`); it downloads nothing.
+    `inputs` is the model's natural input, None if the source does not know it. `example` returns the example arguments
+    that a model from `build` comes with, if any: a tuple, or a dict of keywords. `arrange` turns tensors into
+    positional arguments (a detector takes one list of images); `arrange_training` adds targets for a training step.
+    `batched`: dimension 0 of each input is the batch; otherwise each input is one item of the batch. `loss` and
+    `loss_name` suit the model's output (None: its sum). `build_filled` builds the model with the published weights that
+    the request names, from disk only. `ready` is the model itself if the spec names an existing one; `build` then makes
+    copies, which lack its parameters' hooks. `meta` adds entries to the `meta` of reports.
     """
 
     name: str
@@ -62,7 +60,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of a source: the spec without the source's prefix, the callable's arguments, a weights name."""
+    """A request to a source: the spec without the source's prefix, the callable's arguments, the weights' name."""
 
     spec: str
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -72,8 +70,9 @@ class Request:
 class ModelSource(Protocol):
     """Turns a spec into a recipe.
 
-    A source registered as `NAME` gets the specs `NAME:REST`, and `recipe` the REST. Raises UsageError for a spec that
-    it can't serve. Nothing heavy is built before `Recipe.build` is called.
+    A source registered as `NAME` serves the specs `NAME:REST`; `recipe` receives the REST. It raises UsageError for a
+    spec that it can't serve, and builds nothing heavy before `Recipe.build` is called.
     """
 
-    def recipe(self, request: Request) -> Recipe: ...
+    def recipe(self, request: Request) -> Recipe:
+        """Return the recipe for a spec, without building the model."""

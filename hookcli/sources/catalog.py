@@ -1,6 +1,6 @@
-"""What torchvision offers, read off its sources: no torch is imported and no list is kept that could go stale.
+"""Lists torchvision's models from its sources, without importing torch and without a list that could become outdated.
 
-The result is cached in the user's cache folder under torchvision's version and the newest change of its sources.
+The result is cached in the user's cache folder, by torchvision's version and the last change of its sources.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# Where a model has no size of its own: any video model takes 16 frames, and detectors resize what they get.
+# For models without a size: any video model accepts 16 frames, and detectors resize their input.
 _FRAMES = 16
-_FORMAT = 1  # of the cache; a change of what is read asks for a new number
+_FORMAT = 1  # of the cache; increase it when other things are read
 _DETECTION_SIZE = 320
 
 
@@ -27,8 +27,8 @@ _DETECTION_SIZE = 320
 class ModelEntry:
     """A torchvision model.
 
-    `params` is what torchvision publishes for its weights (None where it publishes nothing). `inputs` are the shapes of
-    its natural input: one tensor, or two frames for optical flow; for detection one image, given in a list.
+    `params` is the number that torchvision publishes with its weights, else None. `inputs` are the shapes of its
+    natural input: one tensor, or two frames for optical flow; for detection one image, given in a list.
     """
 
     name: str
@@ -38,19 +38,19 @@ class ModelEntry:
 
 
 def entries() -> dict[str, ModelEntry]:
-    """Every model that `torchvision.models.list_models()` gives, by name. Empty where torchvision is missing."""
+    """Every model of `torchvision.models.list_models()`, by name; none if torchvision is missing."""
     folder = models_folder()
     return dict(_entries(str(folder))) if folder else {}
 
 
 def models_folder() -> Path | None:
-    """Where torchvision's models are, found without importing it."""
+    """The folder of torchvision's models, found without importing it."""
     spec = find_spec("torchvision")
     return Path(spec.origin).parent / "models" if spec and spec.origin else None
 
 
 def installed_version() -> str:
-    """torchvision's version, read off its version.py."""
+    """torchvision's version, read from its version.py."""
     folder, text = models_folder(), ""
     with suppress(OSError):
         text = folder.parent.joinpath("version.py").read_text("utf-8") if folder else ""
@@ -69,7 +69,7 @@ def _entries(folder: str) -> dict[str, ModelEntry]:
         if saved["folder"] == folder and saved["stamp"] == stamp:
             return {e["name"]: _entry(e) for e in saved["entries"]}
     found = {e.name: e for e in sorted(_scan(Path(folder), sources), key=lambda e: e.name)}
-    with suppress(OSError):  # a home that can't be written costs time, nothing else
+    with suppress(OSError):  # an unwritable home folder costs only time
         cached.parent.mkdir(parents=True, exist_ok=True)
         scratch = cached.with_suffix(f".{os.getpid()}")
         document = {"folder": folder, "stamp": stamp, "entries": [asdict(e) for e in found.values()]}
@@ -136,7 +136,7 @@ def _weight_entries(node: ast.ClassDef) -> Iterator[ast.Call]:
 
 
 def _describe(weights: ast.Call, constants: dict[str, ast.expr]) -> dict[str, Any]:
-    """What a `Weights(...)` call says about sizes: the keywords of its transforms, and its meta."""
+    """The sizes in a `Weights(...)` call: the keywords of its transforms, and its meta."""
     given = {k.arg: k.value for k in weights.keywords}
     transforms, meta = given.get("transforms"), given.get("meta")
     keywords = transforms.keywords if isinstance(transforms, ast.Call) else []
@@ -172,7 +172,7 @@ def _fixed_size(node: ast.FunctionDef) -> int | None:
 
 
 def _model_entry(name: str, kind: str, weights: list[dict[str, Any]], fixed: int | None) -> ModelEntry:
-    # Of several published sizes the smallest is the one that the model is built for by default.
+    # A model is built by default for the smallest of its published sizes.
     published = min(weights, key=_side, default={})
     side = _side(published)
     if kind == "detection":
@@ -188,6 +188,6 @@ def _model_entry(name: str, kind: str, weights: list[dict[str, Any]], fixed: int
 
 
 def _side(weights: dict[str, Any]) -> int:
-    """The image side that the weights' transforms produce: their crop, else what they resize to."""
+    """The image side that the weights' transforms produce: their crop size, else their resize size."""
     size = weights.get("crop_size") or weights.get("resize_size") or 224
     return int(size[0] if isinstance(size, tuple) else size)

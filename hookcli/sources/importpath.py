@@ -1,4 +1,4 @@
-"""Models of one's own: `package.module:callable` or `path/to/file.py:callable`."""
+"""The user's own models: `package.module:callable` or `path/to/file.py:callable`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class ImportPathSource:
     """A class or function that returns an nn.Module, or `(module, example inputs)`; or an nn.Module itself."""
 
     def recipe(self, request: Request) -> Recipe:
+        """Import the object and return its recipe."""
         target = load_object(request.spec)
         if isinstance(target, nn.Module):
             if request.args:
-                raise UsageError(f"{request.spec} is a module already: it takes no --arg")
+                raise UsageError(f"{request.spec} is a module, not a function: remove --arg")
             return replace(_recipe(request, partial(copy_model, target)), ready=target)
         if not callable(target):
             raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")
@@ -47,7 +48,7 @@ def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
 
 
 def _model(made: Any, spec: str) -> tuple[nn.Module, Example | None]:
-    """The model, and the inputs that came with it or that it names as Lightning does (`example_input_array`)."""
+    """The model with the example inputs that came with it or that it has as Lightning's `example_input_array`."""
     example = None
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
         made, example = made
@@ -67,7 +68,7 @@ def _check_arguments(target: Callable[..., Any], request: Request) -> None:
         try:
             signature = inspect.signature(target)
         except (TypeError, ValueError):
-            return  # built in C: let it speak for itself
+            return  # built in C, without a signature: its own error will say
     for name in request.args:
         takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
         if name not in signature.parameters and not takes_any:

@@ -1,4 +1,4 @@
-"""Input tensors: from `--input 10x3x224x224` and a way to fill them."""
+"""Makes input tensors from `--input 10x3x224x224` and a fill."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hookcli.errors import UsageError, shortened, unknown
 from hookcli.sources.base import InputSpec, Recipe
 
 FILLS = ("ones", "zeros", "randn", "rand")
-_SHAPE = re.compile(r"(\d{1,30}(?:[x,]\d{1,30})*)(?::([\w.]+))?")  # Python converts no thousands of digits
+_SHAPE = re.compile(r"(\d{1,30}(?:[x,]\d{1,30})*)(?::([\w.]+))?")  # Python refuses to convert thousands of digits
 _COMMON = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """A dtype by PyTorch's name. Raises UsageError with the nearest right ones."""
+    """The dtype of a PyTorch name. Raises UsageError with the closest names for an unknown one."""
     if name.removeprefix("torch.") not in _DTYPES:
         raise UsageError(unknown("dtype", name, _COMMON))
     return _DTYPES[name.removeprefix("torch.")]
 
 
 def parse_input(text: str) -> InputSpec:
-    """`10x3x224x224`, or with a dtype: `2x128:int64`. Raises UsageError for anything else."""
+    """Parse `10x3x224x224`, or with a dtype: `2x128:int64`. Raises UsageError for anything else."""
     match = _SHAPE.fullmatch(text.replace(" ", ""))
     if not match:
         raise UsageError(
@@ -39,9 +39,9 @@ def parse_input(text: str) -> InputSpec:
 def input_specs(
     recipe: Recipe, given: Sequence[InputSpec], batch: int | None, natural_batch: int = 1
 ) -> tuple[InputSpec, ...] | None:
-    """What was given, else what is natural to the model, `natural_batch` of it; with the batch size that was asked for.
+    """The given inputs, else the model's natural ones in a batch of `natural_batch`; None if neither is known.
 
-    One shape given to a model of several inputs (optical flow's two frames) serves all of them. None: not known.
+    `batch` replaces the batch size of either. One given shape serves all inputs of a model.
     """
     specs = tuple(given) or recipe.inputs
     if specs is None:
@@ -60,9 +60,12 @@ def input_specs(
 
 
 def make_tensor(spec: InputSpec, fill: str, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
-    """A tensor of the spec. Random values are drawn on the CPU from a generator of their own, so that a seed means the
-    same on every device and the global generator is not touched. For integer and bool dtypes `rand` and `randn` draw
-    0 or 1, which every embedding has."""
+    """A tensor of the spec.
+
+    Random values come from a separate generator on the CPU, so that a seed gives the same values on every device and
+    the global generator stays untouched. For integer and bool dtypes `rand` and `randn` draw 0 or 1, which are valid
+    for every embedding.
+    """
     dtype = spec.dtype or dtype
     if fill not in FILLS:
         raise UsageError(unknown("fill", fill, FILLS))

@@ -1,4 +1,4 @@
-"""Scalars to differentiate: the losses that suit the kinds of models, and those that a user may name."""
+"""Losses: those that suit the kinds of models, and those that users can name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def floating(output: Any) -> list[Tensor]:
 
 
 def reduce_all(output: Any, *, how: str) -> Tensor:
-    """The sum over all floating-point tensors of the output of each one's sum or mean. Complex ones by magnitude."""
+    """The sum or mean of each floating-point tensor of the output, added up; complex ones by magnitude."""
     parts = [getattr(t.abs() if t.is_complex() else t, how)() for t in floating(output)]
     if not parts:
         raise UsageError(f"loss {how}: the model returned no floating-point tensor")
@@ -28,9 +28,9 @@ def reduce_all(output: Any, *, how: str) -> Tensor:
 
 
 def cross_entropy(output: Any, *, auxiliary: float = 0.3) -> Tensor:
-    """Cross entropy against class 0, per pixel or position where the output has more than two dimensions.
+    """Cross entropy against class 0, per pixel or position if the output has more than two dimensions.
 
-    Auxiliary outputs beside the main one are added with a weight: 0.3 for classifiers (Szegedy et al. 2015, section 5),
+    Auxiliary outputs are added with a weight: 0.3 for classifiers (Szegedy et al. 2015, section 5),
     0.5 for segmentation (torchvision's reference training).
     """
     logits = [t for t in floating(output) if t.dim() >= 2]
@@ -46,7 +46,7 @@ def cross_entropy(output: Any, *, auxiliary: float = 0.3) -> Tensor:
 def own_losses(output: Any) -> Tensor:
     """The sum of the dictionary of losses that a detector returns in training."""
     if not isinstance(output, Mapping):
-        raise UsageError("a detector returns its losses in training mode only: leave --eval out, or give --loss sum")
+        raise UsageError("a detector returns its losses in training mode only: remove --eval, or give --loss sum")
     return torch.stack([value for value in output.values() if isinstance(value, Tensor)]).sum()
 
 

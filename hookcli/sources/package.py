@@ -1,4 +1,4 @@
-"""Models from a torch.package: `package:FILE --arg trust=true`, as `hookcli package --load FILE --trust` says it."""
+"""Models from a torch.package: `package:FILE --arg trust=true`, or `hookcli package --load FILE --trust`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _ARGUMENTS = ("trust", "resource")
 
 
 class PackageSource:
-    """The object in a package that torch.package wrote; refused without trust, since loading it runs its code."""
+    """The object in a torch.package; refused without trust, since loading it runs its code."""
 
     def recipe(self, request: Request) -> Recipe:
+        """Return the recipe that loads the object from the package."""
         for name in request.args:
             if name not in _ARGUMENTS:
                 raise UsageError(unknown("argument of a package", name, _ARGUMENTS))
@@ -33,12 +34,12 @@ class PackageSource:
         recipe = Recipe(archive.path.name, partial(_load, archive, resource), meta={"package": str(archive.path)})
         try:
             return _with_input(recipe, archive.noted_input(resource) or {})
-        except (UsageError, TypeError, KeyError):  # a note of another's: as if there were none
+        except (UsageError, TypeError, KeyError):  # another tool's note is ignored
             return recipe
 
 
 def noted_input(inputs: tuple[Any, ...] | dict[str, Any]) -> dict[str, Any] | None:
-    """What to note about a model's input, so that its package can be run: shapes and dtypes. None: can't be noted."""
+    """A note of the input's shapes and dtypes, so that the package can run; None for an input that can't be noted."""
     names, listed = None, False
     values: Sequence[Any] = tuple(inputs.values()) if isinstance(inputs, dict) else inputs
     if isinstance(inputs, dict):
@@ -76,24 +77,21 @@ def _load(archive: Archive, resource: str) -> nn.Module:
         raise UsageError(f"{archive.path}: {resource} holds a {type(loaded).__name__}, not an nn.Module")
     try:
         list(loaded.modules())
-    except AttributeError as error:  # PyTorch's own quantized layers are such
-        raise ModelError(f"{archive.path}: {resource} has a part that does not survive pickling: {error}") from error
+    except AttributeError as error:  # as PyTorch's own quantized layers are
+        raise ModelError(f"{archive.path}: {resource} has a part that can't be pickled and loaded: {error}") from error
     return loaded
 
 
 def _refusal(archive: Archive) -> str:
     own = archive.modules
     has = f"{len(own)} modules of its own ({_some(own)})" if own else "no modules of its own"
-    uses = f"{len(archive.externs)} of this machine ({_some(_tops(archive.externs))})"
+    packages = list(dict.fromkeys(name.partition(".")[0] for name in archive.externs))
+    uses = f"{len(archive.externs)} of this machine ({_some(packages)})"
     objects = f"{len(archive.pickles)} pickled object{'s' * (len(archive.pickles) != 1)} ({_some(archive.pickles)})"
     return (
         f"{archive.path}: loading a package runs code: {objects}, {has}, {uses}\n"
-        "  if you trust where it is from, give --trust (with another command: package:FILE --arg trust=true)"
+        "  if you trust its origin, give --trust (with other commands: package:FILE --arg trust=true)"
     )
-
-
-def _tops(modules: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(name.partition(".")[0] for name in modules))
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""Models by their torchvision names."""
+"""torchvision's models, by name."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
 
 class TorchvisionSource:
-    """All that `torchvision.models.list_models()` gives, with natural inputs. Nothing is ever downloaded."""
+    """Every model of `torchvision.models.list_models()`, with natural inputs. Never downloads anything."""
 
     def recipe(self, request: Request) -> Recipe:
+        """Return the recipe of a torchvision model."""
         known = entries()
         if not known:
             raise UsageError(
-                f"{request.spec!r} is a torchvision model, and torchvision is not installed: pip install torchvision"
+                f"{request.spec!r} is a torchvision model, but torchvision is not installed: pip install torchvision"
             )
         if request.spec not in known:
             raise UsageError(unknown("model", request.spec, known, see="see `hookcli models`") + _hint(request.spec))
@@ -40,13 +41,13 @@ class TorchvisionSource:
 
 
 def import_models() -> Any:
-    """torchvision.models. Raises UsageError where it can't be imported, with the two versions that are there."""
+    """The module torchvision.models. Raises UsageError, with both versions, if it does not match torch."""
     try:
         import torchvision.models
     except (ImportError, RuntimeError, AttributeError) as error:
         raise UsageError(
-            f"torch {torch.__version__} and torchvision {installed_version()} do not match "
-            f"({type(error).__name__}: {str(error).splitlines()[0]}). Get a pair: pip install -U torch torchvision"
+            f"torch {torch.__version__} and torchvision {installed_version()} do not match ({type(error).__name__}: "
+            f"{str(error).splitlines()[0]}). Install matching versions: pip install -U torch torchvision"
         ) from error
     return torchvision.models
 
@@ -59,7 +60,7 @@ def _hint(spec: str) -> str:
 
 
 def _published(models: Any, request: Request) -> Any:
-    """The member of the model's weights enums that was named, with or without the enum's name, or `DEFAULT`.
+    """The named member of the model's weights enums, with or without the enum's name, or `DEFAULT`.
 
     A quantizable model has two enums, for its float form and for its quantized one.
     """
@@ -76,30 +77,30 @@ def _published(models: Any, request: Request) -> Any:
 
 
 def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
-    """The builder's keyword arguments. Raises UsageError for one that it does not take."""
+    """The builder's keyword arguments. Raises UsageError for an unknown one."""
     accepted = inspect.signature(models.get_model_builder(request.spec)).parameters
     keywords = dict(request.args)
     for name in keywords.keys() - accepted.keys():
         if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
             raise UsageError(unknown(f"argument of {request.spec}", name, accepted))
     if "weights_backbone" in accepted and not weights:
-        keywords.setdefault("weights_backbone", None)  # the default would be downloaded
+        keywords.setdefault("weights_backbone", None)  # its default would be downloaded
     if weights and "Quantized" in type(weights).__name__:
         keywords.setdefault("quantize", True)
     return keywords
 
 
 def _build(models: Any, name: str, keywords: Mapping[str, Any], weights: Any, loading: Any) -> nn.Module:
-    """The model as its builder makes it for these weights; `loading` says what it finds where it would download."""
+    """The model as its builder makes it for these weights; `loading` stands in for its download."""
     with loading(weights) if weights else nullcontext(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of googlenet and inception, on how slowly they initialise
+        warnings.simplefilter("ignore", FutureWarning)  # googlenet and inception warn that they initialize slowly
         built: nn.Module = models.get_model_builder(name)(weights=weights, **keywords)
     return built
 
 
 @contextmanager
 def _unloaded(weights: Any) -> Iterator[None]:
-    """Nothing: what is built for the weights keeps its own."""
+    """Loads nothing: the model keeps its initial values."""
     with (
         patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: {}),
         patch.object(nn.Module, "load_state_dict", lambda self, *args, **kwargs: None),
@@ -109,14 +110,14 @@ def _unloaded(weights: Any) -> Iterator[None]:
 
 @contextmanager
 def _from_disk(weights: Any) -> Iterator[None]:
-    """The file where torch.hub keeps it. The builder loads it: several rename keys or drop heads as they do."""
+    """The weights from torch.hub's folder. The builder loads them, since several rename keys or drop heads."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
     if not file.is_file():
         raise UsageError(f"weights {weights} are not on disk ({file}); hookcli does not download: get {weights.url}")
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a broken file fails in the unpickler's many ways
-        raise UsageError(f"weights {weights}: {file} is not a file that torch.save wrote") from error
+    except Exception as error:  # a broken file makes the unpickler fail in many ways
+        raise UsageError(f"weights {weights}: {file} was not written by torch.save") from error
     with patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: state):
         yield
 
@@ -148,7 +149,7 @@ def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> 
 
 
 def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...]:
-    """The natural input; of the weights that were named, the size that their transforms produce."""
+    """The natural input, or that of the size that the named weights' transforms produce."""
     keywords = getattr(weights.transforms, "keywords", {}) if weights else {}
     size = keywords.get("crop_size")
     if size is None or entry.kind in ("detection", "optical_flow"):
@@ -166,7 +167,7 @@ def _images_and_targets(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]
 
 
 def _target(image: Tensor, name: str) -> dict[str, Tensor]:
-    """One object of class 1 in the middle of the image, with what mask and keypoint heads ask for besides."""
+    """One object of class 1 in the middle of the image, with the mask and keypoints that some heads need."""
     if image.dim() != 3:
         raise UsageError(
             f"--input {'x'.join(map(str, image.shape))}: a detector takes images of 3 sizes, as in 3x320x320"

@@ -1,4 +1,4 @@
-"""State dicts from files: `.pt`, `.pth`, `.bin` (read with `weights_only=True`) and `.safetensors`."""
+"""Reads state dicts from files: `.pt`, `.pth`, `.bin` (with `weights_only=True`) and `.safetensors`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_file(weights: str) -> bool:
 
 
 def read_state(file: str) -> dict[str, Any]:
-    """The state dict in a file; of a checkpoint, the state dict inside it. Raises UsageError where there is none."""
+    """The state dict in a file or in its checkpoint. Raises UsageError if there is none."""
     if not files.is_file(file):
         raise UsageError(f"--weights: no file {shortened(file)!r}")
     state = _read_safetensors(file) if file.endswith(".safetensors") else _read_pickle(file)
@@ -52,24 +52,24 @@ def _read_safetensors(file: str) -> Any:
 def _read_pickle(file: str) -> Any:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a file that is not a checkpoint fails in the unpickler's many ways
+    except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
         if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
             refused = "refused, since loading it could run code (torch.load with weights_only=True)"
             raise UsageError(f"--weights {file}: {refused}: save model.state_dict() instead") from error
-        raise UsageError(f"--weights {file}: not a file that torch.save wrote") from error
+        raise UsageError(f"--weights {file}: was not written by torch.save") from error
 
 
 def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> str | None:
-    """Load the state dict. Returns a remark on what did not fit where that is allowed; else raises UsageError.
+    """Load the state dict. Returns a remark on entries that did not fit, or raises UsageError for them if `strict`.
 
-    A model on the meta device has nowhere to put values: there it is only compared.
+    A model on the meta device has no room for values: there names and shapes are only compared.
     """
     with UserCode(lambda error: UsageError(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
         own = model.state_dict()
     wrong = [
         f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
     ]
-    fits = copy.copy(state)  # with the versions of its modules, which state dicts carry beside their keys
+    fits = copy.copy(state)  # keeps the versions of modules, which state dicts carry besides their keys
     for line in wrong:
         del fits[line.partition(" ")[0]]
     with UserCode(lambda error: UsageError(f"--weights {name} does not fit the model: {in_brief(error)}")):

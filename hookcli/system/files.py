@@ -1,4 +1,4 @@
-"""Files by names that others give, and files that are written whole or not at all."""
+"""Looks up files by names from outside, and writes files whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _BLOCK = 1 << 20
-# Not Path's methods: these raise for names that can't be (more than 255 bytes, a NUL), up to Python 3.13.
+# Path's methods are not used: up to Python 3.13 they raise for impossible names (more than 255 bytes, a NUL).
 
 
 def is_file(name: str | Path) -> bool:
-    """Whether there is a regular file of this name."""
+    """Return whether a regular file of this name exists."""
     return os.path.isfile(name)  # noqa: PTH113
 
 
 def is_folder(name: str | Path) -> bool:
-    """Whether there is a folder of this name."""
+    """Return whether a folder of this name exists."""
     return os.path.isdir(name)  # noqa: PTH112
 
 
 def exists(name: str | Path) -> bool:
-    """Whether there is anything of this name."""
+    """Return whether a file, folder, pipe or device of this name exists."""
     return os.path.exists(name)  # noqa: PTH110
 
 
 def is_stream(name: str | Path) -> bool:
-    """Whether it is a pipe or a device: something that can't be replaced, only written to."""
+    """Return whether the name is that of a pipe or device, which can be written to but not replaced."""
     return exists(name) and not is_file(name) and not is_folder(name)
 
 
 def followed(path: Path) -> Path:
-    """The file that a symbolic link leads to; any other path as it is."""
+    """Return the file that a symbolic link points to; any other path as it is."""
     return Path(os.path.realpath(path)) if os.path.islink(path) else path  # noqa: PTH114
 
 
 def is_pipe(name: str | Path) -> bool:
-    """Whether it is a pipe (`<(...)`, or /dev/stdin after `|`), which can be read once."""
+    """Return whether the name is that of a pipe (`<(...)`, or /dev/stdin after `|`), which can be read only once."""
     with suppress(OSError, ValueError):
         mode = os.stat(name).st_mode  # noqa: PTH116
         return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
@@ -47,7 +47,7 @@ def is_pipe(name: str | Path) -> bool:
 
 @contextmanager
 def at_rest(path: Path) -> Iterator[Path]:
-    """The file, to be read as often as wanted while the block runs: of a pipe a copy of all that comes."""
+    """Yield a file that can be read several times while the block runs: `path`, or a copy of a pipe's contents."""
     if not is_pipe(path):
         yield path
         return
@@ -60,10 +60,10 @@ def at_rest(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file for the block to write, which takes the place of `path` if the block ends well.
+    """Yield a new file for the block to write; it replaces `path` if the block ends without an exception.
 
-    After any exception `path` is as it was and the new file is gone. A file that is replaced keeps its mode, and its
-    owner where that is allowed; a symbolic link stays one. A device or a named pipe gets what the file holds. Raises
+    After any exception `path` is unchanged and the new file is deleted. The replacement keeps the old file's mode, and
+    its owner if that is allowed; a symbolic link stays one. A device or named pipe gets the new file's contents. Raises
     OSError.
     """
     if is_stream(path):
@@ -73,7 +73,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 target.write(scratch.read_bytes())
         return
     real = followed(path)
-    scratch = real.with_name(f".hookcli-{os.urandom(8).hex()}")  # not after `path`, whose name may be as long as can be
+    scratch = real.with_name(f".hookcli-{os.urandom(8).hex()}")  # `path` may have the longest name allowed
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield scratch
@@ -85,15 +85,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _elsewhere() -> Iterator[Path]:
-    """A name in a folder of its own, which is gone after the block."""
-    import tempfile  # takes long, for what is rare
+    """Yield a path in a temporary folder, which is deleted after the block."""
+    import tempfile  # slow to import, and rarely needed
 
     with tempfile.TemporaryDirectory(prefix="hookcli-") as folder:
         yield Path(folder, "output")
 
 
 def _make_alike(scratch: Path, real: Path) -> None:
-    """Give the new file the mode and the owner of the one that it replaces."""
+    """Give the new file the mode and owner of the file that it replaces."""
     with suppress(FileNotFoundError):
         there = real.stat()
         with suppress(OSError):  # only an administrator may give files away

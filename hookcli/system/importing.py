@@ -1,4 +1,4 @@
-"""Objects by name: `package.module:name` or `path/to/file.py:name`."""
+"""Imports objects by name: `package.module:name` or `path/to/file.py:name`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hookcli.system.files import is_file, is_folder
 
 
 def load_object(spec: str) -> Any:
-    """What `package.module:name` or `path/to/file.py:name` names. Raises UsageError where there is no such thing."""
+    """Import the object named by `package.module:name` or `path/to/file.py:name`. Raises UsageError if none exists."""
     place, separator, name = spec.rpartition(":")
     if not separator or not place or not name:
         raise UsageError(f"{spec!r}: give package.module:name or path/to/file.py:name")
@@ -35,8 +35,8 @@ def _from_file(place: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     with_folder = [str(path.resolve().parent), *sys.path]
-    sys.path[:] = list(dict.fromkeys(with_folder))  # imports beside the file work, as under `python file.py`
-    sys.modules.setdefault(path.stem, module)  # dataclasses and pickling look their module up
+    sys.path[:] = list(dict.fromkeys(with_folder))  # the file can import its neighbours, as under `python file.py`
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look up their module
     return _run(partial(spec.loader.exec_module, module), place, module)
 
 
@@ -54,7 +54,7 @@ def _from_package(place: str) -> ModuleType:
 
 
 def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = None) -> ModuleType:
-    """Import, and tell the user's failing code from ours."""
+    """Run the import; errors raised by the imported code become hookcli's own."""
     with _blaming(place):
         try:
             imported = importing()
@@ -67,14 +67,14 @@ def _run(importing: Callable[[], Any], place: str, module: ModuleType | None = N
 
 
 def _blaming(place: str) -> AbstractContextManager[None]:
-    """Whatever a module raises while it is imported is the module's error."""
+    """Make a ModelError of whatever the module raises."""
     return UserCode(lambda error: ModelError(f"importing {place} failed: {in_brief(error)}"))
 
 
 def _attribute(module: ModuleType, name: str, place: str) -> Any:
     found: Any = module
     for part in name.split("."):
-        with _blaming(place):  # a module or class may have a __getattr__ of its own
+        with _blaming(place):  # a module or class may define __getattr__
             if not hasattr(found, part):
                 raise UsageError(f"{place}: {unknown('name', part, _makers(found))}")
             found = getattr(found, part)
@@ -82,8 +82,8 @@ def _attribute(module: ModuleType, name: str, place: str) -> Any:
 
 
 def _makers(module: Any) -> Iterable[str]:
-    """The names in a module that may make a model: its own classes and functions, and ready modules."""
-    module_class = getattr(sys.modules.get("torch.nn"), "Module", ())  # without torch there are no ready modules
+    """Yield the names of objects that may make a model: the module's own classes and functions, and nn.Modules."""
+    module_class = getattr(sys.modules.get("torch.nn"), "Module", ())  # without torch, no object is an nn.Module
     for name, value in getattr(module, "__dict__", {}).items():
         own = getattr(value, "__module__", None) == getattr(module, "__name__", None)
         if not name.startswith("_") and ((callable(value) and own) or isinstance(value, module_class)):

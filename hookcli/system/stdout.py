@@ -1,7 +1,8 @@
-"""stdout is for the report alone.
+"""Reserves stdout for the report.
 
-While a command runs, what its model prints, and what child processes, `os.write(1, ...)` and C++ write to stdout, goes
-to stderr. The report goes to the stdout that the process was given, by a descriptor that only this module knows.
+While a command runs, everything that its model prints, and everything that child processes, `os.write(1, ...)` and C++
+write to stdout, goes to stderr. The report goes to the process's original stdout, by a descriptor that only this module
+knows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hookcli.system.streams import STDERR, STDOUT, encodable, filled, is_on, tex
 
 
 class _Kept:
-    """The stdout and stderr that were found; until `give_back`, what is written to stdout goes to stderr."""
+    """Keeps the original stdout and stderr; until `give_back`, everything written to stdout goes to stderr."""
 
     def __init__(self) -> None:
         out, err = self._found = sys.stdout, sys.stderr
@@ -30,23 +31,23 @@ class _Kept:
         self.report: TextIO | None = out
         if is_on(out, STDOUT):
             self.report = None if STDOUT in self._filled else text_stream(self._copies[STDOUT], out, aside=False)
-        # Not where that fails: what a model prints would fail the model.
+        # Where stderr fails, output is dropped: otherwise the model's prints would make the model fail.
         self._aside = self._copies[STDERR] if streams.takes(STDERR) else self._nowhere
         os.dup2(self._aside, STDOUT)
         if err is None or is_on(err, STDERR):
             streams.remarks = text_stream(self._copies[STDERR], err, aside=True)
             sys.stdout, sys.stderr = (text_stream(number, err, aside=True) for number in (STDOUT, STDERR))
-        else:  # a program's or a test's own
+        else:  # a stream of the calling program or test
             streams.remarks = sys.stdout = err
 
     def give_back(self) -> None:
-        """Put all back as it was found, after what is still in buffers has gone where it belongs."""
+        """Restore the streams and descriptors, after flushing all buffers to where they belong."""
         written = (*self._found, sys.stdout, sys.stderr)
         try:
             os.dup2(self._aside, STDOUT)  # the model may have closed it
             _flush(written)
             os.dup2(self._nowhere, STDOUT)
-            _flush(written)  # what stderr does not take must not come out of stdout
+            _flush(written)  # anything that stderr did not take must not appear on stdout
         finally:
             sys.stdout, sys.stderr = self._found
             streams.remarks = self._remarks
@@ -61,9 +62,9 @@ _kept: _Kept | None = None
 
 @contextmanager
 def stdout_kept() -> Iterator[None]:
-    """Keep stdout for the report while the block runs: what else is written there goes to stderr.
+    """Reserve stdout for the report while the block runs: all other output to it goes to stderr.
 
-    Afterwards both streams, and their descriptors, are as they were found, whatever the block did to them.
+    Afterwards both streams and their descriptors are restored, whatever the block did to them.
     """
     global _kept
     before, _kept = _kept, _Kept()
@@ -75,12 +76,12 @@ def stdout_kept() -> Iterator[None]:
 
 
 def report_stream() -> TextIO | None:
-    """The stream that the report goes to; None where stdout is closed."""
+    """Return the stream that the report goes to; None if stdout is closed."""
     return _kept.report if _kept else sys.stdout
 
 
 def require_stdout() -> TextIO:
-    """The stream that the report goes to. Raises UsageError where stdout is closed."""
+    """Return the stream that the report goes to. Raises UsageError if stdout is closed."""
     stream = report_stream()
     if stream is None or getattr(stream, "closed", False):
         raise UsageError("stdout is closed: there is nowhere to write the report")
@@ -88,9 +89,9 @@ def require_stdout() -> TextIO:
 
 
 def write_report(text: str) -> bool:
-    """Write to stdout. False where its reader has seen enough (`| head`).
+    """Write to stdout. Returns False if the reader has closed the pipe (`| head`).
 
-    Raises UsageError where stdout is closed or takes no more.
+    Raises UsageError if stdout is closed or full.
     """
     if _kept is None:
         with stdout_kept():
@@ -107,23 +108,23 @@ def write_report(text: str) -> bool:
 
 
 def own_process() -> None:
-    """In a process of our own, at its begin: nothing that is written to stderr can fail, nor change the exit code."""
+    """Call at the start of a process of hookcli's own: writing to stderr can no longer fail or change the exit code."""
     filled()
     if sys.stderr is None or is_on(sys.stderr, STDERR):
         sys.stderr = text_stream(STDERR, sys.stderr, aside=True)
 
 
 def leave_stdout() -> None:
-    """In a process of our own, at its end: what threads and exit handlers still print is not the report's."""
+    """Call at the end of a process of hookcli's own: output of threads and exit handlers goes to stderr."""
     _flush((sys.stdout, sys.stderr))
     os.dup2(STDERR, STDOUT)
     sys.stdout = text_stream(STDOUT, sys.stderr, aside=True)
 
 
 def _flush(written: Sequence[Any]) -> None:
-    """Empty Python's buffers and the C library's, as far as can be."""
+    """Flush Python's buffers and the C library's, ignoring errors."""
     for stream in written:
-        with suppress(Exception):  # any class may stand there
+        with suppress(Exception):  # a stream may be of any class
             stream.flush()
     if "ctypes" in sys.modules:  # torch imports it; without such libraries nothing is in C's buffers
         with suppress(Exception):

@@ -1,4 +1,4 @@
-"""Remarks on stderr, which can never fail a command: it may be closed, full, or a pipe that nobody reads."""
+"""Writes remarks to stderr, which may be closed, full, or a pipe without a reader: a command never fails for that."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any, TextIO
 from hookcli.system.escaping import visible
 
 STDOUT, STDERR = 1, 2
-_PATIENCE = 1.0  # seconds in which a pipe that does not block must take something of a remark
-_CLEAR = b"\r\x1b[K"  # the line that the cursor is on
-_shown = False  # whether a status line is
+_PATIENCE = 1.0  # seconds to wait for a non-blocking pipe to take more of a remark
+_CLEAR = b"\r\x1b[K"  # clears the cursor's line
+_shown = False  # whether a status line is shown
 remarks: TextIO | None = None
-"""The stderr that a command was given, while it runs: a model may replace or close its own."""
+"""The process's original stderr while a command runs; a model may replace or close `sys.stderr`."""
 
 
 class Descriptor(io.RawIOBase):
-    """Writes to a file descriptor all that it is given; `aside` drops what the descriptor does not take."""
+    """A raw stream on a file descriptor, which writes everything; `aside` drops what the descriptor does not take."""
 
     def __init__(self, number: int, *, aside: bool) -> None:
         self._number = number
@@ -31,15 +31,19 @@ class Descriptor(io.RawIOBase):
         self.name = "<stderr>" if number == STDERR else "<stdout>"
 
     def writable(self) -> bool:
+        """Return True, as an output stream must."""
         return True
 
     def fileno(self) -> int:
+        """Return the descriptor."""
         return self._number
 
     def isatty(self) -> bool:
+        """Return whether the descriptor is a terminal."""
         return os.isatty(self._number)
 
     def write(self, data: Any) -> int:
+        """Write all of the data; with `aside`, as much as the descriptor takes."""
         if not self._aside:
             _write_all(self._number, bytes(data), None)
         else:
@@ -49,14 +53,14 @@ class Descriptor(io.RawIOBase):
 
 
 def text_stream(number: int, like: Any, *, aside: bool) -> TextIO:
-    """A stream on a descriptor, of another's encoding, which keeps nothing back that could fail when Python ends."""
+    """Make a text stream on a descriptor with the encoding of `like`; its buffer is never left to fail at exit."""
     raw: Any = Descriptor(number, aside=aside)
     encoding = getattr(like, "encoding", None) or "utf-8"
     return io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True)
 
 
 def is_on(stream: Any, number: int) -> bool:
-    """Whether a stream writes to this descriptor, and is no class of its own (a notebook's) that does more."""
+    """Return whether a stream writes to this descriptor, and to nothing else as a notebook's stream does."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == number
     except (OSError, ValueError):
@@ -64,21 +68,21 @@ def is_on(stream: Any, number: int) -> bool:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    r"""Say something on stderr, or on this stream, safely.
+    r"""Write a remark to stderr, or to this stream.
 
-    Control characters of names that it quotes are shown as such. A further line of our own begins with two spaces; any
-    other line break is shown as `\n`.
+    Control characters in quoted names are escaped. Further lines of a remark begin with two spaces; any other line
+    break is shown as `\n`.
     """
     aside("hookcli: " + "\n  ".join(visible(line) for line in text.split("\n  ")) + "\n", stream)
 
 
 def aside(text: str, stream: TextIO | None = None) -> None:
-    """Write to stderr, or to this stream, what is fit to be shown as it is. Never fails.
+    """Write text that needs no escaping to stderr, or to this stream. Never fails.
 
-    Nothing stays in the stream's buffer: there it would fail again when Python ends, and change the exit code.
+    Nothing stays in the stream's buffer, where it would fail again at exit and change the exit code.
     """
     stream = stream or remarks or sys.stderr
-    with suppress(Exception):  # any class may stand there
+    with suppress(Exception):  # a stream may be of any class
         if isinstance(stream, io.TextIOWrapper):
             with suppress(OSError, ValueError):
                 number = stream.fileno()
@@ -93,7 +97,7 @@ def aside(text: str, stream: TextIO | None = None) -> None:
 
 @contextmanager
 def remarks_on(stream: TextIO) -> Iterator[None]:
-    """Say what is said while the block runs on this stream."""
+    """Write remarks to this stream while the block runs."""
     global remarks
     before, remarks = remarks, stream
     try:
@@ -103,7 +107,7 @@ def remarks_on(stream: TextIO) -> Iterator[None]:
 
 
 def show_status(text: str) -> None:
-    """Show a line on the terminal behind stderr, until something else is written there; "" takes it away."""
+    """Show a status line on stderr's terminal until something else is written there; "" clears it."""
     global _shown
     stream: Any = remarks or sys.stderr
     with suppress(OSError, ValueError):
@@ -113,13 +117,13 @@ def show_status(text: str) -> None:
 
 
 def shows_status() -> bool:
-    """Whether stderr is a terminal that can take a line away."""
+    """Return whether stderr is a terminal that can clear a line."""
     stream = remarks or sys.stderr
     return isinstance(stream, io.TextIOWrapper) and is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads what is written there."""
+    """Return whether the stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except (OSError, ValueError):
@@ -127,7 +131,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def terminal_size(stream: TextIO | None) -> os.terminal_size:
-    """Columns and lines of the terminal behind a stream; COLUMNS and LINES overrule it, as everywhere."""
+    """Return the columns and lines of a stream's terminal; COLUMNS and LINES override them, as is customary."""
     found = os.terminal_size((0, 0))
     with suppress(OSError, ValueError):
         found = os.get_terminal_size(stream.fileno()) if stream is not None else found
@@ -137,14 +141,14 @@ def terminal_size(stream: TextIO | None) -> os.terminal_size:
 
 
 def encodable(text: str, stream: Any) -> str:
-    """As much of a text as a stream takes: an encoding without box characters costs a few question marks."""
+    """Return the text with question marks in place of characters that the stream can't encode."""
     text = text.encode("utf-8", "backslashreplace").decode()
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text if encoding.lower().startswith("utf") else text.encode(encoding, "replace").decode(encoding)
 
 
 def filled() -> set[int]:
-    """Open the null device by the standard numbers that are closed, so that no other file gets them. Returns these."""
+    """Open the null device on closed standard descriptors, so that no other file gets them. Returns their numbers."""
     numbers = set()
     while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         numbers.add(number)
@@ -154,8 +158,7 @@ def filled() -> set[int]:
 
 
 def takes(number: int) -> bool:
-    """Whether a descriptor takes what is written, as far as can be known before: not on a full disk or device, nor into
-    a pipe that nobody reads."""
+    """Return whether a descriptor can be written to, as far as is known (disk not full, pipe has a reader)."""
     try:
         found = os.fstat(number)
         if stat.S_ISREG(found.st_mode):
@@ -170,8 +173,10 @@ def takes(number: int) -> bool:
 
 
 def above_standard(number: int) -> int:
-    """The same open file by a number that is not a standard stream's, which a file gets where that stream is closed:
-    what others write to it would land in the file."""
+    """Return a descriptor of the same file above the standard ones.
+
+    A file gets a standard number if that stream is closed, and output to the stream would then land in the file.
+    """
     if number > STDERR:
         return number
     above = above_standard(os.dup(number))
@@ -180,7 +185,7 @@ def above_standard(number: int) -> int:
 
 
 def _write_all(number: int, data: bytes, patience: float | None) -> None:
-    """Write it, also where the descriptor is one that does not block, as those of some CI systems are."""
+    """Write all of the data, waiting where the descriptor is non-blocking, as on some CI systems."""
     rest = memoryview(data)
     while rest:
         try:
@@ -191,7 +196,7 @@ def _write_all(number: int, data: bytes, patience: float | None) -> None:
 
 
 def _cleared() -> bytes:
-    """What takes the status line away, where there is one."""
+    """Return the bytes that clear the status line; none if no line is shown."""
     global _shown
     shown, _shown = _shown, False
     return _CLEAR if shown else b""

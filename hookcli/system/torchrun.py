@@ -1,4 +1,4 @@
-"""Which of the processes of a run this one is, as torchrun tells it in the environment."""
+"""Reads this process's rank from torchrun's environment variables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class World:
 
     @property
     def writes(self) -> bool:
-        """Whether it is the one that writes reports and remarks."""
+        """Whether this process writes reports and remarks."""
         return self.rank == 0
 
 
@@ -29,15 +29,17 @@ _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def world() -> World:
-    """The place of this process; alone where torchrun did not start it (job schedulers set RANK, too), and where what
-    the environment says can't be torchrun's (`leftover`)."""
+    """Return this process's rank and the number of processes.
+
+    A single process unless torchrun started it (job schedulers set RANK, too) and its variables are valid (`leftover`).
+    """
     if "TORCHELASTIC_RUN_ID" not in os.environ or leftover():
         return World()
     return World(*(int(os.environ[name]) for name in _NAMES))
 
 
 def leftover() -> str | None:
-    """What the environment says of torchrun that can't be so, in one line: left over from a shell or another job."""
+    """Return a remark on torchrun variables that can't be right, such as leftovers of a shell or another job."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     given = [os.environ.get(name, "") for name in _NAMES]
@@ -59,7 +61,7 @@ _DIGITS = 10  # more than any number of processes has
 
 
 def end_with_launcher() -> None:
-    """From now on, end this process as soon as the one that launched it is gone: nobody else would."""
+    """End this process as soon as its launcher is gone; nothing else would end it."""
     given = os.environ.get(LAUNCHER, "")
     launcher = int(given) if given.isdecimal() and len(given) < _DIGITS else os.getppid()
     threading.Thread(target=_outlive, args=(launcher,), name="hookcli-launcher", daemon=True).start()

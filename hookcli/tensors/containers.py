@@ -12,7 +12,7 @@ from hookcli.tensors.torch_private import registered_nodes
 
 
 def items_of(value: Any) -> Iterable[tuple[str, Any]] | None:
-    """The items of a container, each with its step of the path; None for a value that is no container."""
+    """The items of a container, each with its step of the path; None for a value that is not a container."""
     if type(value) in (tuple, list):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
@@ -27,7 +27,7 @@ def items_of(value: Any) -> Iterable[tuple[str, Any]] | None:
 
 
 def _attributes(value: Any) -> list[str]:
-    """The fields of a dataclass, and what else was set on it."""
+    """The fields of a dataclass and other attributes set on it."""
     names = [field.name for field in fields(value)]
     return names + [name for name in getattr(value, "__dict__", ()) if name not in names]
 
@@ -44,7 +44,7 @@ def _registered(value: Any) -> list[tuple[str, Any]] | None:
         if (named := node.flatten_with_keys_fn) is not None:
             return [(str(key), item) for key, item in named(value)[0]]
         return [(f"[{index}]", item) for index, item in enumerate(node.flatten_fn(value)[0])]
-    except Exception:  # a function of the model's, which fails on this value
+    except Exception:  # the model's own function failed on this value
         return None
 
 

@@ -47,7 +47,7 @@ def _finished(part: Discrepancy | list[float]) -> Discrepancy:
 
 
 def _plain(x: Tensor) -> Tensor:
-    """Strided real numbers, or integers."""
+    """The tensor as strided real numbers or integers."""
     if x.is_nested:
         x = unnested(x.contiguous()).reshape(-1)  # transposed ones keep their values in the old order
     if x.layout is not torch.strided:
@@ -61,7 +61,7 @@ _scratch = Scratch(CHUNK, count=2)
 
 
 def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
-    """In float32 where that is good enough, else in float64."""
+    """The discrepancy of a chunk, in float32 if that is precise enough, else in float64."""
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
         return _exact_chunk(a, b)
     n = a.numel()
@@ -89,7 +89,7 @@ def _trusted(squares: float, x: Tensor) -> bool:
 
 
 def _difference(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
-    """a - b as `wide` has it; of integers that it can't tell apart the difference that they have."""
+    """a - b in the dtype `wide`; for integers that `wide` can't tell apart, their exact difference."""
     error = a.to(wide) - b.to(wide)
     if a.dtype is b.dtype is torch.int64:
         return torch.where(error.abs() < _FAR, (a - b).to(wide), error)  # farther apart, int64 might overflow

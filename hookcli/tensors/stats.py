@@ -55,9 +55,9 @@ def measure(tensor: Tensor) -> Pending:
 
 
 class Reducer:
-    """`measure` for a run in which the same tensor comes by several times: unchanged, it is not reduced again.
+    """`measure` for a run in which the same tensor appears several times: it is not reduced again if unchanged.
 
-    In-place operations move a tensor's version. Writing through `.data` or a NumPy view does not, so that a glimpse of
+    In-place operations increase a tensor's version. Writing through `.data` or a NumPy view does not, so a glimpse of
     the values is compared as well.
     """
 

@@ -1,9 +1,9 @@
-"""How PyTorch's private names are looked up, and the private names that tensors need.
+"""Looks up PyTorch's private names, and holds those that tensors need.
 
 A private name may be gone in any release. Each one that hookcli uses is looked up in one place: here, or in
 `hookcli.hooks.torch_private`, which the layers above share. It gets a public name, a fallback, and a sentence that says
 what is lost without it. Reports carry that sentence as a note (`notes`). No other file of the package mentions private
-names of PyTorch (tests/test_private_names.py).
+names of PyTorch (tests/hooks/test_torch_private.py).
 
 Functions are bound as this module is imported: calling one costs what the private name itself costs.
 """
@@ -24,7 +24,7 @@ _ABSENT = object()
 
 
 def private(owner: Any, name: str, otherwise: Any, lost: str) -> Any:
-    """PyTorch's `owner.name`; `otherwise` where this PyTorch has no such name, and `lost` becomes a note.
+    """Return PyTorch's `owner.name`; if this PyTorch has no such name, `otherwise`, and `lost` becomes a note.
 
     `owner` is an object, or the full name of one: "torch._C", "torch._guards.TracingContext".
     """
@@ -78,7 +78,7 @@ def _resolved(path: str) -> Any:
 version: Callable[[Tensor], int] = getter(
     Tensor, "_version", lambda tensor: -1, "changes in place are not noticed, nor refused where they should be"
 )
-"""How often a tensor, or another view of its memory, was changed in place; -1 where that is not known.
+"""The number of in-place changes of a tensor or another view of its memory; -1 if unknown.
 
 The only trace of an in-place change. Inference tensors have no version: asking for it raises.
 """
@@ -86,7 +86,7 @@ The only trace of an in-place change. Inference tensors have no version: asking 
 base_of_view: Callable[[Tensor], Tensor | None] = getter(
     Tensor, "_base", lambda tensor: None, "a tensor and its views are taken for unrelated tensors"
 )
-"""The tensor that autograd knows this one to be a view of; None for one that is no view."""
+"""The tensor of which autograd knows this one to be a view; None if it is not a view."""
 
 is_view: Callable[[Tensor], bool] = private(
     Tensor,
@@ -94,19 +94,19 @@ is_view: Callable[[Tensor], bool] = private(
     lambda tensor: base_of_view(tensor) is not None,
     "a tensor counts as a view only where autograd tells of what",
 )
-"""Whether autograd knows a tensor to be a view: an in-place change gives it another node, which drops its hooks."""
+"""True if autograd knows a tensor to be a view: an in-place change gives it another node, which drops its hooks."""
 
 is_mapped: Callable[[Tensor], bool] = private(
     "torch._C._functorch", "is_batchedtensor", lambda tensor: False, "tensors inside torch.vmap are not told apart"
 )
-"""Whether a tensor stands for one item of a tensor that `torch.vmap` maps over: nothing of it can be read back."""
+"""True for a tensor inside `torch.vmap`, which stands for one item of a batch and can't be read back."""
 
 is_copy_on_write: Callable[[Tensor], bool] = private(
     "torch._C", "_is_cow_tensor", lambda tensor: True, "statistics on the CPU take several times as long"
 )
-"""Whether a tensor's memory is copied when somebody asks for its address, which an observer must not cause."""
+"""True if asking for a tensor's address would copy its memory, which an observer must not cause."""
 
 registered_nodes: Mapping[type, Any] = private(
     "torch.utils._pytree", "SUPPORTED_NODES", {}, "tensors in types that are registered with pytree are not seen"
 )
-"""How to take values of a type apart and put them together, by type, as registered with pytree."""
+"""Functions that flatten and rebuild values, by type, as registered with pytree."""

@@ -74,7 +74,7 @@ Change = Callable[[str, Tensor], Tensor]
 
 
 def once(change: Change) -> Change:
-    """`change`, made once of each tensor: what is one tensor in several places stays one."""
+    """`change`, called once per tensor, so that one tensor in several places stays one."""
     made: dict[int, tuple[Tensor, Tensor]] = {}  # with the tensor, whose id nothing else may get meanwhile
 
     def changed(path: str, tensor: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def once(change: Change) -> Change:
 
 
 def base(tensor: Tensor) -> Tensor:
-    """The tensor that this one is a view of; itself where it is none."""
+    """The tensor that this one is a view of; the tensor itself if it is not a view."""
     found = base_of_view(tensor) if is_view(tensor) else None
     return tensor if found is None else found
 
@@ -109,7 +109,7 @@ def dtype_text(tensor: Tensor) -> str:
 
 
 def type_text(module: nn.Module) -> str:
-    """Conv2d; of a module under `fully_shard`, which gives it a class of its own, the class that it had."""
+    """The name of a module's class, such as Conv2d; for a module under `fully_shard`, of its original class."""
     bases = type(module).__bases__
     return bases[-1].__name__ if bases[0].__name__ == "FSDPModule" else type(module).__name__
 
@@ -148,9 +148,9 @@ def replace_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """`replace` for the arguments of a call, with the paths that `arguments` gives.
 
-    Lists, mappings and dataclasses stay the objects that they are, since the callee may change them for the caller to
-    find: their items are exchanged for the time of the call, until `undo` is called. Objects of a type that is
-    registered with pytree stay as they are, and so do their tensors: a copy would not get what the callee writes.
+    Lists, mappings and dataclasses stay the same objects, since the caller may look for the callee's changes in them:
+    their items are replaced until `undo` is called. Objects of types registered with pytree stay unchanged, as do their
+    tensors: a copy would miss what the callee writes.
     """
     if len(args) == 1 and not kwargs:
         return (replace(args[0], change, undo=undo),), kwargs
@@ -159,9 +159,9 @@ def replace_arguments(
 
 
 def replace(value: Any, change: Change, undo: Undo | None = None) -> Any:
-    """The value with `change(path, tensor)` in place of each tensor; the same object where no tensor changed.
+    """The value with `change(path, tensor)` in place of each tensor; the same object if no tensor changed.
 
-    Containers are rebuilt, or with `undo` those that can be are changed and the way back noted there.
+    Containers are rebuilt; with `undo`, those that can be are changed instead, and the old items recorded there.
     """
     return _replaced(value, change, "", undo, [])
 

@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class WeakIds(Generic[K, V]):
-    """An entry goes as its key dies, by a callback that is written in C.
+    """A dictionary that drops an entry when its key dies, in a callback written in C.
 
     Python drops an exception that is raised in such a callback, also the KeyboardInterrupt of a Ctrl-C that comes while
     it runs, and `WeakKeyDictionary` and `WeakTensorKeyDictionary` have callbacks in Python.
@@ -34,7 +34,7 @@ class WeakIds(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value; None where there is none."""
+        """The value for a key; None if there is none."""
         entry = self._entries.get(id(key))
         return None if entry is None else entry[1]
 

@@ -68,7 +68,7 @@ def test_a_model_that_refuses_other_items_is_not_judged() -> None:
 
     report = check(Fn(ordered), torch.randn(3, 4), select="HK020")
     [skipped] = [item.reason for item in report.skipped if item.fqn.startswith("HK020")]
-    assert report.findings == [] and skipped.startswith("not judged: with other items beside the first, ")
+    assert report.findings == [] and skipped.startswith("not judged: with other items in the batch, ")
     assert "two items are alike" in skipped
 
 
@@ -243,4 +243,6 @@ def test_a_cache_that_breaks_the_second_run() -> None:
             return x
 
     [finding] = check(Caches(), torch.randn(4, 4), select=["HK020", "HK029"]).findings
-    assert finding.check == "HK029" and finding.message.startswith("in eval mode, the second time, the model (Caches)")
+    assert finding.check == "HK029" and finding.message.startswith(
+        "in eval mode, on the second run, the model (Caches)"
+    )

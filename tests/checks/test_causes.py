@@ -110,13 +110,13 @@ def test_the_module_that_mixes_the_batch_is_named_and_state_is_put_back() -> Non
 
 def test_a_batch_that_has_no_items_is_said() -> None:
     reasons = [s.reason for s in check(Fn(), torch.randn(1, 4), select="HK020").skipped]
-    assert reasons == ["not judged: the inputs have no common dimension 0 of two or more; a --batch-size of 2 tells"]
+    assert reasons == ["not judged: the inputs have no common dimension 0 of two or more; use --batch-size 2"]
 
 
 def test_a_list_of_images_is_no_batch_whose_size_could_tell() -> None:
     images = [torch.ones(3, 4), torch.ones(3, 4)]
     [skipped] = check(Fn(before=torch.stack), (images,), select="HK020").skipped
-    assert "holds tensors" in skipped.reason and "--batch-size" not in skipped.reason
+    assert "container of tensors" in skipped.reason and "--batch-size" not in skipped.reason
 
 
 def test_half_batches_that_give_other_shapes_or_state_that_passes_on() -> None:

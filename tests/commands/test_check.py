@@ -47,7 +47,7 @@ def test_a_model_that_fails_costs_the_others_nothing(cli: Cli) -> None:
         assert {"HK002 input-not-finite", "HK010 dead-units"} <= {item["fqn"] for item in report["skipped"]}
     assert found[0]["findings"][0]["fqn"] == "fc" and "no such config" in found[1]["findings"][0]["message"]
     lines = ran.err.splitlines()
-    assert lines[0] == "hookcli: error: 3 models could not be checked to the end" and len(lines) == 4
+    assert lines[0] == "hookcli: error: 3 models could not be fully checked" and len(lines) == 4
     assert "parts.py:nope: parts.py: unknown name 'nope'" in lines[3] and "Traceback" not in ran.err
 
 
@@ -126,7 +126,7 @@ def test_macs_are_those_of_one_item_as_shapes_counts_them(cli: Cli) -> None:
 def test_without_backward_and_on_meta(cli: Cli) -> None:
     [report] = reports(cli("check", "parts.py:Unused", *IN, "--no-backward", "-f", "json"))
     left = {item["fqn"].split()[0]: item["reason"] for item in report["skipped"]}
-    assert ids(report) == [] and left["HK008"] == "not judged: left out by --no-backward"
+    assert ids(report) == [] and left["HK008"] == "not judged: skipped by --no-backward"
     [report] = reports(cli("check", "parts.py:Unused", *IN, "--meta", "--max-params", "1K", "-f", "json"))
     assert ids(report) == ["HK008", "HK022", "HK006"] and report["meta"]["device"] == "meta"
     assert report["meta"]["checks"] == [f"HK{n:03}" for n in (1, 6, 7, 8, 19, 22, 30, 31, 32)]

@@ -70,7 +70,7 @@ def test_checks_that_were_typed_overrule_the_file(cli: Cli) -> None:
     [report] = reports(cli("check", "--ignore", "vanishing-gradients", "-f", "json"))
     assert report["meta"]["checks"] == ["HK003"]
     ran = cli("check", "--ignore", "HK012,HK003")
-    assert ran.code == 2 and "--ignore leaves none of what pyproject.toml [tool.hookcli] select names" in ran.err
+    assert ran.code == 2 and "--ignore excludes all checks that pyproject.toml [tool.hookcli] select names" in ran.err
     assert "unknown --ignore 'HK999'" in cli("check", "--ignore", "HK999").err
     write("[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '8x3x4x4'\nignore = ['HK012', 'HK003']\n")
     assert reports(cli("check", "--select", "HK012", "-f", "json"))[0]["meta"]["checks"] == ["HK012"]
@@ -84,12 +84,12 @@ def test_another_file_and_no_section(cli: Cli) -> None:
 
 
 WRONG_FILES = {
-    "tool = 3": "pyproject.toml: tool = 3 is no section",
+    "tool = 3": "pyproject.toml: tool = 3 is not a section",
     "[tool.hookcli]\nbackward = false\nthresholds = {HK024 = 5}": "[tool.hookcli]: backward = false and max-",
     "[tool.hookcli": "pyproject.toml: can't be read as TOML: ",
     "[tool.hookcli]\ntreshold = 1": "pyproject.toml [tool.hookcli]: unknown key 'treshold'; did you mean thresholds?",
     "[tool.hookcli]\nmodel = 'a'\nmodels = ['b']": "[tool.hookcli]: has both model and models: leave one",
-    "[tool.hookcli]\nmodels = ['a', 'a']": "pyproject.toml [tool.hookcli] models: 'a' is there twice",
+    "[tool.hookcli]\nmodels = ['a', 'a']": "pyproject.toml [tool.hookcli] models: 'a' is listed twice",
     "[tool.hookcli]\nmodels = [3]": "pyproject.toml [tool.hookcli] models: 3 is neither a name nor a table",
     "[tool.hookcli]\nseed = '3'": "pyproject.toml [tool.hookcli] seed = '3': give a whole number",
     "[tool.hookcli]\nbatch-size = 0": "pyproject.toml [tool.hookcli] batch-size = 0: give a whole number from 1",
@@ -117,7 +117,7 @@ WRONG_FILES = {
     "[tool.hookcli]\nbackward = false\nloss = 'sum'": "[tool.hookcli]: backward = false and loss: nothing is",
     "[tool.hookcli]\nfail-on = 'never'": "[tool.hookcli] fail-on: unknown fail-on 'never'",
     "[tool.hookcli]\nexpect-output = 'axb'": "[tool.hookcli] expect-output: 'axb': give a shape",
-    "[[tool.hookcli.models]]\nmodel = 'a'\nfail-on = 'error'": "models 'a' fail-on: holds for all models",
+    "[[tool.hookcli.models]]\nmodel = 'a'\nfail-on = 'error'": "models 'a' fail-on: applies to all models",
     "[[tool.hookcli.models]]\nmodel = 'net.py:Net'\nignor = 'HK01'": "models 'net.py:Net': unknown key 'ignor'; did "
     "you mean ignore?",
 }
@@ -157,7 +157,7 @@ WRONG_OPTIONS: dict[tuple[str, ...], str] = {
     ("--meta", "--split-batch"): "--meta and --split-batch: without values there is nothing to compare; leave one out",
     ("--no-backward", "--loss", "sum"): "--no-backward and --loss: nothing is differentiated",
     ("--no-backward", "--max-activation-memory", "1GiB"): "--no-backward and --max-activation-memory",
-    ("--device", "meta"): "--device meta: there are no values to judge; --meta checks what needs none",
+    ("--device", "meta"): "--device meta: no values to check; --meta runs the checks that need none",
     ("--config", "no.toml"): "--config no.toml: no such file",
     ("--report", "x.jsn"): "--report x.jsn: unknown suffix '.jsn'; did you mean .json",
     ("--report", "no/x.json"): "--report no/x.json: can't write to no/",
@@ -177,7 +177,7 @@ def test_a_wrong_option_is_told(cli: Cli, argv: tuple[str, ...]) -> None:
 
 def test_other_mistakes(cli: Cli) -> None:
     ran = cli("check", "parts.py:Reads", *IN, "--meta")
-    assert ran.code == 2 and "leave --meta out" in ran.err
+    assert ran.code == 2 and "remove --meta" in ran.err
     assert "--meta: parts.py:Reads reads values while it runs" in ran.err
     assert "unknown model 'resnt'" in cli("check", "resnt").err
     ran = cli("shapes", "net.py:Net", *IN, "-f", "sarif")

@@ -23,7 +23,7 @@ MISTAKES = {
     ("--columns", "hook,byte"): "--columns: unknown column 'byte'",
     ("--nproc", "1"): "--nproc 1: one process has nobody to communicate with",
     ("--parallel", "fsdp"): "--parallel fsdp: communication hooks are DDP's; FSDP2 has none",
-    ("--ranks", "2"): "--ranks '2': give merged, each, or numbers such as 0,1; there are ranks 0 to 1",
+    ("--ranks", "2"): "--ranks '2': give merged, each, or numbers such as 0,1; available ranks: 0 to 1",
     ("--format", "dot"): "--format dot: only for `hookcli graph`",
 }
 

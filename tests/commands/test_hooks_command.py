@@ -124,7 +124,7 @@ def test_narrowed(cli: Cli, hooked: Path) -> None:
     by_type = report(cli("hooks", "hooked.py:Net", "--type", "Linear", "-f", "json"))["rows"]
     assert [r["fqn"] for r in by_type] == ["first", "second"]
     ran = cli("hooks", "hooked.py:Net", "--match", "first.weight")
-    assert ran.code == 0 and ran.err.endswith("hooked.py:Net carries no hooks on what was asked for\n")
+    assert ran.code == 0 and ran.err.endswith("hooked.py:Net has no hooks on the selected modules\n")
 
 
 def test_a_ready_model_is_left_as_it_is(cli: Cli, hooked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_ready_model_is_left_as_it_is(cli: Cli, hooked: Path, monkeypatch: pyt
 
 def test_no_hooks_is_said(cli: Cli) -> None:
     ran = cli("hooks")
-    assert ran.code == 0 and ran.err == "hookcli: resnet50 carries no hooks\n"
+    assert ran.code == 0 and ran.err == "hookcli: resnet50 has no hooks\n"
     assert ran.out.splitlines()[0].split()[:3] == ["Layer", "Type", "Kind"] and "0 hooks" in ran.out
     assert cli("hooks", "--quiet").err == ""
     assert report(cli("hooks", "-f", "json"))["rows"] == []
@@ -165,7 +165,7 @@ def test_torchvisions_models_carry_none(cli: Cli, name: str) -> None:
         (("hooked.py:Net", "--columns", "fqn,functon"), "unknown column 'functon'; did you mean function?"),
         (("hooked.py:Net", "--sort", "knd"), "--sort: unknown column 'knd'"),
         (("hooked.py:Net", "--arg", "width=3"), "unknown argument of hooked.py:Net 'width'"),
-        (("hooked.py:ready", "--arg", "width=3"), "it takes no --arg"),
+        (("hooked.py:ready", "--arg", "width=3"), "is a module, not a function: remove --arg"),
         (("hooked.py:note",), "hooked.py:note returned NoneType, not an nn.Module"),
         (("hooked.py:Net", "--weights", "no.pt"), "--weights: no file 'no.pt'"),
         (("hooked.py:Net", "--weights", "DEFAULT"), "only torchvision models have published weights"),

@@ -118,7 +118,7 @@ def test_a_model_that_does_not_survive_pickling(cli: Cli, tmp_path: Path) -> Non
     file = str(tmp_path / "q.pt2pkg")
     assert cli("package", "quantized_resnet18", "--arg", "quantize=true", "--extern", "**", "-o", file).code == 0
     ran = cli("package", "--load", file, "--trust")
-    assert ran.code == 2 and ran.err.startswith(f"hookcli: error: {file}: model/model.pkl has a part that does not")
+    assert ran.code == 2 and ran.err.startswith(f"hookcli: error: {file}: model/model.pkl has a part that can't")
 
 
 def test_a_package_that_needs_what_is_not_here(cli: Cli, mine: Path) -> None:
@@ -136,25 +136,25 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("resnet18", "--intern", "torch.**", "--extern", "**"): "--intern 'torch.**' has no effect",
     ("resnet18", "--extern", "**", "--deny", "torchvision.**"): "is decided before: --extern '**'",
     ("resnet18", "--extern", "a**"): "--extern 'a**': ** stands for whole names",
-    ("resnet18", "-o", "r.json"): "--output r.json: the package goes there, so give it the suffix .pt2pkg",
+    ("resnet18", "-o", "r.json"): "--output r.json: this is the package's file, which needs the suffix .pt2pkg",
     ("resnet18", "-o", "no/such/r.pt2pkg"): "--output no/such/r.pt2pkg: can't write to no/such/",
     ("resnet18", "-o", "/proc/r.pt2pkg"): "can't write to /proc/",
     ("resnet18", "-o", "folder.pt"): "--output folder.pt: is a folder",
-    ("resnet18", "--trust"): "--trust: only with --load FILE",
-    ("resnet18", "--match", "fc"): "--match: only with --load FILE",
-    ("resnet18", "--device", "meta"): "--device meta: there are no values to put into a package",
+    ("resnet18", "--trust"): "--trust: requires --load FILE",
+    ("resnet18", "--match", "fc"): "--match: requires --load FILE",
+    ("resnet18", "--device", "meta"): "--device meta: no values to export",
     ("resnet18", "--columns", "fqn"): "--columns: unknown column 'fqn'",
     ("resnet5",): "unknown model 'resnet5'",
     ("pk_mine.py:lam",): "pk_mine.py:lam can't be pickled: f of act (Act): ",
     ("pk_mine.py:Main",): "pk_mine.py:Main can't be pickled: the class of the model (Main): ",
     ("--load", "no.pt2pkg"): "no file 'no.pt2pkg'",
     ("--load", "."): "'.' is a folder, not a package",
-    ("--load", "pk_mine.py"): "pk_mine.py is not a torch.package, or not a whole one",
+    ("--load", "pk_mine.py"): "pk_mine.py is not a torch.package, or is damaged",
     ("--load", "state.pt"): "state.pt is not a torch.package: torch.save or torch.jit.save wrote it",
     ("--load", "other.zip"): "other.zip is not a torch.package: a zip file without .data/extern_modules",
-    ("--load", "half.pt2pkg", "--trust"): "half.pt2pkg is not a torch.package, or not a whole one",
-    ("--load", "m.pt2pkg", "resnet18"): "--load m.pt2pkg: loads a package, and takes no MODEL",
-    ("--load", "m.pt2pkg", "--mock", "a"): "--load m.pt2pkg: loads a package, and takes no --mock",
+    ("--load", "half.pt2pkg", "--trust"): "half.pt2pkg is not a torch.package, or is damaged",
+    ("--load", "m.pt2pkg", "resnet18"): "--load m.pt2pkg: loads a package; leave out MODEL",
+    ("--load", "m.pt2pkg", "--mock", "a"): "--load m.pt2pkg: loads a package; leave out --mock",
     ("--load", "m.pt2pkg", "--arg", "a=1"): "unknown argument of a package 'a'",
     ("--load", "m.pt2pkg", "--trust", "-i", "x"): "--input 'x'",
 }

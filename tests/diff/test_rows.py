@@ -14,6 +14,7 @@ from torch import nn
 import hookcli
 from hookcli.diff.rows import beyond, diff, diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
+from hookcli.engine.run_info import RunInfo
 from hookcli.errors import UsageError
 from hookcli.report import Column, Report, Row, Skipped, TensorStats, document
 
@@ -67,6 +68,19 @@ def test_shapes_parameters_and_macs_are_exact_whatever_the_tolerance() -> None:
     report = diff(see(Net(), "shapes"), see(other, "shapes"), Tolerance(1e9, 1e9))
     assert {row.fqn for row in report.rows if row.get("beyond")} == {"", "head"}
     assert by_name(report)["head"]["times"] == math.inf and "params 10 → 15" in by_name(report)["head"]["differs"]
+
+
+def test_where_the_number_of_elements_changed_only_counts_are_compared() -> None:
+    def made(shape: list[int], stats: TensorStats) -> Report:
+        columns = (Column("fqn", "Layer"), Column("shape", "Shape"))
+        return Report("activations", "net", columns, [Row({"fqn": "a", "shape": shape, "dtype": "float32"}, stats)])
+
+    a = made([2, 2], TensorStats(4, 0.0, 1.0, -1.0, 1.0, 2.0, zeros=1))
+    b = made([2, 3], TensorStats(6, 9.0, 8.0, -7.0, 60.0, 50.0, zeros=4, nan=1))
+    [row] = diff(a, b).rows
+    assert row["differs"] == "nan 0 → 1, shape 2x2 → 2x3 and 1 more"
+    same = made([4], TensorStats(4, 9.0, 8.0, -7.0, 60.0, 50.0, zeros=4))
+    assert diff(a, same).rows[0]["differs"] == "shape 2x2 → 4, max 1.000 → 60.00 and 5 more"
 
 
 def test_tolerances_apply() -> None:
@@ -150,7 +164,7 @@ def test_what_can_not_be_compared() -> None:
 
 
 def test_runs_that_differ_are_told() -> None:
-    a = see(Net(), "activations", meta={"seed": 0})
+    a = see(Net(), "activations", info=RunInfo(seed=0))
     b = replace(a, meta={**a.meta, "seed": 5, "complete": False})
     assert unlike(diff(a, b)) == "the runs differ: seed 0 → 5, b is incomplete"
     assert unlike(diff(a, a)) == ""

@@ -55,7 +55,7 @@ def test_a_parameter_without_a_gradient_is_named() -> None:
     for raised in run_ranks(2, comm_jobs.run_unused):
         assert isinstance(raised, Raised) and raised.kind == "UsageError"
         assert raised.message == (
-            "no gradient reached aux.weight, aux.bias, and DDP waits for every parameter's: use the output in the "
+            "no gradient reached aux.weight, aux.bias, but DDP waits for every parameter's: use the output in the "
             "loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
         )
 

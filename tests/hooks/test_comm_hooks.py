@@ -83,7 +83,7 @@ def test_powersgd_can_not_start_before_the_buckets_are_rebuilt() -> None:
     with pytest.raises(UsageError, match="--warm-up 1: PowerSGD starts after 2 steps at the earliest"):
         find_hook("powersgd", warm_up=1)
     with pytest.raises(ValueError, match="start_powerSGD_iter"):  # PyTorch's own rule
-        find_hook("powersgd").make_state.func(1, 1)
+        find_hook("powersgd").make_state.func(None, start_powerSGD_iter=1)
 
 
 @pytest.mark.parametrize("name", ["right", "extra", "number", "misnamed", "wrong", "wrong_return"])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+import hookcli
 from hookcli.engine.capture import capture
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.trace import TraceProbe
@@ -76,3 +77,38 @@ def test_what_a_gradient_in_the_forward_adds_is_kept() -> None:
 
     x = torch.randn(ROWS, WIDTH, requires_grad=True)
     assert kept(Slope(), x) > kept(Cube(), x)
+
+
+class Grows(nn.Module):
+    """Runs one more of its layers in each call, up to two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.calls = nn.Sigmoid(), nn.Sigmoid(), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.first(x) if self.calls == 1 else self.second(self.first(x))
+
+
+def test_of_two_passes_the_one_that_keeps_the_most_counts_and_not_their_sum() -> None:
+    x = torch.randn(ROWS, WIDTH, requires_grad=True)
+    [summary] = capture(Grows(), x, [TraceProbe(SAVED, summary=True)], step=hookcli.Step(passes=2))
+    assert {row.fqn: row["kept"] for row in summary.rows} == {"first": INPUT, "second": INPUT}
+    assert summary.totals["kept_bytes"] == 2 * INPUT
+    assert {row.fqn: row["saved_tensor_pack"] for row in summary.rows} == {"first": 2, "second": 1}
+    [trace] = capture(Grows(), x, [TraceProbe(SAVED)], step=hookcli.Step(passes=2))
+    packed = [(row["pass"], row["kept"]) for row in trace.rows if row["kept"] is not None]
+    assert packed == [(0, INPUT), (1, INPUT), (1, INPUT)] and trace.totals["kept_bytes"] == 2 * INPUT
+
+
+def test_a_tensor_that_is_kept_twice_adds_its_memory_once() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x.sigmoid()
+            return y * y.view(-1).view_as(y)
+
+    x = torch.randn(ROWS, WIDTH, requires_grad=True)
+    [report] = capture(Twice(), x, [TraceProbe(SAVED)])
+    packed = [row["kept"] for row in report.rows if row["kind"] == "saved_tensor_pack"]
+    assert packed == [INPUT, 0, 0]

@@ -14,6 +14,7 @@ from torchvision import ops
 from hookcli.engine.capture import capture
 from hookcli.engine.prepare import prepare_run
 from hookcli.engine.setting import META, Setting
+from hookcli.errors import ModelError
 from hookcli.report import Report
 from hookcli.sources.base import InputSpec, Request
 from hookcli.sources.catalog import entries
@@ -150,3 +151,20 @@ def test_operators_of_torchvision_pool_regions_and_select_boxes_for_nothing_and_
 def test_lazy_modules_are_measured_once_they_know_their_size() -> None:
     report = capture(nn.LazyLinear(3), torch.ones(2, 5), ["shapes"])[0]
     assert report.totals["params"] == 18
+
+
+@pytest.mark.parametrize("broken", [nn.Linear, nn.Identity])
+def test_the_costs_of_a_run_that_failed_are_those_until_then(broken: type[nn.Module]) -> None:
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = broken(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.part(x)
+            raise ValueError("not now")
+
+    with pytest.raises(ModelError) as caught:
+        capture(Fails(), torch.ones(3, 4), ["shapes"])
+    [report] = caught.value.reports
+    assert report.totals["macs"] == (3 * 4 * 2 if broken is nn.Linear else 0)

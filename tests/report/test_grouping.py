@@ -36,6 +36,14 @@ def test_what_is_not_finite_below_the_limit_is_noted_above_it() -> None:
     assert group_rows(report(module("a"), module("a.b", found=stats(1, 0.0, inf=1))), 1).rows[0]["note"] == "Inf in b"
 
 
+def test_the_note_says_what_the_module_that_it_names_holds() -> None:
+    first, later = module("a.b", found=stats(9, 0.0, inf=1)), module("a.c", found=stats(9, 0.0, nan=1))
+    assert group_rows(report(module("a"), first, later), 1).rows[0]["note"] == "Inf in b"
+    assert group_rows(report(module("a"), later, first), 1).rows[0]["note"] == "NaN in c"
+    both = module("a.b", found=stats(9, 0.0, nan=1, inf=1))
+    assert group_rows(report(module("a"), both), 1).rows[0]["note"] == "NaN in b"
+
+
 def test_calls_are_merged_exactly() -> None:
     calls = [module("relu", call=n, found=stats(10 * (n + 1), float(n))) for n in range(3)]
     (row,) = group_rows(report(*calls), 1).rows

@@ -36,6 +36,15 @@ def test_merge_is_not_an_average_of_averages() -> None:
     assert (merged.mean, merged.std, merged.l2, merged.zeros) == (1.0, 2.0, 4.0, 3)
 
 
+def test_a_part_without_finite_elements_adds_its_counts_alone() -> None:
+    whole, broken = TensorStats(2, 3.0, 1.5, 2.0, 4.0, 5.0, zeros=1), TensorStats(3, l2=math.nan, nan=1, inf=2)
+    for parts in ([whole, broken], [broken, whole]):
+        assert TensorStats.merge(parts) == TensorStats(5, 3.0, 1.5, 2.0, 4.0, 5.0, zeros=1, nan=1, inf=2)
+    both = TensorStats.merge([broken, broken])
+    assert (both.numel, both.nan, both.inf) == (6, 2, 4)
+    assert all(math.isnan(getattr(both, key)) for key in ("mean", "std", "min", "max", "l2"))
+
+
 def test_merge_of_nothing_is_empty() -> None:
     nothing = TensorStats.merge([])
     assert (nothing.numel, nothing.l2) == (0, 0.0) and math.isnan(nothing.mean)

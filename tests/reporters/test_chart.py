@@ -68,6 +68,11 @@ def test_orders_of_magnitude_are_logarithms() -> None:
     assert "(logarithmic)" not in drawn([0.0, 1e-3, 1.0])[1]
 
 
+def test_the_axis_is_logarithmic_from_a_spread_of_more_than_100() -> None:
+    assert drawn([0.25, 5.0, 25.0])[1] == "|dw|/|w|"
+    assert drawn([0.25, 5.0, 25.25])[1] == "|dw|/|w| (logarithmic)"
+
+
 @pytest.mark.parametrize("width", [None, 40, 80, 100, 300])
 @pytest.mark.parametrize("count", [2, 41, 500])
 def test_charts_fit_and_are_plain(width: int | None, count: int) -> None:

@@ -173,6 +173,15 @@ def test_github_annotations_are_escaped() -> None:
     assert lines[5:] == ["::notice title=hookcli check net.py%3ANet::All 3 checks passed (3 modules)"]
 
 
+def test_a_comma_in_a_file_name_does_not_end_the_property_of_an_annotation() -> None:
+    finding = Finding("HK008", "error", "fc", "a, b: c", file="my, own:net.py", line=3)
+    [first, last] = render("github", Judgement([finding], [], ["HK008"]).report("my, own:net.py:Net", {})).splitlines()
+    assert first.startswith("::error file=my%2C own%3Anet.py,line=3,title=HK008 no-gradient::")
+    assert first.endswith(": fc: a, b: c") and last.startswith(
+        "::notice title=hookcli check my%2C own%3Anet.py%3ANet::"
+    )
+
+
 @pytest.mark.parametrize("name", ["table", "markdown", "csv", "json"])
 def test_the_other_formats_hold_every_finding(name: str) -> None:
     text = render(name, ailing())

@@ -182,7 +182,7 @@ class _Comparison:
         return of_a, parts[B] | {to_b[fqn] for fqn in of_a & to_b.keys()}
 
 
-_COMPILED = "part of a compiled module, where no hook fires (--compile with a glob for its parts compares them)"
+_COMPILED = "part of a compiled module, where no hook fires (to compare parts, give --compile a glob that matches them)"
 
 
 def _compiled_in(side: Side) -> set[str]:
@@ -205,7 +205,7 @@ def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side
             continue
         label = "AB"[number]
         ours = isinstance(error, HookcliError)
-        said = str(error) if ours else failure.explain(error, sides[number].model)
+        said = str(error if ours else failure.explain(error, sides[number].model))
         told = (type(error) if ours else ModelError)(f"{label}: {said}")
         told.__cause__ = error
         return told

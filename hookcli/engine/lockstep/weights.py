@@ -25,7 +25,7 @@ def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None
     if not left:
         return None
     names = ", ".join(left[:3]) + (", ..." if left[3:] else "")
-    return f"--same-weights: {len(left)} of {len(state)} tensors of B are its own: A has none of their shape ({names})"
+    return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"
 
 
 def _renamed(name: str, alignment: Alignment) -> str:

@@ -33,10 +33,10 @@ __all__ = [
 def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iterator[None]:
     """Put the model, the inputs and the random number generators back as they were, bit for bit.
 
-    Of the model: its tables of parameters, buffers and submodules, the values in them, `.grad`, `requires_grad` and
-    training modes. Of the inputs: the values of their tensors. Of generators: PyTorch's, Python's and numpy's. Other
-    attributes of modules are as the run left them, and lazy modules stay initialized. In the block every `.grad` is
-    None. `parameters=False` leaves their values out, whose copies take as much memory as they do.
+    Restored are the model's tables of parameters, buffers and submodules, the values in them, `.grad`, `requires_grad`
+    and training modes; the values of the inputs' tensors; and PyTorch's, Python's and numpy's generators. Other
+    attributes of modules stay as the run left them, and lazy modules stay initialized. In the block every `.grad` is
+    None. `parameters=False` leaves out the values of parameters, whose copies double their memory.
     """
     devices = accelerators(model, inputs)
     states = random_states(devices)
@@ -58,7 +58,7 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
 
 
 def set_mode(model: nn.Module, training: bool) -> None:
-    """`model.train(training)`; parts that torch.export made refuse, and keep the mode that they were exported in."""
+    """Call `model.train(training)`; parts made by torch.export refuse, and keep the mode that they were exported in."""
     try:
         model.train(training)
     except NotImplementedError:
@@ -75,20 +75,20 @@ def _put_gradients_back(gradients: list[tuple[nn.Parameter, Tensor | None, bool]
 
 
 class _Module:
-    """The training mode of a module, and which parameters, buffers and submodules it has."""
+    """A module's training mode and its tables of parameters, buffers and submodules, at the time of its creation."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._training = module.training
-        scripted = isinstance(module, torch.jit.ScriptModule)  # its tables can't change
+        scripted = isinstance(module, torch.jit.ScriptModule)  # its tables never change
         tables = [] if scripted else part_tables(module)
-        # Where parameters are sharded, PyTorch exchanges them in the course of a run.
+        # PyTorch exchanges sharded parameters in the course of a run.
         sharded = any(tree.is_sharded(p) for p in module.parameters(recurse=False))
         self._tables = [] if sharded else [(table, dict(table)) for table in tables]
         self._attributes = dict(vars(module)) if self._tables else {}
 
     def put_back(self) -> None:
-        """Put both back. A tensor that the run made part of a graph is so no longer."""
+        """Restore both, and detach buffers that the run made part of a graph."""
         if self._module.training != self._training:
             self._module.training = self._training
         for table, before in self._tables:
@@ -103,7 +103,7 @@ class _Module:
                     buffer.detach_()
 
     def _put_attributes_back(self, names: set[str]) -> None:
-        """A name that became a parameter's, buffer's or submodule's was taken from the plain attributes."""
+        """Restore plain attributes whose names the run gave to parameters, buffers or submodules."""
         for name in names:
             if name in self._attributes:
                 vars(self._module)[name] = self._attributes[name]

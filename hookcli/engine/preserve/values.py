@@ -1,4 +1,4 @@
-"""Copies of tensors' values, to put them back bit for bit."""
+"""Copies the values of tensors and restores them bit for bit."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from hookcli.tensors import tree
 T = TypeVar("T")
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_ROOM = 4  # copies stay on an accelerator whose free memory is this many times their size
+_ROOM = 4  # copies stay on an accelerator if its free memory is this many times their size
 
 
 class Kept:
-    """The values of tensors as they were when this was made.
+    """The values of tensors at the time of its creation.
 
-    Lazy parameters and tensors on the meta device have none. Copies lie on a tensor's own device; those of an
-    accelerator that has little memory left, in the CPU's. Where a tensor's `.data` was exchanged it gets back the
-    memory that it had.
+    Lazy parameters and tensors on the meta device have no values. Copies stay on a tensor's device, or go to the CPU if
+    an accelerator has little memory left. A tensor whose `.data` was exchanged gets its own memory back.
     """
 
     def __init__(self, tensors: Iterable[Tensor | None]) -> None:
@@ -34,26 +33,26 @@ class Kept:
         self._kept = [(x, x.data, _copy(x.data, x.device in scarce)) for x in plain.values()]
 
     def put_back(self) -> None:
-        """Write the values that changed. Versions, of which autograd takes note, stay as they are."""
+        """Restore values that changed, without changing the versions that autograd checks."""
         with torch.no_grad():
             for tensor, memory, value in self._kept:
                 _put_back(tensor, memory, value)
 
 
 def unchanged_versions(tensors: Iterable[Tensor]) -> AbstractContextManager[object]:
-    """For a block after which the tensors hold what they held before: no change to a graph of the caller's."""
+    """Keep the tensors' versions over a block that restores their values, so that the caller's graphs stay valid."""
     counted = {id(x): x for x in tensors if not (is_lazy(x) or x.is_inference())}
     return keeping_versions(tuple(counted.values()))
 
 
 def copied(inputs: T) -> T:
-    """The inputs with copies of their tensors, one for each."""
+    """The inputs with each tensor replaced by a copy, the same copy for the same tensor."""
     copies: T = tree.replace(inputs, tree.once(lambda _, x: same_layout(x.detach()).requires_grad_(x.requires_grad)))
     return copies
 
 
 def same_layout(x: Tensor) -> Tensor:
-    """A copy with the strides that the tensor has, also where elements share memory or lie apart."""
+    """A copy with the tensor's own strides, even if its elements overlap or have gaps between them."""
     if x.layout is not torch.strided or x.is_nested or x.is_quantized or x.is_mkldnn or type(x) is not Tensor:
         return x.clone()
     lone = _without_repeats(x)
@@ -62,19 +61,19 @@ def same_layout(x: Tensor) -> Tensor:
 
 
 def _plain(x: Tensor) -> Iterator[Tensor]:
-    """The tensors that hold the memory: those inside of a wrapper such as a DTensor; none where there are no values."""
+    """The tensors that hold the memory: those inside a wrapper such as a DTensor; none if there are no values."""
     if is_lazy(x) or x.is_meta:
         return
     if not hasattr(x, "__tensor_flatten__"):
         yield x
         return
     for part in (getattr(x, name) for name in x.__tensor_flatten__()[0]):
-        if isinstance(part, Tensor):  # a DTensor names its mesh of devices, too
+        if isinstance(part, Tensor):  # a DTensor also names its mesh of devices
             yield from _plain(part)
 
 
 def _scarce(tensors: Iterable[Tensor]) -> set[torch.device]:
-    """The accelerators that copies of these tensors would fill too far."""
+    """The accelerators without enough free memory for copies of these tensors."""
     sizes: Counter[torch.device] = Counter()
     for x in tensors:
         if x.device.type != "cpu":
@@ -85,7 +84,7 @@ def _scarce(tensors: Iterable[Tensor]) -> set[torch.device]:
 def _free(device: torch.device) -> int:
     try:
         return torch.accelerator.get_memory_info(device)[0]
-    except Exception:  # not every backend tells
+    except Exception:  # not every backend says
         return 0
 
 
@@ -95,7 +94,7 @@ def _copy(x: Tensor, to_cpu: bool) -> Tensor:
 
 
 def _without_repeats(x: Tensor) -> Tensor:
-    """Each element of an expanded tensor once."""
+    """A view with each element of an expanded tensor once."""
     if x.layout is not torch.strided or x.is_nested or x.is_mkldnn or 0 not in x.stride():
         return x
     sizes = [1 if stride == 0 else size for size, stride in zip(x.shape, x.stride(), strict=True)]
@@ -103,7 +102,7 @@ def _without_repeats(x: Tensor) -> Tensor:
 
 
 def _put_back(tensor: Tensor, memory: Tensor, value: Tensor) -> None:
-    if tensor.layout is torch.sparse_coo:  # an operation in place gives it other memory
+    if tensor.layout is torch.sparse_coo:  # an in-place operation gives it other memory
         tensor.copy_(value)
         return
     if tensor.layout is torch.strided and not _same_memory(tensor, memory):
@@ -112,7 +111,7 @@ def _put_back(tensor: Tensor, memory: Tensor, value: Tensor) -> None:
     if value.device != memory.device:
         value = value.to(memory.device)
     if not _same(memory, value):
-        memory.copy_(value)  # an alias by `.data`, which has a version of its own
+        memory.copy_(value)  # an alias made by `.data` has its own version
 
 
 def _same_memory(x: Tensor, y: Tensor) -> bool:
@@ -122,14 +121,14 @@ def _same_memory(x: Tensor, y: Tensor) -> bool:
 
 
 def _same(x: Tensor, y: Tensor) -> bool:
-    """Equal bit for bit; False where that can't be told."""
+    """Whether the tensors are equal bit for bit; False if that is unknown."""
     if x.is_quantized or x.is_nested or x.layout is not torch.strided or x.is_mkldnn:
         return False
     return torch.equal(_bits(x), _bits(y))
 
 
 def _bits(x: Tensor) -> Tensor:
-    """The tensor as integers: 0.0 equals -0.0, and NaN nothing, but their bits tell. As wide ones as will do."""
+    """The tensor as integers, as wide as possible, since 0.0 == -0.0 and NaN != NaN hide differences in bits."""
     x = x.resolve_conj().resolve_neg()
     if x.is_complex():
         x = torch.view_as_real(x)

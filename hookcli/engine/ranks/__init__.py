@@ -1,1 +1,1 @@
-"""A run in several processes: torchrun's launcher, a group that leaves nobody waiting, one report for all."""
+"""Runs a model in several processes: torchrun's launcher, a group where no rank waits in vain, one report for all."""

@@ -1,4 +1,4 @@
-"""Bring the ranks' reports together on rank 0: one packed tensor a report, one collective, after the run."""
+"""Gathers the ranks' reports on rank 0 after the run: one packed tensor per report, in one collective."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import torch.distributed as dist
 from hookcli.engine.ranks.group import Group
 from hookcli.report import STATS_KEYS, Report, Row, TensorStats
 
-_SIZES = struct.Struct("=qqq")  # the bytes of what describes the run, of the places and of the figures
+_SIZES = struct.Struct("=qqq")  # bytes of the run's description, of the places and of the statistics
 Places = Sequence[tuple[Mapping[str, Any], bool]]
-"""Of each row what is not statistics, and whether it has any."""
+"""For each row its values besides statistics, and whether it has statistics."""
 
 
 def gather(report: Report, group: Group) -> list[Report]:
-    """The reports of all ranks on rank 0, in their order; nothing on the others."""
+    """On rank 0 the reports of all ranks, in order; on other ranks none."""
     packed = pack(report)
     size = group.largest(len(packed))
     device = torch.device("cuda", torch.cuda.current_device()) if group.backend == "nccl" else torch.device("cpu")
@@ -37,7 +37,7 @@ def gather(report: Report, group: Group) -> list[Report]:
 
 
 def pack(report: Report) -> bytes:
-    """The report as bytes: JSON for the run and, compressed, for the places; 72 bytes of float64 a row."""
+    """The report as bytes: JSON for the run, compressed JSON for the rows' places, and float64 for the statistics."""
     run = json.dumps(replace(report, rows=()).to_dict()).encode()
     places = [(dict(row.values), row.stats is not None) for row in report.rows]
     text = zlib.compress(json.dumps(places, separators=(",", ":")).encode(), level=1)
@@ -46,7 +46,7 @@ def pack(report: Report) -> bytes:
 
 
 def unpack(packed: bytes, known: dict[bytes, Places]) -> Report:
-    """The inverse of `pack`; what follows the report is left. `known`: places that were read before, by their bytes."""
+    """The inverse of `pack`; bytes after the report are ignored. `known` caches places by their bytes."""
     sizes = _SIZES.unpack_from(packed)
     start = _SIZES.size
     run, text, figures = (packed[start + sum(sizes[:i]) : start + sum(sizes[: i + 1])] for i in range(3))

@@ -1,8 +1,8 @@
-"""The processes of a run as a group: joined, watched, and left in any case.
+"""Joins the processes of a run into a group, watches them, and leaves the group in any case.
 
-PyTorch's collectives wait for every rank. So a rank that fails must tell the others, one that hangs must be noticed,
-and of all that one line is to be seen. What the ranks tell each other for that goes through torchrun's key-value store,
-not through collectives, and works while a collective is stuck.
+PyTorch's collectives wait for every rank. So a rank that fails must tell the others, a rank that hangs must be noticed,
+and people should see one line about it. The ranks exchange these messages through torchrun's key-value store instead of
+collectives, which works even while a collective is stuck.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from hookcli.engine.ranks.watchdog import Watchdog
 from hookcli.errors import HookcliError, OverdueError, ToldError, UsageError
 from hookcli.system.torchrun import World
 
-# A collective gives up later than the watchdog, whose message is the better one.
+# seconds by which collectives outlast the watchdog, whose message is better
 _GRACE = 30.0
-_AGREE = 2.0  # seconds that other ranks have to fail alike, before an error is said to be of one rank
-_COME = 20.0  # that they have to begin
-_LOST = 3.0  # that the launcher has to end this process, where all that it knows is that another is gone
-_END = 30.0  # that it has to end a process that has nothing to say
+_AGREE = 2.0  # seconds to wait for other ranks to fail with the same error
+_COME = 20.0  # seconds to wait for other ranks to start
+_LOST = 3.0  # seconds to wait for the launcher to end this process if all it knows is that another rank is gone
+_END = 30.0  # seconds to wait for the launcher to end a process that has nothing to report
 _RUNS = count()
 _CONNECTION = re.compile(r"connection (closed|reset|refused)|broken pipe|socket", re.IGNORECASE)
 
 
 class Group:
-    """The processes of a run, seen from one of them. `timeout`: seconds that a stage of the run may take."""
+    """The processes of a run, seen from one of them. A stage of the run may take `timeout` seconds."""
 
     def __init__(self, world: World, store: Store, timeout: float) -> None:
         self.world = world
@@ -47,7 +47,7 @@ class Group:
         self._meetings = 0
 
     def connect(self, backend: str | None, device: torch.device) -> None:
-        """Set PyTorch's process group up. Raises UsageError for a backend that can't serve the device."""
+        """Set up PyTorch's process group. Raises UsageError for a backend that can't serve the device."""
         self.backend = backend or ("nccl" if device.type == "cuda" else "gloo")
         _check_backend(self.backend, device, self.world)
         self.stage("waiting for the other processes to start")
@@ -60,11 +60,11 @@ class Group:
         )
 
     def stage(self, text: str) -> None:
-        """What this process does from now on, within the timeout."""
+        """Name what this process does from now on, and restart the timeout."""
         self.watchdog.stage(text)
 
     def largest(self, value: int) -> int:
-        """The largest of the ranks' values. It waits for all of them, but is no collective."""
+        """The largest of the ranks' values. Waits for all ranks, without a collective."""
         self._meetings += 1
         answer = f"largest/{self._meetings}"
         self.store.set(f"{answer}/{self.world.rank}", str(value))
@@ -76,13 +76,13 @@ class Group:
         return int(self.store.get(answer))
 
     def tells(self, error: BaseException) -> bool:
-        """Whether this rank is the one to tell of its failure; others stay here until the launcher ends them.
+        """Whether this rank is the one to report its failure; the others wait here until the launcher ends them.
 
-        An error that all ranks have is told as it is, another with its rank.
+        The error's message gets the rank's number unless all ranks have the same error.
         """
         try:
             return self._claims(error)
-        except dist.DistError:  # the store is gone, and the launcher with it
+        except dist.DistError:  # the store is gone, together with the launcher
             return False
 
     def _claims(self, error: BaseException) -> bool:
@@ -99,17 +99,17 @@ class Group:
         return True
 
     def _gone(self) -> list[int]:
-        """The ranks of this machine that run no more."""
+        """The ranks of this machine whose processes have ended."""
         here = dict(enumerate(text.decode().split() for text in self.store.multi_get(self._of_all("here"))))
         return [rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid))]
 
     def _everywhere(self) -> bool:
-        """Whether all ranks fail alike."""
+        """Whether all ranks fail with the same error."""
         keys, began = self._of_all("failed"), time.monotonic()
         until = began + _AGREE
         while not self.store.check(keys):
             now = time.monotonic()
-            if not self.store.check(self._of_all("here")):  # slower ones have yet to come to it
+            if not self.store.check(self._of_all("here")):  # slower ranks have not started yet
                 until = min(now + _AGREE, began + _COME)
             if now > until:
                 return False
@@ -122,13 +122,13 @@ class Group:
 
 @contextmanager
 def joined(world: World, timeout: float) -> Iterator[Group]:
-    """Be one of the group while the block runs; what it talks by is set up by `connect`.
+    """Be part of the group while the block runs; `connect` sets up its collectives.
 
-    An error in the block becomes the group's: one rank raises it, with its number where not all have it, the others
-    ToldError.
+    An error in the block becomes the group's: one rank raises it, with its number unless all ranks have it, and the
+    others raise ToldError.
     """
     store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
-    name = f"hookcli {next(_RUNS)}"  # a process may be one of several runs after another; the store outlives them
+    name = f"hookcli {next(_RUNS)}"  # a process may take part in several runs; the store outlives them
     group = Group(world, PrefixStore(name, store), timeout)
     group.store.set(f"here/{world.rank}", f"{platform.node()} {os.getpid()}")
     try:
@@ -162,9 +162,9 @@ def _runs(pid: int) -> bool:
 def _check_backend(backend: str, device: torch.device, world: World) -> None:
     on_gpu = device.type == "cuda"
     if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
-        raise UsageError("--backend nccl: it needs GPUs, and there are none here; gloo works on the CPU")
+        raise UsageError("--backend nccl: needs GPUs, but none are available; gloo works on the CPU")
     if backend == "nccl" and not on_gpu:
-        raise UsageError(f"--backend nccl: it moves what is on GPUs, not on {device}; give --device cuda, or gloo")
+        raise UsageError(f"--backend nccl: works with GPUs, not with {device}; give --device cuda, or --backend gloo")
     if on_gpu and torch.cuda.device_count() < world.local_size:
         there = torch.cuda.device_count()
-        raise UsageError(f"--device {device}: {world.local_size} processes need a GPU each, and there are {there}")
+        raise UsageError(f"--device {device}: {world.local_size} processes need a GPU each, but there are {there}")

@@ -1,4 +1,4 @@
-"""Start this command line again in N processes, with torchrun's own elastic launcher."""
+"""Starts this command line again in N processes, with torchrun's own elastic launcher."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError
 from hookcli.system.torchrun import LAUNCHER
 
-_GIVES_WAY = 5  # seconds that a process has to end by itself after another has failed
+_GIVES_WAY = 5  # seconds for a process to end by itself after another has failed
 
 
 def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> int:
     """Run `hookcli ARGUMENTS` as `processes` ranks on this machine and return the exit code.
 
-    A rank that fails tells its error itself. Raises HookcliError for one that died without an error message.
+    A rank that fails reports its error itself. Raises HookcliError for one that died without an error message.
     """
     config = LaunchConfig(
         min_nodes=1,
@@ -33,7 +33,7 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
         nproc_per_node=processes,
         run_id=f"hookcli-{uuid.uuid4().hex}",
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",  # a port that is free
+        rdzv_endpoint="localhost:0",  # any free port
         local_addr="localhost",
         max_restarts=0,
         **_patience(),
@@ -49,7 +49,7 @@ def launch(arguments: Sequence[str], processes: int, *, debug: bool = False) -> 
 
 
 def _outcome(rank: int, failure: ProcessFailure) -> int:
-    if failure.exitcode in (FAILED, INTERRUPTED):  # it has told why
+    if failure.exitcode in (FAILED, INTERRUPTED):  # it has reported why
         return int(failure.exitcode)
     if failure.exitcode >= 0:
         raise HookcliError(f"rank {rank} exited with code {failure.exitcode} and no error message")
@@ -66,7 +66,7 @@ def _patience() -> dict[str, Any]:
 
 @contextmanager
 def _environment(processes: int) -> Iterator[None]:
-    """What the processes find: the cores shared out, unless somebody has done that already, and who launched them."""
+    """Set the processes' environment: an equal share of the cores, unless it is set already, and the launcher's pid."""
     given = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = given or str(max(1, (os.cpu_count() or 1) // processes))
     os.environ[LAUNCHER] = str(os.getpid())
@@ -80,7 +80,7 @@ def _environment(processes: int) -> Iterator[None]:
 
 @contextmanager
 def _silent(debug: bool) -> Iterator[None]:
-    """Without the launcher's own account of a failure: the rank that failed has told it."""
+    """Suppress the launcher's own account of a failure, which the failing rank has reported already."""
     before = logging.root.manager.disable
     if not debug:
         logging.disable(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Models over several processes: replicated by DistributedDataParallel, or sharded by FSDP2 (`fully_shard`)."""
+"""Spreads a model over several processes: replicated by DistributedDataParallel or sharded by FSDP2 (`fully_shard`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.hooks.torch_private.dynamo import preload
 
-preload()  # which the first DistributedDataParallel does: not in the time of a run
+preload()  # the first DistributedDataParallel does it: not in the time of a run
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -19,8 +19,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 def replicated(model: nn.Module) -> nn.Module:
     """The model in DistributedDataParallel, which averages the gradients of parameters over the processes.
 
-    Parameters that a pass does not use are looked for: without that their buckets, and all that is in these, would be
-    left as each process has them.
+    `find_unused_parameters` is on: otherwise buckets with unused parameters would keep each process's own gradients.
     """
     device = next(model.parameters()).device
     return DistributedDataParallel(
@@ -31,22 +30,24 @@ def replicated(model: nn.Module) -> nn.Module:
 def shard(model: nn.Module, device: torch.device, processes: int) -> None:
     """Shard the parameters over the processes, in place: each block of a container by itself, then the rest.
 
-    `fully_shard` moves what it shards to the device block by block, so the whole never needs to fit on one.
+    `fully_shard` moves parameters to the device block by block, so the whole model never needs to fit on one.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard  # takes as long as torch itself
+    from torch.distributed.fsdp import fully_shard  # its import takes as long as torch itself
 
     mesh = init_device_mesh(device.type, (processes,))
     found = list(blocks(model))
     shared = Counter(id(p) for block in found for p in block.parameters())
     for block in found:
-        if all(shared[id(p)] == 1 for p in block.parameters()):  # the model's own group has what blocks share
+        if all(
+            shared[id(p)] == 1 for p in block.parameters()
+        ):  # parameters that blocks share belong to the model's own group
             fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 
 def blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules with parameters that stand in a Sequential or another container: outermost ones, no containers."""
+    """The outermost modules with parameters in a Sequential or another container; containers themselves don't count."""
     for child in model.children():
         if isinstance(model, _CONTAINERS) and not isinstance(child, _CONTAINERS):
             yield from [child] if any(True for _ in child.parameters()) else []

@@ -1,8 +1,8 @@
-"""Ends a process whose run hangs, and says where it stood.
+"""Ends a process whose run hangs, and says where it hung.
 
-A thread looks at the clock. A stage that takes too long is first interrupted by a signal, which raises in the main
-thread, so that the error names the module and what was measured is reported. A main thread that waits in C++ for
-another rank can't be interrupted: then the thread itself says what the ranks last did, and ends the process.
+A thread watches the clock. A stage that takes too long is first interrupted by a signal, which raises in the main
+thread, so that the error names the module and the measurements so far are reported. A main thread that waits in C++ for
+another rank can't be interrupted: then the thread itself says what the ranks did last, and ends the process.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from hookcli.system.streams import say
 from hookcli.system.torchrun import World
 
 _LOOK = 0.2  # seconds between looks
-_ANSWER = 2.0  # that the main thread has to answer the signal, and ranks to write down where they stand
-_END = 10.0  # that a process has to end by itself, and others to tell
+_ANSWER = 2.0  # seconds for the main thread to answer the signal, and for ranks to note their state
+_END = 10.0  # seconds for a process to end by itself, and for other ranks to report
 _SIGNAL = getattr(signal, "SIGUSR2", None)
 _WAITS = (str(Path(torch.__file__).parent / "distributed"), str(Path(torch.__file__).parent / "autograd"))
 _OURS = str(Path(__file__).parent)
 
 
 class Watchdog:
-    """Watches the stages of a run in a `with` block. `store` is used by a thread: a connection of its own."""
+    """Watches the stages of a run in a `with` block. A thread uses `store`, so it must be a connection of its own."""
 
     def __init__(self, world: World, store: Store, timeout: float) -> None:
         self._world = world
@@ -49,12 +49,12 @@ class Watchdog:
         self._before: Any = None
 
     def stage(self, text: str) -> None:
-        """From now on, this."""
+        """Begin a stage, and restart the timeout."""
         self._stage, self._since = text, time.monotonic()
 
     @property
     def doing(self) -> str:
-        """The stage."""
+        """The present stage."""
         return self._stage
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ class Watchdog:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._answered.set()
-        raise OverdueError(f"still there after {self._timeout:g} s (--timeout)")
+        raise OverdueError(f"still running after {self._timeout:g} s (--timeout)")
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK):
@@ -82,23 +82,23 @@ class Watchdog:
                 return
 
     def _expire(self) -> None:
-        """Interrupt the main thread, or if it does not answer, say what the ranks do and end the process."""
+        """Interrupt the main thread; if it does not answer, say what the ranks do and end the process."""
         self._store.set(f"stuck/{self._world.rank}", json.dumps(self._where()))
         if _SIGNAL and self._before is not None:
             signal.pthread_kill(self._main.ident or 0, _SIGNAL)
         time.sleep(_ANSWER)
         if not self._answered.is_set():
             self._let_others_tell()
-        if self._answered.is_set() and self._over.wait(_END):  # the main thread goes on from there
+        if self._answered.is_set() and self._over.wait(_END):  # the main thread handles it
             return
         if self._store.add("failures", 1) == 1:
             say(f"error: {self._account()}")
         else:
-            time.sleep(_END)  # for the one that tells: the first end is the end of all
+            time.sleep(_END)  # for the rank that reports: the first process to end ends them all
         os._exit(FAILED)
 
     def _let_others_tell(self) -> None:
-        """A rank that waits leaves it to one that does not: that one knows where it hangs."""
+        """Wait for a busy rank to report first, since it knows where it hangs; return at once if all ranks wait."""
         until = time.monotonic() + _END
         while time.monotonic() < until and not self._store.check(["failures"]):
             known = self._known()
@@ -107,12 +107,12 @@ class Watchdog:
             time.sleep(_LOOK)
 
     def _known(self) -> dict[int, dict[str, Any]]:
-        """Where the ranks stand that ran out of time, too."""
+        """The state of all ranks that ran out of time."""
         ranks = range(self._world.size)
         return {r: json.loads(self._store.get(f"stuck/{r}")) for r in ranks if self._store.check([f"stuck/{r}"])}
 
     def _where(self) -> dict[str, Any]:
-        """What the main thread is at: the innermost frame that is neither PyTorch's nor ours, and whether it waits."""
+        """The main thread's stage, its innermost frame outside PyTorch and hookcli, and whether it waits for ranks."""
         frame = sys._current_frames().get(self._main.ident or 0)
         waits = frame is not None and frame.f_code.co_filename.startswith((*_WAITS, _OURS))
         while frame is not None and frame.f_code.co_filename.startswith((str(Path(torch.__file__).parent), _OURS)):
@@ -121,7 +121,7 @@ class Watchdog:
         return {"waits": waits, "stage": self._stage, "place": place}
 
     def _account(self) -> str:
-        """One line on who keeps whom waiting."""
+        """One line that says which rank keeps the others waiting."""
         known = self._known()
         silent = [rank for rank in range(self._world.size) if rank not in known]
         busy = [rank for rank in known if not known[rank]["waits"]]
@@ -131,5 +131,5 @@ class Watchdog:
             return f"rank {busy[0]} hangs, {at['stage']}: still at {at['place']} {waited}"
         if silent:
             return f"no answer from {ranks_named(silent)} {waited}; rank {self._world.rank} waited, {self._stage}"
-        why = "a collective that not all of them call, or a Future that nobody completes"
+        why = "a collective that not all ranks call, or a Future that is never completed"
         return f"all ranks wait for one another, {self._stage}, {waited}: {why}"

@@ -164,7 +164,7 @@ def _function(text: str, name: str) -> Callable[..., Any]:
 
 
 def _arguments(text: str, source: str) -> tuple[list[Any], dict[str, Any]]:
-    """Parse what stands between the parentheses: Python literals, by position or by name."""
+    """Parse the text between the parentheses: Python literals, by position or by name."""
     try:
         call = ast.parse(f"_({source})", mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):

@@ -170,6 +170,7 @@ class _Grouped:
         return getattr(subprocess, name)
 
     def run(self, command: Any, *, check: bool = False, **settings: Any) -> subprocess.CompletedProcess[Any]:
+        """Run a program in a new session, and end it if this process is interrupted."""
         with subprocess.Popen(command, start_new_session=True, **settings) as process:
             try:
                 output, _ = process.communicate()

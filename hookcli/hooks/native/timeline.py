@@ -199,7 +199,9 @@ class Timeline:
                 torch.accelerator.synchronize(device)
         found = resolve([_pending(row) for row in rows])
         return [
-            GradRecord(tuple(shape), _dtype(dtype), device, stats if self._statistics and not why else None, why)
+            GradRecord(
+                tuple(shape), _DTYPES.get(dtype, dtype), device, stats if self._statistics and not why else None, why
+            )
             for (shape, dtype, device, why, *_), stats in zip(rows, found, strict=True)
         ]
 
@@ -216,10 +218,6 @@ def _pending(row: Any) -> Pending:
 
 def _or_none(value: int) -> int | None:
     return None if value == _NONE else int(value)
-
-
-def _dtype(name: str) -> str:
-    return _DTYPES.get(name, name)
 
 
 # The names of dtypes in C++, and in Python.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
 from mmap import mmap
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -39,13 +38,8 @@ class ChildProcesses:
     def _mark(self, *step: Any) -> None:
         self._marks[os.getpid() % _MARKS] = 1
 
-    def counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap `BaseProcess.start`, to count children that start a new interpreter."""
-
-        def start(process: BaseProcess) -> None:
-            original(process)
-            method = getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True)
-            serves = str(getattr(getattr(process, "_target", None), "__module__", "")).startswith(_SERVANTS)
-            self.started += method != "fork" and not serves
-
-        return start
+    def count(self, _: None, process: BaseProcess) -> None:
+        """Count a process that has started, if it runs a new interpreter."""
+        method = getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True)
+        serves = str(getattr(getattr(process, "_target", None), "__module__", "")).startswith(_SERVANTS)
+        self.started += method != "fork" and not serves

@@ -27,7 +27,7 @@ from hookcli.hooks.program.finalizer import KwargsWithToken, Token, raise_droppe
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.program.outermost import OutermostCalls
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.exchange import replaced
+from hookcli.hooks.torch_private.exchange import Wrapper, replaced
 from hookcli.hooks.torch_private.frames import in_extended_step
 from hookcli.hooks.torch_private.modules import other_global_hooks
 
@@ -45,16 +45,18 @@ class GlobalHooks:
     def __enter__(self) -> Self:
         on = self._stack.enter_context
         mine = on(torch_module.register_module_forward_pre_hook(self._calls.entering()))
+        without_ours: Wrapper = lambda _: partial(other_global_hooks, mine.id)  # noqa: E731
         on(register_optimizer_step_pre_hook(self._step_begins))
         on(register_optimizer_step_post_hook(self._step_over))
+        scaler = torch.amp.GradScaler
         for owner, name, wrapper, lost in (
             (torch.autograd, "backward", self._backward, "backward passes are not seen"),
-            (Optimizer, "add_param_group", self._made, "optimizers are known from their first step on"),
-            (nn.Module, "compile", self._compiled, "modules that are compiled in place are not named"),
-            (BaseProcess, "start", self.children.counting, "processes that begin anew are not counted"),
-            (torch.amp.GradScaler, "scale", self._scaled, "losses and gradients are shown as GradScaler scaled them"),
-            (torch.amp.GradScaler, "step", self._scaler_step, "steps that a GradScaler leaves out are not known"),
-            (torch_module, "_has_any_global_hook", partial(_without, mine.id), "torch.compile warns of global hooks"),
+            (Optimizer, "add_param_group", _then(self._got_parameters), "optimizers are known from their first step"),
+            (nn.Module, "compile", _then(self._module_compiled), "modules compiled in place are not named"),
+            (BaseProcess, "start", _then(self.children.count), "processes that begin anew are not counted"),
+            (scaler, "scale", _then(self._loss_scaled), "losses and gradients are shown as GradScaler scaled them"),
+            (scaler, "step", _then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
+            (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
         ):
             on(replaced(owner, name, wrapper, lost))
         _on_now.add(self)
@@ -103,42 +105,33 @@ class GlobalHooks:
 
         return backward
 
-    def _made(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def add_param_group(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-            original(optimizer, *args, **kwargs)
-            self.listener.parameters_added(optimizer)
+    def _got_parameters(self, _: None, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        self.listener.parameters_added(optimizer)
 
-        return add_param_group
+    def _module_compiled(self, _: None, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        self.listener.module_compiled(module)
 
-    def _compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def compile_in_place(module: nn.Module, *args: Any, **kwargs: Any) -> None:
-            original(module, *args, **kwargs)
-            self.listener.module_compiled(module)
+    def _loss_scaled(self, scaled: Any, scaler: Any, outputs: Any) -> None:
+        if scaler.is_enabled():
+            self.listener.loss_scaled(scaler, outputs, scaled)
 
-        return compile_in_place
+    def _scaler_stepped(self, _: Any, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        if scaler.is_enabled():
+            self.listener.scaler_stepped(optimizer)
 
-    def _scaled(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def scale(scaler: Any, outputs: Any) -> Any:
-            scaled = original(scaler, outputs)
-            if scaler.is_enabled():
-                self.listener.loss_scaled(scaler, outputs, scaled)
-            return scaled
 
-        return scale
+def _then(report: Callable[..., object]) -> Wrapper:
+    """Wrap a function: once it has returned, call `report` with its result and its arguments."""
 
-    def _scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            result = original(scaler, optimizer, *args, **kwargs)
-            if scaler.is_enabled():
-                self.listener.scaler_stepped(optimizer)
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            report(result, *args, **kwargs)
             return result
 
-        return step
+        return call
 
-
-def _without(ours: int, original: Callable[[], bool]) -> Callable[[], bool]:
-    """Wrap the question whether there are global hooks, of which `torch.compile` warns, to leave our own out."""
-    return partial(other_global_hooks, ours)
+    return wrapper
 
 
 _on_now: set[GlobalHooks] = set()

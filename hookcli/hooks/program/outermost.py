@@ -47,6 +47,8 @@ class _OutermostCall:
 
 
 class _Local(threading.local):
+    """The outermost call of each thread."""
+
     call: _OutermostCall | None = None
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's private names that hooks and the layers above use, each with a public name, a fallback, and its loss.
+"""PyTorch's private names for hooks and higher layers. Each gets a public name, a fallback, and a note of its loss.
 
-`hookcli.tensors.torch_private` says how a name is looked up, and has those that tensors need.
+See `hookcli.tensors.torch_private` for how names are looked up, and for the names that tensors need.
 """

@@ -1,4 +1,4 @@
-"""Private names of autograd: the node that runs, the numbers of nodes, hooks on saved tensors and on tensors."""
+"""Private names of autograd: the running node, the numbers of nodes, hooks on saved tensors and on tensors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _graph_task: Callable[[], int] = private(
     "torch._C",
     "_current_graph_task_id",
     lambda: -1,
-    "what activation checkpointing runs again counts as further calls",
+    "calls that activation checkpointing repeats count as further calls",
 )
 
 
 def in_backward() -> bool:
-    """Whether autograd is running: a forward then is a recomputation by activation checkpointing."""
+    """Whether autograd is running: a forward is then a recomputation by activation checkpointing."""
     return _graph_task() != -1
 
 
@@ -32,7 +32,7 @@ current_node: Callable[[], Node | None] = private(
     lambda: None,
     "full backward hooks are matched with calls by their order, and reentrant checkpoints are not told apart",
 )
-"""The node that autograd is running; None outside of a backward pass."""
+"""The node that autograd is running; None outside a backward pass."""
 
 sequence_number: Callable[[Node], int] = caller(
     Node,
@@ -40,32 +40,31 @@ sequence_number: Callable[[Node], int] = caller(
     lambda node: 0,
     "nodes have no order: full backward hooks, and gradients of inputs before torch 2.15, may be of other calls",
 )
-"""When a node was made, counted in its thread: a later node has a greater number."""
+"""A node's number in the order in which its thread created nodes: later nodes have greater numbers."""
 
 next_sequence_number: Callable[[], int] = private(
     "torch._C._autograd",
     "_get_sequence_nr",
     lambda: 0,
-    "nodes that a call makes are not told from earlier ones, nor the regions of reentrant checkpoints",
+    "nodes that a call creates are not told from earlier ones, nor the regions of reentrant checkpoints",
 )
-"""The number that autograd will give to the next node of this thread."""
+"""The number that autograd will give to this thread's next node."""
 
 tracing_context: Callable[[], Any] = private(
     "torch._guards.TracingContext",
     "try_get",
     lambda: None,
-    "nodes that torch.compile makes while it traces are listed as if they had run",
+    "nodes that torch.compile creates while it traces are listed as if they had run",
 )
-"""None unless torch.compile is at work: the graph that is made then is for tracing, and never runs."""
+"""None unless torch.compile is tracing; the graph created meanwhile never runs."""
 
 keeping_versions: Callable[[tuple[Tensor, ...]], AbstractContextManager[Any]] = private(
     "torch.autograd.grad_mode",
     "_unsafe_preserve_version_counter",
     lambda tensors: nullcontext(),
-    "backward through a graph that you made before the run may be refused",
+    "backward through a graph that was created before the run may be refused",
 )
-"""A block after which these tensors, which hold what they held before, have the versions that they had before."""
-
+"""A block at whose end these tensors get their old versions back; by then they must hold their old values."""
 
 queue_callback: Callable[[Callable[[], None]], None] = getattr(graph, "queue_callback", None) or private(
     "torch.autograd.Variable._execution_engine",
@@ -73,9 +72,9 @@ queue_callback: Callable[[Callable[[], None]], None] = getattr(graph, "queue_cal
     lambda callback: None,
     "hooks of the kind engine_callback never fire",
 )
-"""Have autograd call back when the backward pass that is running is over; public since torch 2.15."""
+"""Have autograd call back when the running backward pass is over; public since torch 2.15."""
 
-# Hooks on what autograd saves for backward.
+# Hooks on saved tensors.
 
 saved_tensor_hooks: Callable[[], tuple[Any, Any] | None] = partial(
     private(
@@ -86,7 +85,7 @@ saved_tensor_hooks: Callable[[], tuple[Any, Any] | None] = partial(
     ),
     True,
 )
-"""The hooks on saved tensors that are in force in this thread: the function that packs, the one that unpacks."""
+"""This thread's innermost hooks on saved tensors: the pack hook and the unpack hook; None if there are none."""
 
 push_saved_tensor_hooks: Callable[[Any, Any], None] = private(
     "torch._C._autograd",
@@ -109,7 +108,7 @@ tensor_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
     lambda tensor: None,
     "hooks on tensors are not listed, and may come before hookcli's or be dropped by hooks in C++",
 )
-"""The table of the hooks that `Tensor.register_hook` put on a tensor, in the order of calling; None: no hook yet."""
+"""A tensor's hooks from `Tensor.register_hook`, by id in the order of calling; None before the first one."""
 
 post_accumulate_grad_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
     Tensor,
@@ -117,11 +116,11 @@ post_accumulate_grad_hooks: Callable[[Tensor], dict[int, Any] | None] = getter(
     lambda tensor: None,
     "hooks on accumulated gradients are not listed, and one that drops .grad may come before hookcli's",
 )
-"""The table of the hooks that `register_post_accumulate_grad_hook` put on a parameter; None: no hook yet."""
+"""A parameter's hooks from `register_post_accumulate_grad_hook`, by id; None before the first one."""
 
 
 def saved_result(relu: Node) -> Tensor | None:
     """The output that a ReLU's node saved for backward. Raises RuntimeError where it was changed in place since."""
-    lost = "dead units of ReLUs that are called as functions are not counted"
+    lost = "dead units of functional ReLUs are not counted"
     found: Tensor | None = private(relu, "_saved_result", None, lost)
     return found

@@ -18,12 +18,12 @@ from hookcli.tensors.torch_private import caller, private
 FutureBase: type = private(
     "torch._C", "Future", object, "a communication hook that returns no Future fails in words of PyTorch's"
 )
-"""The class of futures: PyTorch's own collectives return it, not `torch.futures.Future`, which extends it."""
+"""The base class of futures: PyTorch's collectives return it, not its subclass `torch.futures.Future`."""
 
 
 def process_groups() -> set[ProcessGroup]:
-    """The process groups that there are."""
-    lost = "payloads of process groups that communication hooks make are not counted"
+    """The process groups of this process."""
+    lost = "payloads of process groups that communication hooks create are not counted"
     world = private("torch.distributed.distributed_c10d", "_world", None, lost)
     return set(world.pg_map) if world is not None else {group for group in (dist.group.WORLD,) if group is not None}
 
@@ -32,16 +32,15 @@ ddp_logging_data: Callable[[DistributedDataParallel], dict[str, Any]] = caller(
     DistributedDataParallel,
     "_get_ddp_logging_data",
     lambda ddp: {},
-    "the report does not say how DDP cut its buckets",
+    "the report does not show DDP's buckets",
 )
-"""What DDP says of itself: sizes of buckets, backend, versions."""
-
-
-def _scale_now(scaler: GradScaler) -> Tensor:
-    return torch.tensor(scaler.get_scale())
+"""DDP's data about a model: sizes of buckets, backend, versions."""
 
 
 loss_scale: Callable[[GradScaler], Tensor] = caller(
-    GradScaler, "_get_scale_async", _scale_now, "reading a GradScaler's scale waits for the GPU"
+    GradScaler,
+    "_get_scale_async",
+    lambda scaler: torch.tensor(scaler.get_scale()),
+    "reading a GradScaler's scale waits for the GPU",
 )
-"""The scale of a GradScaler as a tensor on its device: `get_scale()` would wait for it."""
+"""A GradScaler's scale as a tensor on its device; `get_scale()` would wait for the device."""

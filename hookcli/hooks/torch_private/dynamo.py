@@ -1,4 +1,4 @@
-"""Private names of torch.compile, which is slow to import: nothing here imports it, but `preload`."""
+"""Private names of torch.compile. It is slow to import, and only `preload` does so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPILED = "compiled parts are not told from others, and a script that is recor
 
 
 def preload() -> None:
-    """Import what the first optimizer and the first DDP wrapper import, for seconds: not in the time of a run."""
+    """Import what the first optimizer or DDP wrapper would import: it takes seconds, and would count as the run's."""
     try:
         import_module("torch._dynamo")
     except ImportError:  # a PyTorch that has it elsewhere imports it when it must
@@ -39,7 +39,7 @@ def compiles() -> bool:
 
 
 def optimized_module() -> type[nn.Module] | None:
-    """The class of the modules that `torch.compile(module)` returns; None while nothing is compiled."""
+    """The class of modules that `torch.compile(module)` returns; None while nothing is compiled."""
     found: type[nn.Module] | None = None
     if compiles():
         found = private("torch._dynamo.eval_frame", "OptimizedModule", None, _COMPILED)
@@ -62,7 +62,7 @@ def compiled_graphs(model: nn.Module) -> list[str] | None:
 
 
 def frames_compiled() -> int:
-    """How many functions torch.compile has looked at in this process, since `torch._dynamo.reset()` if that ran."""
+    """Number of functions that torch.compile has processed, since the last `torch._dynamo.reset()` if there was one."""
     if "torch._dynamo.convert_frame" not in sys.modules:
         return 0
     lost = "forwards in compiled functions are taken for forwards that were never called"
@@ -70,10 +70,10 @@ def frames_compiled() -> int:
 
 
 def made_by_tracing(module: nn.Module) -> bool:
-    """Whether PyTorch made this module to trace another, as torch.compile and torch.fx do."""
+    """Whether PyTorch created this module to trace another, as torch.compile and torch.fx do."""
     return type(module).__module__.startswith(("torch.fx", "torch._"))
 
 
 WRAPPED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
-"""Names under which wrappers of PyTorch's hold the module that they wrap: what torch.compile, FSDP and
-checkpoint_wrapper return. A name that is not among them stays in the fqns of the modules inside."""
+"""The names under which torch.compile's, FSDP's and checkpoint_wrapper's wrappers hold the wrapped module. The name of
+any other wrapper's attribute stays in the fqns of the modules inside."""

@@ -1,4 +1,4 @@
-"""Functions of PyTorch that are exchanged while a session runs, where PyTorch has no hook for what they do."""
+"""Replaces functions of PyTorch while a session runs, where PyTorch has no hook."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @contextmanager
 def replaced(owner: Any, name: str, wrapper: Wrapper, lost: str) -> Iterator[None]:
-    """Exchange a function for what `wrapper` makes of it, while the block runs.
+    """Replace `owner.name` by `wrapper(owner.name)` in this block.
 
-    Where PyTorch has no such function nothing is exchanged, and `lost` becomes a note.
+    If PyTorch has no such function, nothing is replaced, and `lost` becomes a note.
     """
     original = private(owner, name, None, lost)
     if original is None:

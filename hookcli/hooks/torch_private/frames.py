@@ -1,4 +1,4 @@
-"""PyTorch's frames on the stack, known by their code, so that one more or one less changes no answer."""
+"""Finds PyTorch's frames on the stack by their code, not by counting, so that an additional frame changes nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def _code(function: Any) -> CodeType | None:
 # Calls of modules.
 
 CALL = _code(nn.Module.__call__)
-"""The code that calls a module: its frame, with `self`, `args` and `kwargs`, is there as long as the call lasts."""
+"""The code that calls a module. Its frame, with `self`, `args` and `kwargs`, lasts as long as the call."""
 
 
 def frame_of_call(caller: FrameType) -> FrameType:
-    """The frame that lasts as long as the call of the module whose hook was called from the frame `caller`."""
+    """The frame that lasts as long as a module's call; `caller` is the frame that called the module's hook."""
     frame: FrameType | None = caller
     while frame is not None and frame.f_code is not CALL:
         frame = frame.f_back
@@ -34,9 +34,9 @@ _APART = 4  # frames from a module's hooks to those of the module whose forward 
 
 
 def called_by_module() -> bool:
-    """Whether the module of a hook, which asks, is called by another module's forward itself: told quickly.
+    """Whether the forward of another module calls the module in whose hook this is asked. Quick.
 
-    The code of the frame tells, not its distance: where PyTorch has more frames or fewer, the answer is False.
+    The code of the frame decides, not its distance: if PyTorch has more frames or fewer, the answer is False.
     """
     try:
         return sys._getframe(2 + _APART).f_code is sys._getframe(2).f_code
@@ -51,14 +51,14 @@ _CALLS_HOOKS = next(
     (c for c in (_call_impl.co_consts if _call_impl else ()) if isinstance(c, CodeType) and "kwargs" in c.co_freevars),
     None,
 )
-_FAR = 12  # frames from a hook to the call that it is a hook of
+_FAR = 12  # frames, at most, between a hook and its module's call
 
 
 def keywords(module: nn.Module) -> dict[str, Any]:
-    """The keyword arguments of the call of this module that is about to begin, or is just over; for use in its hook.
+    """The keyword arguments of this module's call, which is about to begin or has just ended; for use in its hook.
 
-    PyTorch's global hooks do not get them. Read off the frame that calls the hooks: it is the very dict that goes to
-    `forward`, so what a pre-hook puts there is what the module gets. Empty where there is no such frame.
+    PyTorch's global hooks do not get them. They are read from the frame that calls the hooks: it is the very dict that
+    goes to `forward`, so the module gets what a pre-hook puts there. Empty if there is no such frame.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_FAR):
@@ -75,11 +75,11 @@ def keywords(module: nn.Module) -> dict[str, Any]:
 
 
 def _wrapped_step() -> CodeType | None:
-    """The code that PyTorch puts around `step`, which calls the hooks."""
-    lost = "optimizers that were made before the recording are not known, and a step that another extends counts twice"
+    """The code of PyTorch's wrapper around `step`, which calls the hooks."""
+    lost = "optimizers created before the recording are not known, and a step that calls its base class's counts twice"
     code = _code(private(Optimizer, "profile_hook_step", lambda step: None, lost)(lambda optimizer: None))
     if code is not None and "self" not in code.co_varnames:
-        note_loss("the variable `self` in Optimizer.step", "a step that another extends counts twice")
+        note_loss("the variable `self` in Optimizer.step", "a step that calls its base class's counts twice")
     return code
 
 
@@ -87,15 +87,14 @@ _STEP = _wrapped_step()
 
 
 def step_is_hooked(kind: type[Optimizer]) -> bool:
-    """Whether hooks see the steps of this class. Not those of what others put around an optimizer."""
+    """Whether hooks see the steps of this class; they do not see those of other libraries' wrappers."""
     return _STEP is not None and _code(kind.step) is _STEP
 
 
 def in_extended_step(optimizer: Optimizer) -> bool:
-    """Whether a hook of an optimizer's step, which asks, is of a step that another step of the optimizer extends.
+    """Whether the hook that asks belongs to a base class's step, called by the subclass's step of the same optimizer.
 
-    A subclass calls the step of the class that it extends. Nothing is kept that would tell as much, since nothing would
-    tell of a step that an exception ends.
+    Searches the stack: a counter would stay wrong after a step that an exception ends.
     """
     frame: FrameType | None = sys._getframe(1)
     steps = 0

@@ -1,4 +1,4 @@
-"""Private names of nn.Module: tables of its parts and hooks, the flag of backward hooks, abstract classes of layers."""
+"""Private names of nn.Module: tables of parts and hooks, the flag of backward hooks, abstract classes of layers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _MODULE = nn.Module()
 
 PARTS = ("_parameters", "_buffers", "_modules")
 """The attributes in which a module holds its parameters, buffers and submodules."""
-_EXCHANGED = "parameters, buffers and submodules that a model exchanges while it runs are not put back"
+_EXCHANGED = "parameters, buffers and submodules that a model replaces while it runs are not put back"
 _PARTS = [getter(_MODULE, name, lambda module: {}, _EXCHANGED) for name in PARTS]
 
 
 def part_tables(module: nn.Module) -> list[dict[str, Any]]:
-    """The tables of a module's parameters, buffers and submodules: what changes in them changes the module."""
+    """The tables of a module's parameters, buffers and submodules; changing them changes the module."""
     return [table(module) for table in _PARTS]
 
 
 def hold(module: nn.Module, tensors: Iterable[Tensor]) -> None:
-    """Make these the parameters of a module, as they are: `register_parameter` refuses tensors that are none."""
+    """Make these tensors a module's parameters, as they are: `register_parameter` takes only Parameters."""
     _PARTS[0](module).update({str(number): tensor for number, tensor in enumerate(tensors)})
 
 
@@ -59,16 +59,15 @@ _FLAGS = {"with_kwargs": "_with_kwargs", "always_call": "_always_called"}
 _FLAGGED = {"forward_pre": ("with_kwargs",), "forward": ("with_kwargs", "always_call")}
 
 Table = tuple[str, Mapping[int, Any], Mapping[str, Collection[int]]]
-"""A kind of hook, its hooks by their ids, and the ids of those that are called in another way, by the flag's name."""
+"""A kind of hook, its hooks by id, and for each flag the ids of the hooks that have it."""
 
 
-def _checked(owner: Any, tables: Mapping[str, str], flagged: Mapping[str, Iterable[str]]) -> Mapping[str, str]:
-    """The tables, once it is known which this PyTorch has, also of those that hold flags."""
+def _checked(owner: Any, tables: Mapping[str, str], flagged: Mapping[str, Iterable[str]]) -> None:
+    """Note which of these tables, and of the tables of their flags, this PyTorch lacks."""
     for kind, table in tables.items():
         private(owner, table, None, f"hooks of the kind {kind} are not listed")
         for flag in flagged.get(kind, ()):
             private(owner, table + _FLAGS[flag], None, f"the flag {flag} of {kind} hooks is not listed")
-    return tables
 
 
 _checked(_MODULE, _MODULE_TABLES, _FLAGGED)
@@ -77,17 +76,17 @@ _checked(torch_optimizer, _OPTIMIZER_TABLES, {})
 
 
 def module_tables(module: nn.Module) -> Iterator[Table]:
-    """The hooks of a module, a table for each kind; full and legacy backward hooks share one."""
+    """The hooks of a module, one table per kind; full and legacy backward hooks share one."""
     return _tables(module, _MODULE_TABLES)
 
 
 def global_tables() -> Iterator[Table]:
-    """The hooks of every module."""
+    """The global hooks on modules."""
     return _tables(torch_module, _GLOBAL_TABLES)
 
 
 def optimizer_tables() -> Iterator[Table]:
-    """The hooks of every optimizer."""
+    """The global hooks on optimizers."""
     return _tables(torch_optimizer, _OPTIMIZER_TABLES)
 
 
@@ -107,7 +106,7 @@ _WrappedHook = private(torch_module, "_WrappedHook", (), "private registrations 
 
 
 def unwrapped(hook: Any) -> tuple[Any, bool]:
-    """A function from the table of state_dict hooks as it was registered; and whether by a private function."""
+    """A hook on state dicts as it was registered, and whether a private method registered it."""
     if isinstance(hook, _WrappedHook):
         return hook.hook, not hook.with_module
     return hook, not getattr(hook, "_from_public_api", False)
@@ -116,11 +115,11 @@ def unwrapped(hook: Any) -> tuple[Any, bool]:
 forward_hooks: Callable[[nn.Module], Mapping[int, Any]] = getter(
     _MODULE, "_forward_hooks", lambda module: {}, "the failure of a recorded forward is noticed with the next call"
 )
-"""A module's forward hooks by their ids, in the order of calling."""
+"""A module's forward hooks by id, in the order of calling."""
 
 
 def other_global_hooks(ours: int) -> bool:
-    """Whether modules have a global hook other than the forward pre-hook with this id: torch.compile warns of any."""
+    """Whether there are global hooks on modules besides the forward pre-hook `ours`: torch.compile warns of any."""
     tables = {kind: table for kind, table, _ in global_tables()}
     others = any(tables[kind] for kind in ("full_backward_pre", "full_backward", "forward"))
     return others or any(number != ours for number in tables["forward_pre"])
@@ -135,7 +134,7 @@ def ids_left() -> Collection[int]:
     return set(flags["with_kwargs"]) - table.keys()
 
 
-# Full backward hooks and legacy ones exclude each other: a flag says which a module has had, and stays.
+# Full and legacy backward hooks exclude each other: a flag on the module says which it has had, and stays.
 
 FULL_FLAG, GLOBAL_FULL_FLAG = "_is_full_backward_hook", "_global_is_full_backward_hook"
 _UNKNOWN = "full and legacy backward hooks are not told apart, and a flag that they leave is not put back"
@@ -151,12 +150,12 @@ def set_full_backward(module: nn.Module, flag: bool | None) -> None:
 
 
 def global_full_backward() -> bool | None:
-    """The same flag for the hooks of every module."""
+    """The same flag for global hooks."""
     return getattr(torch_module, GLOBAL_FULL_FLAG, None)
 
 
 def set_global_full_backward(flag: bool | None) -> None:
-    """Put that flag back."""
+    """Put the flag for global hooks back."""
     setattr(torch_module, GLOBAL_FULL_FLAG, flag)
 
 
@@ -175,7 +174,7 @@ Norm: Any = private("torch.nn.modules.batchnorm", "_NormBase", (*_NORMS, *_INSTA
 
 
 def unpacked(module: nn.Module) -> list[Tensor]:
-    """The weights and biases of a quantized module, which PyTorch packs for a kernel; empty for one that has none."""
+    """The weights and biases of a quantized module, which PyTorch packs for a kernel; empty if it has none."""
     kind = type(module)
     if not any(callable(getattr(kind, bias, None)) for bias in ("bias", "get_bias")):
         return []

@@ -1,4 +1,4 @@
-"""Private names of what sees operators: modes of torch.overrides, dispatch modes, torch.func, torch.ops, storages."""
+"""Private names of function modes, dispatch modes, torch.func, operators and storages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _mode_at: Callable[[int], Any] = private(
 
 
 def innermost_function_mode() -> Any:
-    """The TorchFunctionMode that is asked first in this thread; None where there is none."""
+    """This thread's innermost TorchFunctionMode; None if there is none."""
     depth = _depth()
     return _mode_at(depth - 1) if depth else None
 
@@ -48,16 +48,16 @@ without_dispatch_modes: Callable[[], AbstractContextManager[Any]] = private(
     "torch.utils._python_dispatch",
     "_disable_current_modes",
     nullcontext,
-    "a dispatch mode of the program's sees the operators of which hookcli counts the MACs",
+    "the program's dispatch modes see the operators that hookcli runs to count MACs",
 )
-"""A block without the TorchDispatchModes that are on."""
+"""A block without the active TorchDispatchModes."""
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 else:
 
     class _NoMode:
-        """Stands for the class of dispatch modes where there is none: what needs one fails."""
+        """Takes the place of a missing class of dispatch modes: entering it fails."""
 
         def __enter__(self) -> None:
             raise NotImplementedError
@@ -75,25 +75,23 @@ dispatch_modes: Callable[[], list[Any]] = private(
     list,
     "forwards under a dispatch mode are recorded, and the mode sees hookcli's operations",
 )
-"""The TorchDispatchModes that are on, the innermost last."""
+"""The active TorchDispatchModes, the innermost last."""
 
 
 @contextmanager
-def exchanged_for_counting(
-    has_torch_function: Wrapper, script: Wrapper, compiled: Wrapper, compiled_class: type | None
-) -> Iterator[None]:
-    """Wrap, while the block runs, what answers otherwise under a TorchFunctionMode and what such a mode does not see.
+def exchanged_for_counting(without_mode: Wrapper, script: Wrapper, compiled_class: type | None) -> Iterator[None]:
+    """Wrap, in this block, functions that behave differently under a TorchFunctionMode, and calls that it does not see.
 
-    Attention asks `has_torch_function` before it takes its fused path. `script` wraps calls of TorchScript functions
-    and methods, `compiled` those of compiled modules, where there are any.
+    `without_mode` wraps `has_torch_function`, which attention asks before it takes its fused path, and the calls of
+    compiled modules, if there are any. `script` wraps the calls of TorchScript functions and methods.
     """
     with ExitStack() as stack:
-        stack.enter_context(replaced(torch.overrides, "has_torch_function", has_torch_function, _FUSED))
+        stack.enter_context(replaced(torch.overrides, "has_torch_function", without_mode, _FUSED))
         for kind in (torch.jit.ScriptFunction, private("torch._C", "ScriptMethod", None, _SCRIPTS)):
             if kind is not None:
                 stack.enter_context(replaced(kind, "__call__", script, _SCRIPTS))
         if compiled_class is not None:
-            stack.enter_context(replaced(compiled_class, "__call__", compiled, "compiled parts are compiled again"))
+            stack.enter_context(replaced(compiled_class, "__call__", without_mode, "compiled parts are compiled again"))
         yield
 
 
@@ -111,7 +109,7 @@ _interpreter: Callable[[], Any] = private(
 
 
 def in_func() -> bool:
-    """Whether a transform of torch.func is at work: what modules return is wrapped then, and leads to no parameter."""
+    """Whether a transform of torch.func is active: modules then return wrapped tensors, which lead to no parameter."""
     return _interpreter() is not None
 
 
@@ -122,7 +120,7 @@ _of_wrapped = [
 
 
 def times_mapped(tensors: Iterable[Tensor]) -> int:
-    """Over how many items `torch.vmap` maps a call of these tensors: the product over the levels of mapping."""
+    """Number of items over which `torch.vmap` maps a call of these tensors: the product over the levels of mapping."""
     if None in _of_wrapped:
         return 1
     is_wrapped, unwrapped, level_of, dimension_of = _of_wrapped
@@ -146,8 +144,7 @@ OPERATORS: tuple[type, ...] = (
     private("torch._ops", "OperatorBase", OpOverload, "MACs of higher-order operators are not counted"),
     OpOverloadPacket,
 )
-"""The classes of all operators, higher-order ones among them."""
-
+"""The classes of all operators, including higher-order ones."""
 
 # Memory.
 
@@ -155,14 +152,14 @@ stored_values: Callable[[Tensor], Tensor] = caller(
     Tensor,
     "_values",
     lambda sparse: sparse.coalesce().values(),
-    "a sparse tensor is coalesced to see what it stores, which takes time",
+    "sparse tensors are coalesced to read their values, which takes time",
 )
-"""The values that a sparse COO tensor stores, as they are."""
+"""The values that a sparse COO tensor stores, without coalescing it."""
 
 storage_key: Callable[[torch.UntypedStorage], int] = getter(
     torch.UntypedStorage,
     "_cdata",
     lambda storage: StorageWeakRef(storage).cdata,
-    "telling tensors apart that are kept for backward takes longer",
+    "telling saved tensors apart takes longer",
 )
 """A number that no other storage has at the same time."""

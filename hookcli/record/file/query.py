@@ -50,7 +50,7 @@ class Query:
         return found
 
     def non_finite(self, record: Record) -> list[Report]:
-        """The rows before the first non-finite value, if it is among what is selected."""
+        """The rows before the first non-finite value, if it is selected."""
         if self.step is not None or self.probe or self.over_time is not None:
             return []
         mine = [one for one in record.non_finite if self.model in (None, one.model) and self.phase in (None, one.phase)]

@@ -140,17 +140,24 @@ class NonFinite(_Line):
     cause: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelRun:
-    """A model that ran: its forwards with and without gradients, its steps, and how many of them were recorded."""
+    """Counts of a model that ran, or of several that share a name; they outlive the models.
+
+    Counts forwards with and without gradients, steps, and the steps that were recorded.
+    """
 
     model: str
-    forwards: int
-    no_grad_forwards: int
-    steps: int
-    recorded_steps: int
-    parameters: int
+    forwards: int = 0
+    no_grad_forwards: int = 0
+    steps: int = 0
+    recorded_steps: int = 0
+    parameters: int = 0
     notes: Sequence[str] = ()
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        self.notes = tuple(dict.fromkeys((*self.notes, text)))
 
 
 @dataclass(frozen=True, slots=True)

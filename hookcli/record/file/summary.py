@@ -52,7 +52,8 @@ def summary(
     if not end.models or path is None:
         return "\n".join([*parts, *map(visible, end.notes or [_nothing(end)]), ""])
     shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
-    parts += ["", _rendered([_table(_most_recorded(end.models, _MODELS), latest, first_losses)], view)]
+    rows = [_model_row(model, latest, first_losses) for model in _most_recorded(end.models, _MODELS)]
+    parts += ["", _rendered([Report("models", "", _MODEL_COLUMNS, rows, grouping="list")], view)]
     parts += [_rendered([condensed(overview(step)) for step in shown], view)] if shown else []
     found = [report for step in shown for report in findings(step)]
     parts += [_rendered(found, view)] if found else []
@@ -99,18 +100,12 @@ def _called(others: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({count:,})" for name, count in others.items())
 
 
-def _table(
-    models: Iterable[Mapping[str, Any]],
-    latest: Mapping[tuple[str, str], RecordedStep],
-    first_losses: Mapping[str, float],
-) -> Report:
-    """A row per model: its steps and forwards, and its loss at the beginning and the end."""
-    rows = [_model_row(model, latest.get((model["model"], "train")), first_losses) for model in models]
-    return Report("models", "", _MODEL_COLUMNS, rows, grouping="list")
-
-
-def _model_row(model: Mapping[str, Any], step: RecordedStep | None, first_losses: Mapping[str, float]) -> Row:
+def _model_row(
+    model: Mapping[str, Any], latest: Mapping[tuple[str, str], RecordedStep], first_losses: Mapping[str, float]
+) -> Row:
+    """A model's steps and forwards, and its loss at the beginning and the end."""
     name = model["model"]
+    step = latest.get((name, "train"))
     losses = {"first_loss": first_losses.get(name), "loss": step.loss if step else None}
     return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
 

@@ -72,7 +72,7 @@ def keep_signal(ending: Ending) -> None:
 
 
 def leave_fork(ending: Ending) -> NoReturn:
-    """End a child process that the script forked, without what the parent still does after its script.
+    """End a child process that the script forked, without the parent's work after its script.
 
     Python has no public way to run exit handlers and end the process without returning to the caller's frames.
     """

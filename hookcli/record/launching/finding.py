@@ -29,7 +29,9 @@ def find(target: str, module: bool) -> Script:
     if importer is None:
         return _file(target)
     if importer.find_spec("__main__") is None:
-        raise UsageError(f"{target!r} has no __main__.py to run{_in_folder(path)}")
+        scripts = sorted(found.name for found in path.glob("*.py")) if is_folder(path) else []
+        listed = f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
+        raise UsageError(f"{target!r} has no __main__.py to run{listed}")
     return Archive(target)
 
 
@@ -53,11 +55,6 @@ def _suggestion(path: Path) -> str:
     if _is_name(path.name) and path.parent == Path() and _exists(path.name):
         return f"; did you mean the module, -m {path}?"
     return "" if is_folder(path.parent) else f" (there is no folder {str(path.parent)!r})"
-
-
-def _in_folder(path: Path) -> str:
-    scripts = sorted(found.name for found in path.glob("*.py")) if is_folder(path) else []
-    return f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
 
 
 def _module(name: str) -> Script:

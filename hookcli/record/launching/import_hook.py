@@ -41,6 +41,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Return the module's spec with a wrapped loader; None for any other module."""
         if fullname != self._name:
             return None
         for finder in sys.meta_path:
@@ -62,10 +63,12 @@ class _Loader(Loader):
         self._then = then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Create the module as its own loader does."""
         module: ModuleType | None = self._loader.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
+        """Execute the module, remove the finder and call `then`."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)

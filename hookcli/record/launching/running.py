@@ -17,7 +17,7 @@ from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader, S
 from pathlib import Path
 from pkgutil import get_importer
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from hookcli.record.launching.compiling import compiled
 from hookcli.record.launching.ending import Ending, ending_of, leave_fork
@@ -25,6 +25,9 @@ from hookcli.record.launching.ending import Ending, ending_of, leave_fork
 
 class Script(ABC):
     """Code to run as `__main__`. `name` is its display name, `stem` the base of file names."""
+
+    options: ClassVar[Sequence[str]] = ()
+    """Options of `python` before its target."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -50,16 +53,13 @@ class Script(ABC):
             sys.modules["__mp_main__"] = main
         sys.excepthook = sys.__excepthook__  # Typer installs its own
         sys.argv = [self.target, *args]
-        sys.orig_argv = [sys.orig_argv[0], *self._options(), *sys.argv]
+        sys.orig_argv = [sys.orig_argv[0], *self.options, *sys.argv]
         sys.setrecursionlimit(sys.getrecursionlimit() + _used())
         try:
             exec(self._load(main), main.__dict__)
         except BaseException as error:  # SystemExit too, by which many scripts end
             return error
         return None
-
-    def _options(self) -> Sequence[str]:
-        return ()
 
     @abstractmethod
     def _load(self, main: ModuleType) -> CodeType:
@@ -102,8 +102,7 @@ class Archive(Script):
 class Module(Script):
     """A module, or the `__main__` of a package, by name."""
 
-    def _options(self) -> Sequence[str]:
-        return ("-m",)
+    options = ("-m",)
 
     def _load(self, main: ModuleType) -> CodeType:
         args = sys.argv[1:]

@@ -1,1 +1,1 @@
-"""Looks at the models of a program that runs as it is: which ran, and in some of their steps what was inside."""
+"""Observes the models of an unmodified program: which ones run, and what happens inside them in some of their steps."""

@@ -23,11 +23,11 @@ class _Pass:
     tensors: list[Tensor]
     gradients: list[Tensor | None]
     steps: list[tuple[ObservedStep, int, bool]]
-    """With how many gradients had arrived in each, and whether the pass leaves gradients in its model."""
+    """Each with its number of arrived gradients, and whether the pass leaves gradients in its model."""
 
 
 class BackwardPasses:
-    """Follows one pass per thread. It went through the models in whose open steps gradients arrived meanwhile."""
+    """Follows one pass per thread. A pass goes through a model if gradients arrive in its open step."""
 
     def __init__(self, steps: ObservedSteps) -> None:
         self._steps = steps
@@ -36,13 +36,13 @@ class BackwardPasses:
         self._scaled: WeakIds[Tensor, tuple[Any, Tensor]] = WeakIds()  # scaled losses -> their scaler, and the loss
 
     def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
-        """A GradScaler has `made` scaled losses of `losses`."""
+        """Note that a GradScaler has scaled `losses`; `made` holds the results."""
         self._scalers[threading.get_ident()] = scaler
         for (_, loss), (_, scaled) in zip(tree.leaves(losses), tree.leaves(made), strict=False):
             self._scaled[scaled] = scaler, loss.detach().clone()
 
     def begin(self, tensors: Any, gradients: Any, inputs: Any) -> None:
-        """`backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
+        """Note that `backward()` of these tensors begins, with their `gradients`, limited to `inputs` if not None."""
         for_inputs = None if inputs is None else {id(x) for _, x in tree.leaves(inputs)}
         steps = [(s, s.arrived, s.gets_gradients(for_inputs)) for s in self._steps if s.waits_here()]
         found = [x for _, x in tree.leaves(tensors)]
@@ -52,7 +52,7 @@ class BackwardPasses:
             step.begin_backward()
 
     def end(self) -> None:
-        """The pass is over, or has failed."""
+        """End a pass that is over, or has failed, and hand its loss to the steps that it went through."""
         thread = threading.get_ident()
         running, last = self._running.pop(thread, None), self._scalers.pop(thread, None)
         if running is None:

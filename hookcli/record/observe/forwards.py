@@ -28,7 +28,7 @@ class Forwards:
         self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
 
     def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """A module is called that no other module calls."""
+        """Begin an outermost forward: a call of a module by the program, not by another module."""
         self.fail()
         self._steps.close_abandoned()
         model = self._models.find(module)
@@ -41,7 +41,7 @@ class Forwards:
             step = self._find_step(model, number, forward, grad=grad)
         except UsageError as error:  # TorchScript
             model.hidden = str(error)
-            model.note(str(error))
+            model.counts.note(str(error))
             step = None
         self._running[threading.get_ident()] = model, step
         (model.training if grad else model.inference).start()
@@ -61,18 +61,18 @@ class Forwards:
         if not self._steps.wants(position) or model.hidden:
             return None
         if reason := why_unobservable():
-            model.note(reason)
+            model.counts.note(reason)
             return None
         return self._steps.open(model, position)
 
     def _position(self, model: ObservedModel, number: int, forward: int, grad: bool) -> Position:
-        """Forwards without gradients between training steps, as in a validation, have numbers of their own."""
+        """The position of a forward. Forwards without gradients between training steps have numbers of their own."""
         if grad or not model.optimizers():
             return Position("train" if grad else "no_grad", number, None, self._plan.records(number))
         return Position("no_grad", number, forward, self._plan.covers(number) and model.due(self._plan.every))
 
     def pop(self) -> tuple[ObservedModel | None, ObservedStep | None]:
-        """The forward that runs in this thread, which is over now."""
+        """Remove and return this thread's forward, which is over."""
         return self._running.pop(threading.get_ident(), (None, None))
 
     def end(
@@ -83,7 +83,7 @@ class Forwards:
         kwargs: dict[str, Any],
         output: Any,
     ) -> None:
-        """The forward has returned. Without gradients, or without an optimizer, it makes a step."""
+        """End a forward that has returned. Without gradients, or without an optimizer, it is a step by itself."""
         if step is not None:
             step.end_forward(args, kwargs, output)
             self._steps.search(step)

@@ -25,21 +25,21 @@ class GradScaling:
 
     @property
     def used(self) -> bool:
-        """Whether a loss was scaled; overflows are then the scaler's business."""
+        """Whether a loss was scaled; the scaler then handles overflows."""
         return self._skipped or any(scale is not None for scale in self._of_rows)
 
     def backward_over(self, rows: int, scaler: Any) -> None:
-        """A backward pass is over, with `rows` gradients so far. `scaler` scaled its loss; None if none did."""
+        """Note the scale of a pass that is over, with `rows` gradients so far; `scaler` is None for a plain loss."""
         scale = loss_scale(scaler).clone() if scaler is not None else None  # get_scale() would wait for a GPU
         self._of_rows += [scale] * (rows - len(self._of_rows))
 
     def step_begins(self, optimizer: Optimizer) -> None:
-        """An optimizer's step begins. A fused optimizer skips it by itself if the GradScaler hands it an overflow."""
+        """Note whether a step that begins has an overflow: a fused optimizer then skips it by itself."""
         if (found := getattr(optimizer, "found_inf", None)) is not None:
             self._overflows.append(found.detach().clone())
 
     def step_skipped(self) -> None:
-        """The scaler has skipped a step."""
+        """Note that the scaler has skipped a step."""
         self._skipped = True
 
     def notes(self) -> list[str]:

@@ -37,12 +37,12 @@ class Losses:
         self._returned = 0
 
     def begin_pass(self) -> None:
-        """A backward pass begins, perhaps through this model."""
+        """Note the gradients as a backward pass begins, perhaps through this model."""
         if self._passes:
             self._before = _gradients(self._model)
 
     def add(self, terms: Sequence[Tensor]) -> None:
-        """The pass went through this model; its loss is the sum of these single numbers."""
+        """Add the pass, which went through this model; its loss is the sum of `terms`, each a single number."""
         self._passes.append((terms, self._before, _gradients(self._model)))
 
     def new(self) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import asdict, dataclass, field
 from time import perf_counter
 
 from torch import nn
@@ -12,23 +11,6 @@ from torch.optim.optimizer import Optimizer
 from hookcli.record.file.record import ModelRun
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.wrappers import unwrap
-
-
-@dataclass
-class ModelCounts:
-    """Counts of a model, or of several that share a name; they outlive the models."""
-
-    model: str
-    parameters: int
-    forwards: int = 0
-    no_grad_forwards: int = 0
-    steps: int = 0
-    recorded_steps: int = 0
-    notes: dict[str, None] = field(default_factory=dict)
-
-    def as_recorded(self) -> ModelRun:
-        """The counts as the record's last line lists them."""
-        return ModelRun(**asdict(self) | {"notes": tuple(self.notes)})
 
 
 class Stopwatch:
@@ -77,7 +59,7 @@ class ObservedModel:
     `hidden` is the reason why no hook sees the model's forward; empty if hooks do.
     """
 
-    def __init__(self, module: nn.Module, counts: ModelCounts, optimizer_steps: OptimizerSteps) -> None:
+    def __init__(self, module: nn.Module, counts: ModelRun, optimizer_steps: OptimizerSteps) -> None:
         self.counts = counts
         self.training, self.inference = Stopwatch(), Stopwatch()
         self.hidden = ""
@@ -153,7 +135,3 @@ class ObservedModel:
             return False
         self._due = self._forwards + every - 1
         return True
-
-    def note(self, text: str) -> None:
-        """Add a note on this model, once."""
-        self.counts.notes[text] = None

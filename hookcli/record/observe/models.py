@@ -12,7 +12,8 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
-from hookcli.record.observe.model import ModelCounts, ObservedModel
+from hookcli.record.file.record import ModelRun
+from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.unobservable import (
     COMPILED_IN_PLACE,
@@ -31,7 +32,7 @@ class ObservedModels:
     """Finds the model of each outermost call. `only`: which modules count."""
 
     def __init__(self, optimizer_steps: OptimizerSteps, only: Callable[[nn.Module], bool] | None = None) -> None:
-        self.counts: dict[str, ModelCounts] = {}
+        self.counts: dict[str, ModelRun] = {}
         self.others: Counter[str] = Counter()
         self.notes: dict[str, None] = {}
         self._optimizer_steps = optimizer_steps
@@ -63,18 +64,18 @@ class ObservedModels:
         self._built[kind] += 1
         number = self._built[kind]
         name = kind if number == 1 else f"{kind} #{number}" if number <= _NAMED else f"{kind} (further ones)"
-        counts = self.counts.setdefault(name, ModelCounts(name, parameters))
+        counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
         found = self._models[module] = ObservedModel(module, counts, self._optimizer_steps)
         return found
 
     def compiled(self, module: nn.Module) -> None:
-        """`module.compile()` was called: no hook sees its forward any more. Parts of other models are listed there."""
+        """Note a call of `module.compile()`: hooks no longer see that forward. Parts are listed with their models."""
         others = [other for model in self.alive() if (other := model.module) is not None and other is not module]
         if any(module is part for other in others for part in other.modules()):
             return
         if (found := self.find(module)) is not None:
             found.hidden = COMPILED_IN_PLACE
-            found.note(COMPILED_IN_PLACE)
+            found.counts.note(COMPILED_IN_PLACE)
 
     def _drop_compiled_parts(self, module: nn.Module) -> None:
         """Parts that were compiled before the model first ran are not models."""
@@ -93,12 +94,12 @@ class ObservedModels:
             parameters = self._parameters_of[optimizer] = _as_module(optimizer)
             found = [self._add(parameters, f"parameters of {type(optimizer).__name__}")]
             found[0].hidden = why
-            found[0].note(why)
+            found[0].counts.note(why)
         return [model for model in found if model.hidden]
 
     def alive(self) -> Iterator[ObservedModel]:
         """The models that have not been freed."""
-        yield from (model for _, model in self._models.items())
+        return (model for _, model in self._models.items())
 
     def of(self, optimizer: Optimizer) -> list[ObservedModel]:
         """The models that have parameters in an optimizer."""
@@ -108,6 +109,5 @@ class ObservedModels:
 def _as_module(optimizer: Optimizer) -> nn.Module:
     """An optimizer's parameters as a module; not appended, since ParameterList turns plain tensors into Parameters."""
     module = nn.ParameterList()
-    held = (p for group in optimizer.param_groups for p in group["params"])
-    hold(module, held)
+    hold(module, (p for group in optimizer.param_groups for p in group["params"]))
     return module

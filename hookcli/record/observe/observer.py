@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 from torch import nn
@@ -71,21 +72,22 @@ class Observer:
     def notes(self) -> list[str]:
         """Notes on the whole run."""
         children = self._hooks.children
-        trained, started = (_processes(number) for number in (children.trained, children.started))
-        found = [f"{trained} trained models, which are not in this record"] if children.trained else []
-        found += [f"{started} started anew (spawn), which are not recorded"] if children.started else []
+        counts = {
+            "trained models, which are not in this record": children.trained,
+            "started anew (spawn), which are not recorded": children.started,
+        }
+        found = [f"{number:,} child process{'es' * (number != 1)} {did}" for did, number in counts.items() if number]
         return [*torch_private.notes(), *self.models.notes, *found]
 
     def safe(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function as a hook that never raises, and does nothing once hookcli has failed."""
+        return partial(self._safely, function)
 
-        def hook(*args: Any, **kwargs: Any) -> Any:
-            if self._active:
-                with self._lock, self._boundary:
-                    return function(*args, **kwargs)
-            return None
-
-        return hook
+    def _safely(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._active:
+            with self._lock, self._boundary:
+                return function(*args, **kwargs)
+        return None
 
     def _give_up(self, error: Exception) -> None:
         self._active = False
@@ -114,30 +116,25 @@ class Observer:
 
     def call_failed(self, thread: int) -> None:
         """See Listener. Closes the step at once: the program may be short of memory that the step holds."""
-        if self._active:
-            with self._lock, self._boundary:
-                self._forwards.fail(thread)
+        self._safely(self._forwards.fail, thread)
 
     # Backward passes.
 
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
         """See Listener."""
-        if self._active and self._steps:
-            with self._lock, self._boundary:
-                self._passes.begin(tensors, gradients, inputs)
+        if self._steps:
+            self._safely(self._passes.begin, tensors, gradients, inputs)
 
     def backward_over(self) -> None:
         """See Listener."""
         if self._active:
-            with self._lock, self._boundary:
-                self._passes.end()
+            self._safely(self._passes.end)
             self._steps.stop_if_asked()
 
     def loss_scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """See Listener."""
-        if self._active and self._steps:
-            with self._lock, self._boundary:
-                self._passes.scaled(scaler, losses, made)
+        if self._steps:
+            self._safely(self._passes.scaled, scaler, losses, made)
 
     # Optimizers.
 
@@ -150,23 +147,17 @@ class Observer:
         """See Listener."""
         if not self._active:
             return None
-        over = None
-        with self._lock, self._boundary:
-            over = self._optimizer_calls.begin(optimizer, closure)
+        over = self._safely(self._optimizer_calls.begin, optimizer, closure)
         self._steps.stop_if_asked()
         return over and self.safe(over)
 
     def step_over(self, optimizer: Optimizer) -> None:
         """See Listener."""
-        if self._active:
-            with self._lock, self._boundary:
-                self._optimizer_calls.end(optimizer)
+        self._safely(self._optimizer_calls.end, optimizer)
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """See Listener."""
-        if self._active:
-            with self._lock, self._boundary:
-                self._optimizer_calls.scaler_stepped(optimizer)
+        self._safely(self._optimizer_calls.scaler_stepped, optimizer)
 
     # The program.
 
@@ -178,7 +169,3 @@ class Observer:
     def forked(self) -> None:
         """See Listener. Takes no lock: a thread of the parent may have held it, and none here will release it."""
         self._on = self._active = False
-
-
-def _processes(number: int) -> str:
-    return f"{number:,} child process{'es' * (number != 1)}"

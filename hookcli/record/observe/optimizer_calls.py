@@ -31,7 +31,7 @@ class OptimizerCalls:
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
 
     def begin(self, optimizer: Optimizer, closure: bool) -> Callable[[], None] | None:
-        """The optimizer's step begins. Returns a function to call when it is over or has failed; None if not needed."""
+        """Begin an optimizer's step. Returns a function to call when it is over or has failed; None if not needed."""
         self._optimizer_steps.add(optimizer)
         self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
         steps = self._steps.of(optimizer)
@@ -61,14 +61,14 @@ class OptimizerCalls:
                 self._steps.close(step)
 
     def end(self, optimizer: Optimizer) -> None:
-        """The optimizer has changed the parameters."""
+        """End an optimizer's step, which has changed the parameters."""
         snapshot = self._snapshots.pop(id(optimizer), None)
         steps = self._steps.of(optimizer)
         for step in steps:
             if snapshot is not None:
                 if snapshot.closure:
                     step.measured.take_gradients(optimizer)
-                step.measured.take_updates(snapshot)
+                step.measured.parameters.take_updates(snapshot)
         models = self._models.of(optimizer)
         for model in models:
             model.training.lap()

@@ -23,7 +23,9 @@ class OptimizerSteps:
     def find_existing(self) -> None:
         """Add the optimizers that the program has made already."""
         for item in gc.get_objects():
-            if _is_hooked(type(item)):  # isinstance would ask the object, which may be a proxy
+            kind = type(item)  # isinstance would ask the object, which may be a proxy
+            # The wrappers of Lightning and accelerate are Optimizers too, of the same parameters, but have no hooks.
+            if issubclass(kind, Optimizer) and step_is_hooked(kind):
                 self.add(item)
 
     def add(self, optimizer: Optimizer) -> None:
@@ -33,7 +35,7 @@ class OptimizerSteps:
             self.version += 1
 
     def parameters_added(self, optimizer: Optimizer) -> None:
-        """The optimizer has been given parameters."""
+        """Note that an optimizer was given parameters."""
         self.add(optimizer)
         self.version += 1
 
@@ -66,14 +68,6 @@ class ProgramSteps:
             self.count += 1
             self._stepped.clear()
         self._stepped.append(ref(optimizer))
-
-
-def _is_hooked(kind: type) -> bool:
-    """Whether PyTorch calls step hooks for optimizers of this class.
-
-    The wrappers of Lightning and accelerate are Optimizers with the same parameters, too, but it calls none for them.
-    """
-    return issubclass(kind, Optimizer) and step_is_hooked(kind)
 
 
 def parameter_ids(optimizer: Optimizer) -> set[int]:

@@ -78,7 +78,7 @@ class Recording:
         if not self._observer.stop():
             return
         atexit.unregister(self._end)
-        models = [counts.as_recorded() for counts in self._observer.models.counts.values()]
+        models = list(self._observer.models.counts.values())
         for note in self._observer.notes():
             self._recorder.note(note)
         said = f"{type(error).__name__}: {error}" if error else None

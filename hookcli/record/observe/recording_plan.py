@@ -1,4 +1,4 @@
-"""Which steps of a program to record, and what to measure in them."""
+"""The plan of a recording: which steps to record, and what to measure in them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class StopProgram(SystemExit):
 
 
 class Search:
-    """Looks through what observed steps measure, in the order in which it was measured."""
+    """Searches the measurements of observed steps, in the order in which they were made."""
 
     def __init__(self, plan: RecordingPlan) -> None:
         self.on = plan.first_bad is not None
@@ -72,7 +72,7 @@ def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports:
 
 
 def _cause(step: ObservedStep, fqn: str) -> str:
-    """What was non-finite before a module returned such values: its own parameters, or the model's input."""
+    """Name what was non-finite before a module returned such values: its own parameters, or the model's input."""
     for name, parameter in step.module.get_submodule(fqn).named_parameters(recurse=False):
         if not parameter.isfinite().all():
             return f"its {name} is not finite"

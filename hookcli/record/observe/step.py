@@ -107,9 +107,9 @@ class ObservedStep:
         self._session.modules.attach()
 
     def end_backward(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
-        """A backward pass went through this model, of the sum of `terms`, which are not scaled by `scaler`.
+        """End a backward pass through this model. Its loss is the sum of `terms`, without the scale of `scaler`.
 
-        `terms` is None if the pass began elsewhere than at single numbers. `counts`: whether it leaves gradients here.
+        `terms` is None if the pass did not begin at single numbers. `counts`: whether it leaves gradients in the model.
         """
         self.measured.backward_over(scaler)
         if counts and terms is not None:
@@ -152,7 +152,7 @@ class ObservedStep:
         """Measure an optimizer's step by itself, for a model whose forward no hook sees."""
         self.forwards = 0
         self.measured.take_gradients(optimizer)
-        self.measured.take_updates(snapshot)
+        self.measured.parameters.take_updates(snapshot)
 
     # The end.
 
@@ -168,7 +168,7 @@ class ObservedStep:
         self._session.__exit__(None, None, None)
 
     def recorded(self) -> RecordedStep:
-        """The step as the record has it. Waits for an accelerator."""
+        """The step as it goes into the record. Waits for an accelerator."""
         meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
         reports = self.measured.reports(meta)
         if any(row.get("sharded") for report in reports for row in report.rows):

@@ -1,4 +1,4 @@
-"""What hooks measure in one observed step, and the reports made of it."""
+"""Measures one observed step with hooks, and makes reports of it."""
 
 from __future__ import annotations
 
@@ -47,15 +47,19 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        self._parameters = ParameterRows(module, self.name, self._matches)
+        self.parameters = ParameterRows(module, self.name, self._matches)
         self._meta: dict[str, Any] = {}
         self._inputs: list[Pending] = []
         self._searched: dict[str, int] = {}
         self.session = HookSession(
-            nn.Identity() if model.hidden else module, select=self._selects, guard=guard, callers_run=True
+            nn.Identity() if model.hidden else module,
+            select=lambda fqn, _: fqn not in self._compiled and self._matches(fqn),
+            guard=guard,
+            callers_run=True,
         )
-        if plan.match is not None and not any(self._matches(fqn) for fqn in _fqns(module)):
-            model.note(f"no module or parameter matches --match {plan.match}")
+        names = (fqn for named in (module.named_modules(), module.named_parameters()) for fqn, _ in named)
+        if plan.match is not None and not any(map(self._matches, names)):
+            model.counts.note(f"no module or parameter matches --match {plan.match}")
         self._probes: list[Probe] = [
             GradsProbe(of="outputs") if name == "grads" else registry.load("probes", name)()
             for name in plan.probes
@@ -63,9 +67,6 @@ class StepMeasurements:
         ]
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
-
-    def _selects(self, fqn: str, module: nn.Module) -> bool:
-        return fqn not in self._compiled and self._matches(fqn)
 
     def _matches(self, fqn: str) -> bool:
         return self._plan.match is None or fnmatchcase(self.name(fqn), self._plan.match)
@@ -89,7 +90,7 @@ class StepMeasurements:
         self._meta = self._meta or describe_run(self._module, (args, kwargs)).to_meta()
 
     def backward_over(self, scaler: Any) -> None:
-        """A backward pass through the model is over, of a loss that `scaler`, if any, has scaled."""
+        """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
@@ -97,11 +98,7 @@ class StepMeasurements:
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """Measure the gradients of parameters as they are now: of all, or of those in an optimizer."""
         if "grads" in self._plan.probes:
-            self._parameters.take_gradients(optimizer)
-
-    def take_updates(self, snapshot: updates.Snapshot) -> None:
-        """Measure what an optimizer's step has changed; if one optimizer steps by another, the outermost counts."""
-        self._parameters.take_updates(snapshot)
+            self.parameters.take_gradients(optimizer)
 
     # For the search.
 
@@ -113,7 +110,7 @@ class StepMeasurements:
             if isinstance(probe, StatsProbe) and not overflows:
                 yield from self._new(what, probe, probe.pending())
                 if what == "gradient":
-                    yield from self._new("parameter gradient", probe, self._parameters.gradients())
+                    yield from self._new("parameter gradient", probe, self.parameters.gradients())
 
     def _new(self, what: str, probe: Probe, seen: Seen) -> Iterator[tuple[str, Probe, Seen, int]]:
         key = f"{probe.name} {what}"
@@ -129,13 +126,13 @@ class StepMeasurements:
     # When the step is over.
 
     def reports(self, meta: dict[str, Any]) -> list[Report]:
-        """A report per probe; `meta` says more of the step. Waits for an accelerator."""
+        """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
         name, meta = self._model.name, self._meta | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         verdict = [check_step(name, by_probe, meta)] if "inventory" in by_probe else []
         reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
-        if "updates" in self._plan.probes and (rows := self._parameters.update_rows()):
-            skipped = self._parameters.without_optimizer(self._model.optimizers())
+        if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
+            skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
         return reports
 
@@ -149,8 +146,8 @@ class StepMeasurements:
         hidden = list(self._hidden({row.fqn for row in found.rows}))
         if not isinstance(probe, GradsProbe):
             return replace(found, skipped=[*found.skipped, *hidden])
-        missing = self._parameters.without_gradient(meta["complete"])
-        rows = [*found.rows, *self._parameters.gradient_rows()]
+        missing = self.parameters.without_gradient(meta["complete"])
+        rows = [*found.rows, *self.parameters.gradient_rows()]
         return replace(found, rows=rows, skipped=[*found.skipped, *missing, *hidden])
 
     def _hidden(self, seen: Iterable[str]) -> Iterator[Skipped]:
@@ -158,8 +155,3 @@ class StepMeasurements:
         for fqn, reason in self._compiled.items():
             if (name := self.name(fqn)) not in seen:
                 yield Skipped(name, reason)
-
-
-def _fqns(model: nn.Module) -> Iterator[str]:
-    yield from (fqn for fqn, _ in model.named_modules())
-    yield from (fqn for fqn, _ in model.named_parameters())

@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
+from hookcli.record.observe.optimizer_steps import parameter_ids
 from hookcli.tensors.tree import type_text
 
 COMPILED_IN_PLACE = "compiled in place by Module.compile(): no hook sees its forward (TORCH_COMPILE_DISABLE=1 shows it)"
@@ -40,7 +41,7 @@ def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
     """
     if frames_compiled() > compiled:
         return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held = parameter_ids(optimizer)
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
     found = [module for module in modules if any(id(p) in held for p in module.parameters())]
     if not found:

@@ -56,7 +56,7 @@ def test_a_rank_that_hangs_is_named_within_the_timeout(folder) -> None:
     ran = hookcli(*only("hang"), "--nproc", "2", "--timeout", "5", folder=folder)
     (line,) = errors(ran.stderr)
     assert ran.returncode == 2
-    assert line == "hookcli: error: rank 1 of 2: 1 (Only) hangs on input 2x4: still there after 5 s (--timeout)"
+    assert line == "hookcli: error: rank 1 of 2: 1 (Only) hangs on input 2x4: still running after 5 s (--timeout)"
     assert "Linear" in ran.stdout  # what it saw before
 
 
@@ -156,7 +156,7 @@ def lives(pid: int) -> bool:
     ("argv", "said"),
     [
         (("--input", "3x4", "--nproc", "2"), "a batch of 3 does not divide by 2 processes; --batch-size 4 does"),
-        (("--input", "4x4", "--nproc", "2", "--backend", "nccl"), "--backend nccl: it needs GPUs"),
+        (("--input", "4x4", "--nproc", "2", "--backend", "nccl"), "--backend nccl: needs GPUs"),
     ],
 )
 def test_what_can_not_be_shared_out(folder, argv, said) -> None:
@@ -170,11 +170,11 @@ def test_what_can_not_be_shared_out(folder, argv, said) -> None:
     [
         (
             ("--nproc", "2", "--ranks", "0,2"),
-            "--ranks '0,2': give merged, each, or numbers such as 0,1; there are ranks 0 to 1",
+            "--ranks '0,2': give merged, each, or numbers such as 0,1; available ranks: 0 to 1",
         ),
         (("--nproc", "2", "--ranks", "al"), "--ranks 'al'"),
-        (("--parallel", "fsdp"), "--parallel fsdp: there is one process; give --nproc N"),
-        (("--ranks", "each"), "--ranks each: there is one process"),
+        (("--parallel", "fsdp"), "--parallel fsdp: needs several processes; give --nproc N"),
+        (("--ranks", "each"), "--ranks each: needs several processes"),
         (("--nproc", "2", "--parallel", "dpp"), "did you mean ddp"),
         (("--nproc", "2", "--backend", "mpi"), "unknown --backend 'mpi'"),
         (("--nproc", "0"), "--nproc"),

@@ -165,6 +165,14 @@ def test_what_another_user_has_put_there_is_not_loaded(
         build._library(None)
 
 
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can put what is root's there")
+def test_what_root_has_put_there_is_loaded(source: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    source(TRIVIAL)
+    library = build._library(None)
+    monkeypatch.setattr(build.os, "getuid", lambda: 1)
+    assert build._library(None) == library
+
+
 @pytest.mark.parametrize("name", ["../other.so", "/tmp/other.so", "", "gone.so", "link.so", "x\n" * 5000, "a/../built"])
 def test_a_stamp_that_names_another_file_is_refused(source: Callable[[str], Path], tmp_path: Path, name: str) -> None:
     source(TRIVIAL)

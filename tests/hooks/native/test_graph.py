@@ -71,6 +71,26 @@ def test_what_torch_autograd_grad_takes_is_shown_by_both_hooks() -> None:
     assert [row["node"] for row in never] == ["AccumulateGrad"] * len(grads)
 
 
+class Idle(Hand):
+    """With a layer that takes no part in the loss, whose bias is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = torch.nn.Linear(2, 2)
+        self.idle.bias.requires_grad_(False)
+
+
+@pytest.mark.parametrize("way", [False, True])
+def test_a_parameter_that_is_not_used_has_a_node_that_never_fires_and_a_frozen_one_has_none(way: bool) -> None:
+    report = hookcli.capture(Idle(), torch.tensor([[1.0, 2.0]]), [GraphProbe(way)])[0]
+    rows = {row.fqn: row for row in report.rows if row["node"] == "AccumulateGrad"}
+    assert rows.keys() == {"first.weight", "first.bias", "out.weight", "idle.weight"}
+    idle = rows["idle.weight"]
+    assert (idle["fired"], idle["order"], idle["in_shape"], idle.stats, idle["next"]) == (0, None, None, None, [])
+    assert idle["note"] == ("no C++ hook: not in the graph of the loss" if way else "never fired")
+    assert report.totals["never fired"] == 1 and report.rows[-1] is idle
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_both_paths_report_the_same_on_torchvisions(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     reports = []

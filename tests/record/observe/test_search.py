@@ -63,6 +63,30 @@ def test_the_first_bad_output(value: float, counts: tuple[int, int]) -> None:
     assert seen.steps() == [0, 2]  # the step that went bad is in the record; else that is as without the search
 
 
+def test_five_rows_are_shown_before_the_bad_one() -> None:
+    def program() -> nn.Module:
+        layers = [nn.Linear(4, 4) for _ in range(9)]
+        return train(nn.Sequential(*layers[:7], Poison(float("nan")), *layers[7:]))
+
+    (bad,) = observed(program, every=100, first_bad="report").non_finites
+    assert [row.fqn for row in bad.reports[0].rows] == ["2", "3", "4", "5", "6", "7"] and bad.fqn == "7"
+
+
+def test_the_rows_before_may_be_of_an_earlier_forward_of_the_step() -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(Poison(float("nan")), nn.Linear(4, 4), nn.Tanh())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sum(model(torch.ones(2, 4)).sum() for _ in range(4)).backward()
+        optimizer.step()
+        return model
+
+    (bad,) = observed(program, every=100, first_bad="report").non_finites
+    assert [(row.fqn, row["call"]) for row in bad.reports[0].rows] == [
+        ("", 0), ("0", 1), ("1", 1), ("2", 1), ("", 1), ("0", 2),
+    ]  # fmt: skip
+    assert bad.nan == 2
+
+
 def test_a_bad_gradient() -> None:
     seen = observed(lambda: train(net(grad=True)), every=100, first_bad="report")
     (bad,) = seen.non_finites
@@ -77,6 +101,27 @@ def test_a_bad_loss() -> None:
     seen = observed(lambda: train(net(0.0), loss_of=loss_of), every=100, first_bad="report")
     (bad,) = seen.non_finites
     assert (bad.step, bad.what, bad.fqn, bad.inf, bad.nan) == (1, "loss", "", 1, 0)
+
+
+@pytest.mark.parametrize("bad_pass", [0, 1, 2])
+def test_a_bad_loss_is_found_in_each_pass_also_after_gradients_were_cleared(bad_pass: int) -> None:
+    """As in a GAN: the maker's pass leaves gradients in the critic, which are cleared before the critic's two."""
+
+    def program() -> nn.Module:
+        critic = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+        for step in range(2):
+            for number in range(3):
+                if number == 1:
+                    optimizer.zero_grad()
+                loss = critic(torch.randn(3, 4)).mean() + number
+                (loss * (float("inf") if (step, number) == (1, bad_pass) else 1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return critic
+
+    (bad,) = observed(program, every=100, first_bad="report", probes=("activations",)).non_finites
+    assert (bad.model, bad.step, bad.what, bad.inf, bad.nan) == ("Linear", 1, "loss", 1, 0)
 
 
 def test_a_bad_gradient_of_a_parameter_alone() -> None:
