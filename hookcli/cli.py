@@ -28,12 +28,12 @@ _BY_RANK_0 = ("check", "explain", "diff", "hooks", "package", "show", "models", 
 
 
 def _in_ranks(arguments: Sequence[str]) -> bool:
-    """Whether the processes that torchrun starts run the command together."""
+    """True if the processes that torchrun starts run the command together."""
     return bool(arguments) and arguments[0] not in _BY_RANK_0
 
 
 def _is_run(arguments: Sequence[str]) -> bool:
-    """Whether this is `hookcli run`, whose process is the script's."""
+    """True if this is `hookcli run`, whose process is the script's."""
     return next((word for word in arguments if not word.startswith("-")), None) == "run"
 
 

@@ -112,12 +112,12 @@ class Plugin:
 
     @property
     def built_in(self) -> bool:
-        """Whether the plugin is built in."""
+        """True if the plugin is built in."""
         return self.distribution == "hookcli"
 
     @property
     def shadowed(self) -> bool:
-        """Whether a built-in plugin of the same name is used instead."""
+        """True if a built-in plugin of the same name is used instead."""
         return not self.built_in and self.name in _BUILT_IN[self.kind]
 
     def _imported(self) -> Any:

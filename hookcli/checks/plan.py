@@ -34,7 +34,7 @@ class CheckPlan:
 
 
 class CheckSettings(TypedDict, total=False):
-    """What `hookcli.check` and the command line say of the checks to run; each setting has a default."""
+    """Settings of the checks from `hookcli.check` or the command line; each has a default."""
 
     select: str | Sequence[str]
     ignore: str | Sequence[str]

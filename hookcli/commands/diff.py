@@ -112,7 +112,7 @@ def _compared(
 
 
 def _narrowed(reports: Sequence[Report], options: Options) -> list[Report]:
-    """What --match and --type leave of reports that hold more. Raises UsageError where that is nothing."""
+    """Reduce reports to the rows that --match and --type select. Raises UsageError if they select none."""
     match, kind = options.match, options.type
 
     def wanted(row: Row) -> bool:

@@ -54,7 +54,7 @@ class _AsItIs:
 
 
 def _spare_conversion(command: Any, ctx: Any) -> None:
-    """Where a later Typer works in another way, this changes nothing."""
+    """Skip Typer's slow conversion of values; no effect if a later Typer works differently."""
     for parameter in command.get_params(ctx):  # --help among them
         if hasattr(parameter, "_runtime_param") and hasattr(parameter, "type_descriptor"):
             parameter._runtime_param = _AsItIs(parameter.type_descriptor.annotation)

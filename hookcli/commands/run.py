@@ -85,7 +85,7 @@ class RunOptions:
     debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback if hookcli itself fails.")] = False
 
     def plan(self) -> RecordingPlan:
-        """What to record, and when. Raises UsageError."""
+        """Return what to record and when. Raises UsageError."""
         start, stop = parse_steps(self.steps)
         return RecordingPlan(
             every=self.every,

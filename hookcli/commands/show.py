@@ -84,7 +84,7 @@ def show(
 
 
 def _is_report(path: Path) -> bool:
-    """Whether a file is one JSON document over several lines, as `--format json` writes it."""
+    """True if a file is one JSON document over several lines, as `--format json` writes it."""
     try:
         with path.open("rb") as file:
             return file.read(64).split(b"\n")[0].strip() == b"{" or path.suffix == ".json"

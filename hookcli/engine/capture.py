@@ -33,7 +33,7 @@ from hookcli.sources.base import Recipe
 
 @dataclass(frozen=True, slots=True)
 class Hooking:
-    """Which modules get hooks, and of what kind.
+    """Options of the hooks: the modules that get them, and their kind.
 
     `edits` change tensors on their way, as `--edit` does. `fastpath`: attention may take PyTorch's fused path.
     `globally`: register through PyTorch's global functions.

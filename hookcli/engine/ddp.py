@@ -39,7 +39,7 @@ _WRAPPED = re.compile(r"(RuntimeError: )?Got the following error when running th
 
 @dataclass(frozen=True, slots=True)
 class DDPSteps:
-    """How many steps to run, with `no_sync` unsynchronized backward passes before each, and the buckets' size in MiB.
+    """The number of steps, the `no_sync` unsynchronized backward passes before each, and the buckets' size in MiB.
 
     Without `bucket_cap_mb` DDP chooses the size.
     """

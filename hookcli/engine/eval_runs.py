@@ -93,7 +93,7 @@ def batch_size(inputs: Arguments) -> int | None:
 
 
 def _in_containers(inputs: Arguments) -> bool:
-    """Whether an argument is a container of tensors."""
+    """True if an argument is a container of tensors."""
     values = (*inputs[0], *inputs[1].values())
     return any(not isinstance(value, Tensor) and any(tree.leaves(value)) for value in values)
 

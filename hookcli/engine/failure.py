@@ -79,7 +79,7 @@ def describe(error: BaseException) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, also on the CPU, whose allocator raises a plain RuntimeError."""
+    """True if memory ran out, also on the CPU, whose allocator raises a plain RuntimeError."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message_of(error)
 
 

@@ -48,7 +48,7 @@ def _way_out(module: PackagedModule) -> Rule:
 
 
 def _is_own(name: str) -> bool:
-    """Whether a module's source is the user's own, outside of installed packages."""
+    """True if a module's source is the user's own, outside of installed packages."""
     file = _file(name)
     if name.partition(".")[0] in sys.stdlib_module_names or file is None:
         return False
@@ -56,7 +56,7 @@ def _is_own(name: str) -> bool:
 
 
 def _stands_alone(top: str) -> bool:
-    """Whether a top-level module is no package."""
+    """True if a top-level module is no package."""
     module = sys.modules.get(top)
     return module is not None and not hasattr(module, "__path__")
 

@@ -113,7 +113,7 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
 
 
 def runs_only_for_real(error: BaseException) -> bool:
-    """Whether a failure on the meta device is due to it: the model reads values, or an operator has no meta kernel."""
+    """True if a failure on the meta device is due to it: the model reads values, or an operator has no meta kernel."""
     cause: BaseException | None = error
     while cause is not None:
         text = message_of(cause).lower()

@@ -18,7 +18,7 @@ UNSET: Any = ...
 
 @dataclass
 class RunInfo:
-    """How a model was made, what was asked of its run and how the run went. `to_meta` leaves out fields never set."""
+    """A description of a run: the model's origin, the settings and the outcome. `to_meta` leaves out unset fields."""
 
     torch: str = UNSET
     device: str = UNSET

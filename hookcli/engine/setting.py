@@ -16,7 +16,7 @@ META = torch.device("meta")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How to build a model and its input, as the options of a command say, parsed."""
+    """Parsed options of a command on how to build a model and its input."""
 
     inputs: Sequence[InputSpec] = ()
     batch: int | None = None
@@ -28,18 +28,18 @@ class Setting:
     strict: bool = True
     train: bool = False
     targets: bool = False
-    """Whether a detector in training gets targets, too."""
+    """True if a detector in training gets targets, too."""
     device: torch.device = torch.device("cpu")
     dtype: torch.dtype | None = None
     """The dtype that the model and its input are cast to; None: they keep theirs."""
     needs_input: bool = True
-    """Whether an unknown input is an error."""
+    """True if an unknown input is an error."""
     part: int = 0
     parts: int = 1
-    """Which of how many equal parts of the batch this process gets, as its rank among so many processes."""
+    """This process's part of the batch, as its rank and the number of processes; all parts are equal."""
     backend: str | None = None
     parallel: str | None = None
-    """How these processes communicate, and how they share the model (None: gradients stay with each)."""
+    """The processes' way to communicate and to share the model (None: gradients stay with each)."""
     shard: Callable[[nn.Module], object] | None = None
     """Shards the model's parameters over the processes, in place, and moves them to the device."""
 

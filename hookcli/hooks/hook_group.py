@@ -11,7 +11,7 @@ from hookcli.hooks.kinds import HookKind
 
 
 class Needs(Enum):
-    """Which calls of modules a hook group must know of; the modules are hooked for it."""
+    """The calls of modules that a hook group must know; the modules are hooked for it."""
 
     NOTHING = auto()
     WATCHED_CALLS = auto()

@@ -69,7 +69,7 @@ class PackagedModule:
 
     @property
     def is_pickle(self) -> bool:
-        """Whether this is the model's pickle."""
+        """True if this is the model's pickle."""
         return self.name.startswith("<")
 
     @property

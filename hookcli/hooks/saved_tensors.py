@@ -44,7 +44,7 @@ class SavedTensorHooks(HookGroup):
     kinds = (HookKind.SAVED_TENSOR_PACK, HookKind.SAVED_TENSOR_UNPACK)
     needs = Needs.EVERY_CALL
     paused = False
-    """Whether the hooks were off for a while, for `torch.func`."""
+    """True if the hooks were off for a while, for `torch.func`."""
 
     def start(self, kind: HookKind) -> None:
         """Register the pair of hooks that serves both kinds."""

@@ -1,4 +1,4 @@
-"""Which modules and parameters of a model a session watches."""
+"""Selects the modules and parameters of a model that a session watches."""
 
 from __future__ import annotations
 

@@ -33,15 +33,15 @@ class Probe(ABC):
     columns: Sequence[Column]
     needs_backward: bool = False
     needs_input_grad: bool = False
-    """Whether the model's own inputs must require grad, so that gradients reach them."""
+    """True if the model's own inputs must require grad, so that gradients reach them."""
     watches_parameters: bool = False
-    """Whether its rows are parameters rather than modules."""
+    """True if its rows are parameters rather than modules."""
     values: bool = True
-    """Whether the numbers in the tensors matter. Where they don't, the model may run on the meta device."""
+    """True if the numbers in the tensors matter. Where they don't, the model may run on the meta device."""
     grouping: str = "nested"
-    """How its rows are grouped for a screen; see Report."""
+    """The grouping of its rows for a screen; see Report."""
     fastpath: bool = True
-    """Whether attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
+    """True if attention may take PyTorch's fused path, whose parts no hook and no counter sees."""
 
     @abstractmethod
     def attach(self, session: HookSession) -> None:
@@ -76,7 +76,7 @@ class Probe(ABC):
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 
     one_tensor: OneTensorError | None = None
-    """Which modules get no full backward hooks, because these would change what the model computes."""
+    """The modules that get no full backward hooks, because these would change what the model computes."""
 
     def instead(self, error: Exception) -> Probe | None:
         """Another probe to try, if the model failed because of this probe's hooks."""

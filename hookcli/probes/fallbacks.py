@@ -50,6 +50,7 @@ def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]],
             others = [probe.instead(error) for probe in probes]
             if not any(others) or (fresh is None and not all(others)):
                 raise
+            error.__traceback__ = None  # its frames keep a checkpointed region open, which torch 2.11 leaves to them
         probes = [other or _renewed(probes[n], fresh, n) for n, other in enumerate(others)]
 
 

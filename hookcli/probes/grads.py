@@ -210,17 +210,14 @@ class GradsProbe(StatsProbe):
         found = super().report(model, meta)
         handed_on = dict.fromkeys(row.fqn for row in found.rows if row.get("handed_on"))
         notes = [f"{_first(names)}: {note}" for names, note in ((handed_on, _HANDED_ON), (self._notes, _LEAD)) if names]
-        all_notes = [*found.meta.get("notes", ()), *notes]
-        return replace(found, meta={**found.meta, "notes": all_notes}) if notes else found
+        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]}) if notes else found
 
     def _parameters_without(self) -> list[Skipped]:
         assert self.session is not None
         measured = {values["fqn"] for values, _ in self._taken.values()}
-        return [
-            Skipped(fqn, self._why_without(fqn, parameter.requires_grad))
-            for fqn, parameter in self.session.parameters.items()
-            if fqn not in measured
-        ] + [item.skipped() for item in unregistered(self.session)]
+        without = {fqn: p for fqn, p in self.session.parameters.items() if fqn not in measured}
+        skipped = [Skipped(fqn, self._why_without(fqn, p.requires_grad)) for fqn, p in without.items()]
+        return [*skipped, *(item.skipped() for item in unregistered(self.session))]
 
     def _why_without(self, fqn: str, requires_grad: bool) -> str:
         assert self.session is not None

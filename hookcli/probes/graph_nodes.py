@@ -38,7 +38,7 @@ class Seen:
 
 @dataclass(slots=True)
 class _Firing:
-    """What Python hooks note while they run. Times in nanoseconds."""
+    """Notes that Python hooks take while they run. Times are in nanoseconds."""
 
     seen: Seen
     began: int = 0
@@ -100,14 +100,14 @@ class PythonHooks:
             firing.seen.dtype = dtype_text(tensors[0])
 
     def seen(self) -> dict[int, Seen]:
-        """What was seen, by the ids of the nodes, with the statistics read back."""
+        """Return the nodes seen, by id, with their statistics read back."""
         measured = iter(resolve([p for firing in self._firings.values() for side in firing.taken for p in side]))
         for firing in self._firings.values():
             firing.seen.came, firing.seen.went = ([next(measured) for _ in side] for side in firing.taken)
         return {key: firing.seen for key, firing in self._firings.items()}
 
     def covers(self, made: NodeInfo) -> bool:
-        """Whether it would be known if this node fired."""
+        """True if it would be known if this node fired."""
         return True
 
     def captures(self) -> list[Seen]:
@@ -115,7 +115,7 @@ class PythonHooks:
         return []
 
     def totals(self) -> dict[str, Any]:
-        """How long the last pass took."""
+        """Return the time of the last pass."""
         return {"backward_us": (self._over - self._began) // 1000} if self._over and self._began else {}
 
 
@@ -160,7 +160,7 @@ class NativeHooks:
         return made.id < 0 or made.id in self._covered
 
     def captures(self) -> list[Seen]:
-        """What torch.autograd.grad took, by the engine's own hook and by the tensor's beside it."""
+        """Return the gradients that torch.autograd.grad took, seen by the engine's hook and by the tensor's."""
         return [seen for timeline, made in self._passes for c in timeline.captures() for seen in self._capture(c, made)]
 
     def _capture(self, record: CaptureRecord, made: Sequence[NodeInfo]) -> list[Seen]:
@@ -170,7 +170,7 @@ class NativeHooks:
         return [_of_gradient(NodeInfo(-1, name, fqn), gradient) for name, gradient in pair.items()]
 
     def totals(self) -> dict[str, Any]:
-        """How long the last pass took, and what else fired."""
+        """Return the time of the last pass, and counts of other firings."""
         if not self._passes:
             return {}
         timeline = self._passes[-1][0]

@@ -22,7 +22,7 @@ class Reporter(Protocol):
     command: ClassVar[str] = ""
     """The command whose reports have these columns, named in help and messages; "" for all commands."""
     for_people: ClassVar[bool] = False
-    """Whether the output includes totals and remarks in words; commands then don't repeat them on stderr."""
+    """True if the output includes totals and remarks in words; commands then don't repeat them on stderr."""
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Return the reports as text. They are sorted and filtered already.

@@ -27,7 +27,7 @@ class Table:
     """A line per row, a cell per column."""
     widths: Sequence[int]
     left: Sequence[bool]
-    """Whether a column aligns left."""
+    """True if a column aligns left."""
     above: str
     below: Sequence[str]
 

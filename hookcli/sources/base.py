@@ -32,7 +32,7 @@ def positional(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to build a model and its input.
+    """Instructions for building a model and its input.
 
     `build` may be called several times and under a device context (`with torch.device("meta")`); it downloads nothing.
     `inputs` is the model's natural input, None if the source does not know it. `example` returns the example arguments

@@ -19,7 +19,7 @@ SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 
 
 def is_file(weights: str) -> bool:
-    """Whether `--weights` names a file rather than published weights."""
+    """True if `--weights` names a file rather than published weights."""
     return Path(weights).suffix in SUFFIXES or "/" in weights
 
 

@@ -21,7 +21,7 @@ class World:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes reports and remarks."""
+        """True if this process writes reports and remarks."""
         return self.rank == 0
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's frames are known by their code: nobody counts them, so that a frame more or less changes nothing."""
+"""PyTorch's frames are known by their code, so that one more or one less changes nothing."""
 
 from __future__ import annotations
 

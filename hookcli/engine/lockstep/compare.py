@@ -166,7 +166,7 @@ class _Comparison:
             self.step.run(session, *arguments(self.sides[number].inputs), self.infos[number])
 
     def _watched(self, number: int, fqn: str, module: nn.Module) -> bool:
-        """Whether a module is selected, by A's names, and lies in no compiled module on either side."""
+        """True if a module is selected, by A's names, and lies in no compiled module on either side."""
         if fqn in self.hidden[number]:
             return False
         if self.select is None or number == A:
@@ -213,7 +213,7 @@ def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side
 
 
 def _shared(a: nn.Module, b: nn.Module) -> bool:
-    """Whether the models share a module or parameter, so that hooks could not tell their runs apart."""
+    """True if the models share a module or parameter, so that hooks could not tell their runs apart."""
     ours = {id(part) for part in (*a.modules(), *a.parameters())}
     return any(id(part) in ours for part in (*b.modules(), *b.parameters()))
 

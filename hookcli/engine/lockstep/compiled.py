@@ -29,7 +29,7 @@ def outermost(model: nn.Module, pattern: str) -> dict[str, nn.Module]:
 
 
 def within(fqn: str, modules: Iterable[str]) -> bool:
-    """Whether a module lies inside one of `modules` without being one of them."""
+    """True if a module lies inside one of `modules` without being one of them."""
     return any(not owner or fqn.startswith(f"{owner}.") for owner in modules if owner != fqn)
 
 

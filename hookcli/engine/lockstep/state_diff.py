@@ -118,6 +118,6 @@ def _place(fqn: str, x: Tensor) -> dict[str, Any]:
 
 
 def _equal(x: Tensor, y: Tensor) -> bool:
-    """Whether the tensors are surely equal; those with NaN are left to the exact comparison."""
+    """True if the tensors are surely equal; those with NaN are left to the exact comparison."""
     alike = x.device == y.device and x.dtype == y.dtype and x.layout == y.layout == torch.strided
     return alike and not x.is_meta and torch.equal(x, y)

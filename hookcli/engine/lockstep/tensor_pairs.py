@@ -219,7 +219,7 @@ class TensorPairs:
 
 
 def _reshaped(x: Tensor, y: Tensor) -> str:
-    """How the shapes differ, in words; "" if they don't. Nested tensors differ if one of their items does."""
+    """Describe how the shapes differ; "" if they don't. Nested tensors differ if one of their items does."""
     if x.is_nested and y.is_nested and x.size(0) == y.size(0):
         items = enumerate(zip(x.detach().unbind(), y.detach().unbind(), strict=True))
         return next((f"item {number}: {said}" for number, pair in items if (said := _reshaped(*pair))), "")

@@ -121,7 +121,7 @@ def _same_memory(x: Tensor, y: Tensor) -> bool:
 
 
 def _same(x: Tensor, y: Tensor) -> bool:
-    """Whether the tensors are equal bit for bit; False if that is unknown."""
+    """True if the tensors are equal bit for bit; False if that is unknown."""
     if x.is_quantized or x.is_nested or x.layout is not torch.strided or x.is_mkldnn:
         return False
     return torch.equal(_bits(x), _bits(y))

@@ -76,7 +76,7 @@ class Group:
         return int(self.store.get(answer))
 
     def tells(self, error: BaseException) -> bool:
-        """Whether this rank is the one to report its failure; the others wait here until the launcher ends them.
+        """True if this rank is the one to report its failure; the others wait here until the launcher ends them.
 
         The error's message gets the rank's number unless all ranks have the same error.
         """
@@ -104,7 +104,7 @@ class Group:
         return [rank for rank, (host, pid) in here.items() if host == platform.node() and not _runs(int(pid))]
 
     def _everywhere(self) -> bool:
-        """Whether all ranks fail with the same error."""
+        """True if all ranks fail with the same error."""
         keys, began = self._of_all("failed"), time.monotonic()
         until = began + _AGREE
         while not self.store.check(keys):

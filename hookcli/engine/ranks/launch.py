@@ -59,7 +59,7 @@ def _outcome(rank: int, failure: ProcessFailure) -> int:
 
 
 def _patience() -> dict[str, Any]:
-    """How long the others have after a process has failed: torch 2.11 has no such setting, and gives them 30 s."""
+    """Return the setting for the time that the others have after a failure; torch 2.11 has none: it is 30 s."""
     known = {field.name for field in fields(LaunchConfig)}
     return {"shutdown_timeout": _GIVES_WAY} if "shutdown_timeout" in known else {}
 

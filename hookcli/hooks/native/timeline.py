@@ -132,7 +132,7 @@ class Timeline:
 
     @property
     def passes(self) -> int:
-        """How many backward passes ended without an exception, from `Engine::queue_callback`."""
+        """Number of backward passes that ended without an exception, from `Engine::queue_callback`."""
         return int(self._timeline.passes()[0])
 
     @property
@@ -142,12 +142,12 @@ class Timeline:
 
     @property
     def firings_under_gil(self) -> int:
-        """How many firings of hooks held Python's global lock; 0 unless something is wrong."""
+        """Number of firings of hooks that held Python's global lock; 0 unless something is wrong."""
         return int(self._timeline.passes()[2])
 
     @property
     def reductions(self) -> int:
-        """How many tensors were reduced: not again one seen unchanged, or a view of all of it."""
+        """Number of tensors that were reduced; an unchanged tensor, or a view of all of it, counts once."""
         return int(self._timeline.passes()[3])
 
     def nodes(self) -> list[NodeRecord]:

@@ -28,7 +28,7 @@ class ChildProcesses:
 
     @property
     def trained(self) -> int:
-        """How many forked children an optimizer has stepped in."""
+        """Number of forked children in which an optimizer has stepped."""
         return self._marks[:].count(1)
 
     def forked(self) -> None:

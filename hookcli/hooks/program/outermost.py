@@ -20,7 +20,7 @@ from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.program.finalizer import Token, raise_dropped, when_gone
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.torch_private.autograd import in_backward
-from hookcli.hooks.torch_private.frames import frame_of_call, runs_inside
+from hookcli.hooks.torch_private.frames import called_by_module, frame_of_call
 from hookcli.hooks.torch_private.modules import forward_hooks
 
 
@@ -81,7 +81,7 @@ class OutermostCalls:
             if is_compiling():
                 return
             call = local.call
-            if call is not None and self._inside(call, module, sys._getframe(1)):
+            if call is not None and ((call.module is not module and called_by_module()) or self._inside(call, module)):
                 return
             if in_backward() or is_tracing():  # a recomputation, or tracing
                 return
@@ -100,9 +100,9 @@ class OutermostCalls:
             return torch_module.register_module_forward_hook(leave, always_call=True)
         return module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
-    def _inside(self, call: _OutermostCall, module: nn.Module, caller: FrameType) -> bool:
+    def _inside(self, call: _OutermostCall, module: nn.Module) -> bool:
         """Return whether the module is called inside this call; an interrupted call is dropped."""
-        if runs_inside(caller, call.frame):
+        if call.still():
             call.depth += call.module is module
             return True
         self._drop(call)

@@ -22,7 +22,7 @@ _graph_task: Callable[[], int] = private(
 
 
 def in_backward() -> bool:
-    """Whether autograd is running: a forward is then a recomputation by activation checkpointing."""
+    """True if autograd is running: a forward is then a recomputation by activation checkpointing."""
     return _graph_task() != -1
 
 

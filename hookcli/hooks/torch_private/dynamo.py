@@ -34,7 +34,7 @@ def use_fake_tensors() -> None:
 
 
 def compiles() -> bool:
-    """Whether anything can be compiled: torch.compile imports what it is made of when it is first used."""
+    """True if anything can be compiled: torch.compile imports what it is made of when it is first used."""
     return "torch._dynamo" in sys.modules
 
 
@@ -70,7 +70,7 @@ def frames_compiled() -> int:
 
 
 def made_by_tracing(module: nn.Module) -> bool:
-    """Whether PyTorch created this module to trace another, as torch.compile and torch.fx do."""
+    """True if PyTorch created this module to trace another, as torch.compile and torch.fx do."""
     return type(module).__module__.startswith(("torch.fx", "torch._"))
 
 

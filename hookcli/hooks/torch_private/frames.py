@@ -30,15 +30,18 @@ def frame_of_call(caller: FrameType) -> FrameType:
     return frame or caller
 
 
-def runs_inside(caller: FrameType, call: FrameType | None) -> bool:
-    """Whether the module whose hook `caller` called runs inside `call`.
+_APART = 4  # frames from a module's hooks to those of the module whose forward calls it, in torch 2.11 to 2.15
 
-    Every module has such frames, so the search mostly ends at one with the code of `caller`, of an outer module.
+
+def called_by_module() -> bool:
+    """True if the forward of another module calls the module in whose hook this is asked. Quick.
+
+    The code of the frame decides, not its distance: if PyTorch has more frames or fewer, the answer is False.
     """
-    code, frame = caller.f_code, caller.f_back
-    while frame is not None and frame is not call and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None
+    try:
+        return sys._getframe(2 + _APART).f_code is sys._getframe(2).f_code
+    except ValueError:  # there are not so many
+        return False
 
 
 _call_impl = _code(
@@ -84,12 +87,12 @@ _STEP = _wrapped_step()
 
 
 def step_is_hooked(kind: type[Optimizer]) -> bool:
-    """Whether hooks see the steps of this class; they do not see those of other libraries' wrappers."""
+    """True if hooks see the steps of this class; they do not see those of other libraries' wrappers."""
     return _STEP is not None and _code(kind.step) is _STEP
 
 
 def in_extended_step(optimizer: Optimizer) -> bool:
-    """Whether the hook that asks belongs to a base class's step, called by the subclass's step of the same optimizer.
+    """True if the hook that asks belongs to a base class's step, called by the subclass's step of the same optimizer.
 
     Searches the stack: a counter would stay wrong after a step that an exception ends.
     """

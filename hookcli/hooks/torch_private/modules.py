@@ -119,7 +119,7 @@ forward_hooks: Callable[[nn.Module], Mapping[int, Any]] = getter(
 
 
 def other_global_hooks(ours: int) -> bool:
-    """Whether there are global hooks on modules besides the forward pre-hook `ours`: torch.compile warns of any."""
+    """True if there are global hooks on modules besides the forward pre-hook `ours`: torch.compile warns of any."""
     tables = {kind: table for kind, table, _ in global_tables()}
     others = any(tables[kind] for kind in ("full_backward_pre", "full_backward", "forward"))
     return others or any(number != ours for number in tables["forward_pre"])

@@ -109,7 +109,7 @@ _interpreter: Callable[[], Any] = private(
 
 
 def in_func() -> bool:
-    """Whether a transform of torch.func is active: modules then return wrapped tensors, which lead to no parameter."""
+    """True if a transform of torch.func is active: modules then return wrapped tensors, which lead to no parameter."""
     return _interpreter() is not None
 
 

@@ -35,7 +35,7 @@ class Unregistered:
     said: str
     trainable: int = 0
     deliberate: bool = False
-    """Whether it was put past nn.Module's own way of registering, which nobody does by mistake."""
+    """True if it was put past nn.Module's own way of registering, which nobody does by mistake."""
 
     def skipped(self) -> Skipped:
         """The note in a report."""

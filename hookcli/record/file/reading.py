@@ -94,7 +94,7 @@ class Record:
             yield from islice((step for step in self.steps(best_first) if step.reports), 1)
 
     def counts(self, entry: StepEntry) -> bool:
-        """Whether to show a step by default: it was finished, or it has the non-finite value."""
+        """True if to show a step by default: it was finished, or it has the non-finite value."""
         found = [(one.model, one.phase, one.step) for one in self.non_finite]
         return entry.complete or (*entry.key, entry.step) in found
 

@@ -36,7 +36,7 @@ FITS: Mapping[str, Fits] = {
 
 
 def _is_model_run(value: Any) -> bool:
-    """Whether a mapping has the fields of a `ModelRun`."""
+    """True if a mapping has the fields of a `ModelRun`."""
     names = {item.name for item in fields(ModelRun)}
     return is_mapping(value) and names <= value.keys() and all(FITS[name](value[name]) for name in names)
 

@@ -50,7 +50,7 @@ class Tail:
             self.record = Record(self.path)
 
     def _is_replaced(self) -> bool:
-        """Whether the path names another file by now, or the file was truncated. A deleted file is not replaced."""
+        """True if the path names another file by now, or the file was truncated. A deleted file is not replaced."""
         assert self._file is not None
         own = os.fstat(self._file.fileno())
         with suppress(OSError):

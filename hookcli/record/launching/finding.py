@@ -95,7 +95,7 @@ def _siblings(package: str) -> Iterable[str]:
 
 
 def _exists(name: str, *, runs: bool = True) -> bool:
-    """Whether a module exists. `runs`: and can be run, which takes a `__main__` in a package."""
+    """True if a module exists. `runs`: and can be run, which takes a `__main__` in a package."""
     with _as_with_m():
         spec = _locate(name)
         if spec is not None and spec.submodule_search_locations is not None and runs:
@@ -120,7 +120,7 @@ def _locate(name: str) -> ModuleSpec | None:
 
 
 def _appears(name: str) -> bool:
-    """Whether a module exists once its packages are imported, which may change where they look.
+    """True if a module exists once its packages are imported, which may change where they look.
 
     Imports packages only: for `-m train.py` it would import, and so run, the script itself.
     """

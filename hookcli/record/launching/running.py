@@ -144,7 +144,7 @@ def restored() -> Iterator[None]:
 
 
 def _used() -> int:
-    """How much of the recursion limit is in use here; under `python` the script has all of it.
+    """Return how much of the recursion limit is in use here; under `python` the script has all of it.
 
     Found as the lowest limit that can be set, which includes calls of C functions if CPython counts them (up to 3.11).
     """

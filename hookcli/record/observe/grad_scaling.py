@@ -25,7 +25,7 @@ class GradScaling:
 
     @property
     def used(self) -> bool:
-        """Whether a loss was scaled; the scaler then handles overflows."""
+        """True if a loss was scaled; the scaler then handles overflows."""
         return self._skipped or any(scale is not None for scale in self._of_rows)
 
     def backward_over(self, rows: int, scaler: Any) -> None:

@@ -15,13 +15,13 @@ _READ = 8
 
 
 class _Gradients(NamedTuple):
-    """How many parameters have a gradient, and whether a few of these hold anything but zeros."""
+    """The number of parameters that have a gradient, and for a few of these whether they hold more than zeros."""
 
     number: int
     filled: list[Tensor]
 
     def cleared(self, now: _Gradients) -> bool:
-        """Whether the program has set these gradients to None or zero until `now`. May wait for an accelerator."""
+        """True if the program has set these gradients to None or zero until `now`. May wait for an accelerator."""
         if not (self.number and now.number):
             return self.number > 0
         return any(map(bool, self.filled)) and not any(map(bool, now.filled))

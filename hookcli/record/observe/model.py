@@ -97,7 +97,7 @@ class ObservedModel:
 
     @property
     def trained(self) -> bool:
-        """Whether an optimizer holds its parameters, or did."""
+        """True if an optimizer holds its parameters, or did."""
         return bool(self.optimizers()) or self._steps is not None
 
     def step(self) -> int:
@@ -130,7 +130,7 @@ class ObservedModel:
         return self._since_training - 1
 
     def due(self, every: int) -> bool:
-        """Whether to record this forward without gradients: `every` forwards after the last such one."""
+        """True if to record this forward without gradients: `every` forwards after the last such one."""
         if self._forwards <= self._due:
             return False
         self._due = self._forwards + every - 1

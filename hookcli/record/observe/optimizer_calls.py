@@ -47,7 +47,7 @@ class OptimizerCalls:
         return partial(self._close_if_failed, optimizer, snapshot)
 
     def _may_record(self, optimizer: Optimizer) -> bool:
-        """Whether its next step may be recorded though no step is open. Unknown models go by the optimizer's count."""
+        """True if its next step may be recorded though no step is open. Unknown models go by the optimizer's count."""
         numbers = [model.next_step_of(optimizer) for model in self._models.of(optimizer)]
         return any(map(self._plan.records, numbers or [self._optimizer_steps.count(optimizer)]))
 

@@ -99,7 +99,7 @@ class Recording:
 
 
 class _shares_parameters:  # noqa: N801 - a predicate
-    """Whether a module shares a parameter with the model; does not keep the model alive."""
+    """True if a module shares a parameter with the model; does not keep the model alive."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters: WeakIds[Tensor, None] = WeakIds()

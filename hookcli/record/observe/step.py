@@ -92,13 +92,13 @@ class ObservedStep:
         self._session.modules.detach()
 
     def takes_forward(self, number: int) -> bool:
-        """Whether a forward with gradients belongs to this step, given the number of the model's current step."""
+        """True if a forward with gradients belongs to this step, given the number of the model's current step."""
         return self.number == number and not self.stepped and bool(self.model.optimizers())
 
     # Backward passes.
 
     def waits_here(self) -> bool:
-        """Whether its forwards ran in this thread, and are over."""
+        """True if its forwards ran in this thread, and are over."""
         return self._session.modules.thread == threading.get_ident() and self.state is State.WAITING
 
     def begin_backward(self) -> None:
@@ -119,21 +119,21 @@ class ObservedStep:
 
     @property
     def arrived(self) -> int:
-        """How many gradients have arrived in the model so far."""
+        """Number of gradients that have arrived in the model so far."""
         return self._session.arrived + self._arrivals.times
 
     @property
     def sees_gradients(self) -> bool:
-        """Whether it would notice a backward pass through the model."""
+        """True if it would notice a backward pass through the model."""
         return bool(self._arrivals or self._session.tensor_grads.hooks.handles)
 
     @property
     def abandoned(self) -> bool:
-        """Whether the gradients that it waits for can't come any more: the graph of its forwards is freed."""
+        """True if the gradients that it waits for can't come any more: the graph of its forwards is freed."""
         return not self.model.optimizers() and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
-        """Whether a backward pass leaves gradients in the model. `inputs`: the ids that it is limited to, if any.
+        """True if a backward pass leaves gradients in the model. `inputs`: the ids that it is limited to, if any.
 
         For a model without an optimizer every pass counts, although it may be frozen.
         """

@@ -120,7 +120,7 @@ class StepMeasurements:
             yield what, probe, seen, new
 
     def input_is_non_finite(self) -> bool:
-        """Whether the model was given non-finite values."""
+        """True if the model was given non-finite values."""
         return any(stats.nan or stats.inf for stats in resolve(self._inputs))
 
     # When the step is over.

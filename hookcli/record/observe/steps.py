@@ -62,7 +62,7 @@ class ObservedSteps:
         return next((step for step in self._open if step.model is model and step.phase == "train"), None)
 
     def wants(self, position: Position) -> bool:
-        """Whether to observe this step: to record it, or to search it for the first non-finite value."""
+        """True if to observe this step: to record it, or to search it for the first non-finite value."""
         return position.kept or (self._search.on and self._plan.covers(position.number))
 
     def open(self, model: ObservedModel, position: Position) -> ObservedStep | None:

@@ -19,7 +19,7 @@ COMPILED_IN_PLACE = "compiled in place by Module.compile(): no hook sees its for
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured. Never initializes CUDA, which forks do not survive."""
+    """True if a CUDA graph is being captured. Never initializes CUDA, which forks do not survive."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 

@@ -35,7 +35,7 @@ class Snapshot:
 
     def __init__(self, optimizer: Optimizer, closure: bool = False, *, copies: bool = True) -> None:
         self.closure = closure
-        """Whether the step runs the model itself, so that gradients exist only once it is over."""
+        """True if the step runs the model itself, so that gradients exist only once it is over."""
         held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None or p.requires_grad]
         self._before = {id(p): _local(p).detach().clone() for p in held} if copies else {}
 
