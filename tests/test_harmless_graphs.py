@@ -138,6 +138,6 @@ def test_the_callers_grad_mode_changes_nothing(mode: Callable[[], Any], origin: 
 def test_gradients_of_a_model_made_in_inference_mode_are_refused_in_a_sentence() -> None:
     with torch.inference_mode():
         model = nn.Linear(2, 2)
-    with pytest.raises(UsageError, match=r"weight was made under torch.inference_mode\(\)"):
+    with pytest.raises(UsageError, match=r"weight was created under torch.inference_mode\(\)"):
         hookcli.capture(model, torch.ones(1, 2), ["grads"])
     assert hookcli.capture(model, torch.ones(1, 2), ["activations"])[0].rows

@@ -21,7 +21,7 @@ MISTAKES = {
     ("--hook", "net.py:loss"): "--hook net.py:loss: takes (output); a communication hook takes (state, bucket)",
     ("--loss", "sums"): "unknown --loss 'sums'; did you mean sum",
     ("--columns", "hook,byte"): "--columns: unknown column 'byte'",
-    ("--nproc", "1"): "--nproc 1: one process has nobody to communicate with",
+    ("--nproc", "1"): "--nproc 1: communication needs 2 processes or more",
     ("--parallel", "fsdp"): "--parallel fsdp: communication hooks are DDP's; FSDP2 has none",
     ("--ranks", "2"): "--ranks '2': give merged, each, or numbers such as 0,1; available ranks: 0 to 1",
     ("--format", "dot"): "--format dot: only for `hookcli graph`",

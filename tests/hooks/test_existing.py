@@ -18,8 +18,8 @@ from hookcli.hooks.existing import LEGACY, existing_hooks
 
 
 def here(function: Any) -> tuple[str, int]:
-    """Where the test's own source has a function, as a report names it."""
-    return str(Path(__file__).relative_to(Path.cwd())), inspect.getsourcelines(function)[1]
+    """Where the tests' own source has a function, as a report names it."""
+    return str(Path(inspect.getfile(function)).relative_to(Path.cwd())), inspect.getsourcelines(function)[1]
 
 
 MODULE_KINDS = {
