@@ -125,7 +125,7 @@ class Plugin:
         return attrgetter(attribute)(import_module(module))
 
 
-_owners: dict[int, tuple[Plugin, Any]] = {}  # by the id of what was loaded, which is kept so that it stays the only one
+_owners: dict[int, tuple[Plugin, Any]] = {}  # by id(); the object is kept alive, so that its id is not reused
 _remarks: dict[str, None] = {}
 
 

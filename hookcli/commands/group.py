@@ -42,7 +42,7 @@ class _AsItIs:
         self._annotation = annotation
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the parameter's type; none given is None, or empty where several may be."""
+        """The value as the parameter's type; None if not given, and an empty tuple for a repeatable option."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         if type(value) is self._annotation:

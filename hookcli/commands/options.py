@@ -17,7 +17,7 @@ from hookcli.hooks.choices import BACKENDS, PARALLEL
 T = TypeVar("T")
 
 DEFAULT_MODEL = "resnet50"
-_DIGITS = 18  # Python converts no thousands of them
+_DIGITS = 18  # int() refuses thousands of digits
 
 
 def complete_models(incomplete: str) -> list[str]:

@@ -117,7 +117,7 @@ def short_warnings(options: Options) -> Iterator[None]:
         yield
 
 
-# Names of stdout, which a command keeps for its report: a file of such a name would be stderr meanwhile.
+# Names of stdout. During a command stdout points to stderr, so opening one of these would write to stderr.
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hookcli.engine.step import Share
     from hookcli.hooks.edits.base import Edit
 
-_DIGITS = 10  # of a rank's number
+_DIGITS = 10  # the most that a rank may have
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Rows of a live comparison: the tensors beyond tolerance, and the growth of the error on the way to each."""
+"""Rows of a live comparison: the tensors beyond tolerance, and how much the error grew up to each."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class HookKind(StrEnum):
-    """A kind of hook that a session can register, under PyTorch's name."""
+    """A kind of hook that a probe can ask for, named after PyTorch's hook."""
 
     MODULE_REGISTRATION = "module_registration"
     PARAMETER_REGISTRATION = "parameter_registration"

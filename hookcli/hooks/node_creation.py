@@ -12,7 +12,7 @@ from hookcli.hooks.torch_private.autograd import tracing_context
 
 
 class NodeCreation:
-    """One hook for all who listen for new autograd nodes. `available`: this PyTorch has such hooks."""
+    """One hook, shared by everything that listens for new autograd nodes. `available`: this PyTorch has such hooks."""
 
     def __init__(self, core: SessionCore) -> None:
         self.available = hasattr(graph, "node_creation_hook")

@@ -156,5 +156,8 @@ class HookSession(SessionCore):
         return {h.fqn: h.module for h in self.modules.hooked.values() if h.watched and not h.calls}
 
     def ended_by_exceptions(self) -> dict[str, dict[int, str]]:
-        """The calls of watched modules that an exception ended, with its type; "" for one that is no Exception."""
+        """The calls of watched modules that raised, with the exception's type.
+
+        The type is "" for a BaseException such as KeyboardInterrupt.
+        """
         return {h.fqn: h.raised for h in self.modules.hooked.values() if h.watched and h.raised}

@@ -1,4 +1,4 @@
-"""Exceptions from the program's signal handlers, which Python may call on any line, also on one of hookcli's."""
+"""Exceptions from the program's signal handlers, which Python may call at any line, including inside hookcli."""
 
 from __future__ import annotations
 

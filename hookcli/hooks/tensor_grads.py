@@ -1,4 +1,4 @@
-"""Gradients of modules' inputs and outputs, from plain tensor hooks that change nothing (design, rule 3).
+"""Gradients of modules' inputs and outputs, from plain tensor hooks that change nothing.
 
 The hook on an output is on the very tensor that the module returned. It fires once, with the sum over all uses, and
 stays with that value through later in-place changes. If a module returns a tensor that it received (Identity), the

@@ -1,4 +1,4 @@
-"""Hooks on the tensors that pass through modules, which change neither the tensors nor the graph (design, rule 3).
+"""Hooks on the tensors that pass through modules, which change neither the tensors nor the graph.
 
 After an in-place change, PyTorch creates a new node for a view when something first asks for it. Registering a hook
 asks, and the node's number decides the order in which gradients are summed. In the caller's own run, a view is

@@ -184,7 +184,7 @@ def unmeasured(session: HookSession) -> list[Skipped]:
 
 
 def _without_return(session: HookSession) -> Iterator[Skipped]:
-    """Calls that ended by an exception: of one that the model caught nobody would hear otherwise."""
+    """Calls that raised. If the model caught the exception, nothing else reports it."""
     for fqn, ended in session.ended_by_exceptions().items():
         number, error = next(iter(ended.items()))
         call = f"call {number}" if number else "its call"

@@ -24,7 +24,7 @@ from hookcli.tensors.tree import dtype_text, lone, shape_of
 
 @dataclass(slots=True)
 class _Call:
-    """One call of a module: what went in, what came out, and where it began and ended (None: not) among the calls."""
+    """One call of a module: what went in, what came out, and its first and last position in the log."""
 
     fqn: str
     module: nn.Module

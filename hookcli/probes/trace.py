@@ -108,7 +108,7 @@ class TraceProbe(Probe):
             self._built.append((self._now(), kind, owner, name, item))
 
     def _name_built(self, model: nn.Module) -> None:
-        """Modules have names once the model stands; one that did not stay in it has none."""
+        """Name modules once the model is built; a discarded module has no name."""
         fqns = {id(module): fqn for fqn, module in model.named_modules()}
         asked = {id(module) for _, module in self.session.selected()}
         for at, kind, owner, name, item in self._built:

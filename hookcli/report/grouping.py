@@ -1,4 +1,4 @@
-"""Narrow a report to a person's wishes: group deep rows, choose columns, sort. Exact, and free of torch."""
+"""Applies display options to a report: groups deep rows, chooses columns, sorts. Exact, and free of torch."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Report:
     events in order, not places; "steps": rows repeat from step to step; "list": every row is shown at any depth."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as the JSON contract has it (design, section 3); floats stay floats."""
+        """The report as a JSON object; floats stay floats."""
         return {
             "probe": self.probe,
             "model": self.model,

@@ -45,7 +45,7 @@ def on_cpu(tensor: Tensor) -> bool:
 def resolved(pending: Sequence[Pending], finished: Callable[[Any], T], merge: Callable[[Iterable[T]], T]) -> list[T]:
     """The figures of each tensor, merged from its parts; those on accelerators are fetched, each device's in one copy.
 
-    `finished` makes figures of a part, or of the numbers of a device; figures are left as they are.
+    `finished` makes figures of a part, or of the numbers of a device; finished figures are returned unchanged.
     """
     waiting = {id(item): item.on_device for item in pending if item.on_device is not None}
     arrived = dict(zip(waiting, fetched(list(waiting.values())), strict=True))

@@ -1,4 +1,4 @@
-"""Statistics of a tensor, exact and in one pass over memory (design, rule 7).
+"""Statistics of a tensor, exact and in one pass over memory.
 
 On the CPU a tensor is read in chunks that stay in cache, each reduced at once to a few float64 numbers, so a float32
 tensor costs about what reading it costs and no copy of it is made. Where a chunk's float32 sums cannot be trusted
@@ -213,7 +213,7 @@ def _device_chunk(chunk: Tensor) -> Tensor:
     finite = torch.isfinite(wide)
     n = finite.sum()
     some = torch.where(finite, wide, 0.0)
-    unit = unit_of(some) if chunk.dtype is torch.float64 else 1.0  # of no other dtype squares leave float64's range
+    unit = unit_of(some) if chunk.dtype is torch.float64 else 1.0  # only squares of float64 can leave its range
     units = some / unit
     mean = units.sum() / n
     centred = torch.where(finite, units - mean, 0.0)

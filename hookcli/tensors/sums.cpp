@@ -1,4 +1,4 @@
-// The sums that hookcli/tensors/sums.py asks for, as a library of their own: built when hookcli is installed, whatever PyTorch.
+// The sums that hookcli/tensors/sums.py asks for, as a library of their own: built with hookcli, for any PyTorch.
 #include "lanes.h"
 
 #if defined(_WIN32)

@@ -23,7 +23,7 @@ def test_every_kind_is_in_the_table_once() -> None:
     assert set(HookKind) <= set(names)
 
 
-def test_the_readme_has_the_table() -> None:
+def test_the_page_has_the_table() -> None:
     lines = [f"| {h.name} | {h.fires} | {h.call} | hookcli {h.command} |" for h in HOOKS]
     assert [line for line in PAGE.splitlines() if line in lines] == lines
 

@@ -1,6 +1,6 @@
 // Moments of a gradient: what hookcli/tensors/stats.py measures, by the same definition, without the GIL.
 //
-// Dense memory on the CPU is read once, in PyTorch's own threads: float lanes, which doubles take over from in time.
+// Dense memory on the CPU is read once, in PyTorch's own threads, and summed in float lanes that go into doubles before rounding adds up.
 // Where floats are not good enough (a mean far above the spread, values whose squares leave float's range) the tensor
 // is read again in double, about its first element; where it holds NaN or Inf, once more, element by element.
 #pragma once
