@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from hookcli.engine.feedback import Feedback
     from hookcli.engine.setting import Setting
+    from hookcli.engine.step import Step
+    from hookcli.hooks.edits.base import Edit
     from hookcli.hooks.select import Select
     from hookcli.probes.base import Probe
     from hookcli.sources.base import Recipe
@@ -71,12 +73,14 @@ def inspect_model(
 
             probe = made(make_probe)
             output.check_columns(columns_shown(probe.columns, options))
+            asked, edits = step.make(), edits_of(options)  # a mistake ends here, before other processes start
             train = train if options.train is None else options.train
             with several(options, values=probe.values) as processes:
                 if processes is None:
                     return 0
                 feedback = feedback_of(options, progress, processes)
-                inspect = partial(_inspect, find_recipe(spec, options), make_probe, processes, step, train, feedback)
+                recipe = find_recipe(spec, options)
+                inspect = partial(_inspect, recipe, make_probe, processes, asked, edits, train, feedback)
                 reports = inspect(globally=compare is not None)
                 if compare:
                     reports = [compare(*pair) for pair in zip(reports, inspect(globally=False), strict=True)]
@@ -99,7 +103,8 @@ def _inspect(
     recipe: Recipe,
     make_probe: Callable[[], Probe],
     processes: Processes,
-    step: StepOptions,
+    step: Step,
+    edits: Sequence[Edit],
     train: bool,
     feedback: Feedback,
     *,
@@ -108,16 +113,13 @@ def _inspect(
     """The report of one run, of all processes on rank 0 and none on the others."""
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.setting import META
-    from hookcli.hooks.edits.base import parse_edit
 
     options = processes.options
     probe = make_probe()
     setting = setting_of(options, train, targets=probe.needs_backward)
     if probe.values and setting.device == META:
         raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none")
-    edits = [parse_edit(text, options.seed + world().rank) for text in options.edit]
     processes.check_edits(edits, probe.needs_backward)
-    asked = step.make()
     run = partial(
         capture_recipe,
         recipe,
@@ -127,17 +129,24 @@ def _inspect(
         feedback=feedback,
     )
     share = processes.share(probe.needs_backward)
-    reports = run(processes.setting(setting, probe.needs_backward), step=replace(asked, share=share))
-    processes.remark_on(reports[0].meta, named_loss=not callable(asked.loss))
+    reports = run(processes.setting(setting, probe.needs_backward), step=replace(step, share=share))
+    processes.remark_on(reports[0].meta, named_loss=not callable(step.loss))
 
     def whole() -> Report | None:
         """The shapes that one process would see with the whole batch; None if the model can't run on meta."""
         alone = replace(setting, device=META, weights=None)
         with suppress(HookcliError):
-            return run(alone, step=asked)[0]
+            return run(alone, step=step)[0]
         return None
 
     return processes.together(reports, whole)
+
+
+def edits_of(options: Options) -> list[Edit]:
+    """The edits that the options describe, for this process. Raises UsageError for one that can't be read."""
+    from hookcli.hooks.edits.base import parse_edit
+
+    return [parse_edit(text, options.seed + world().rank) for text in options.edit]
 
 
 def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:

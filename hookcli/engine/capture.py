@@ -29,6 +29,7 @@ from hookcli.probes.fallbacks import offers_another, with_fallbacks
 from hookcli.probes.shared.unregistered import Strangers
 from hookcli.report import Report
 from hookcli.sources.base import Recipe
+from hookcli.tensors.random_state import random_states, set_random_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def capture(
         raise UsageError("capture: give the loss in the step, as Step(loss=...)")
     run = PreparedRun.of(model, inputs, step or Step(loss=loss), name)
     if info:
-        run = replace(run, info=info)
+        run = replace(run, info=run.info.overlaid(info))
     return capture_run(run, make_probes(probes), Hooking(select, edits, fastpath, globally), restore)
 
 
@@ -98,8 +99,12 @@ def capture_recipe(
     """Build a recipe's model, run it and return a report per probe, as the commands do.
 
     If no probe needs values the model runs on the meta device; if it can't, it is built again and runs for real, and
-    `meta` says why. `narrow` makes Hooking's `select` once the model is built. Raises as `capture` does.
+    `meta` says why. `narrow` makes Hooking's `select` once the model is built. The random number generators are
+    afterwards as they were. Raises as `capture` does, and UsageError for a probe that is made already: each run needs a
+    new one.
     """
+    if isinstance(probes, Probe) or (not callable(probes) and any(isinstance(p, Probe) for p in probes)):
+        raise UsageError("capture_recipe: give probes by name or class; one that is made already serves one run only")
 
     def attempt(setting: Setting, not_on_meta: str = UNSET) -> list[Report]:
         made = make_probes(probes)
@@ -113,15 +118,20 @@ def capture_recipe(
         narrowed = replace(hooking, select=narrow(run.model)) if narrow else hooking
         return capture_run(run, made, narrowed, restore=False)
 
-    if setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
-        return attempt(setting)
+    devices = [setting.device] if setting.device.type not in ("cpu", "meta") else []
+    states = random_states(devices)
     try:
-        return attempt(replace(setting, device=META))
-    except ModelError as error:
-        if not runs_only_for_real(error):
-            raise
-        reason = message_of(error.__cause__ or error).partition("\n")[0]
-    return attempt(setting, reason)
+        if setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
+            return attempt(setting)
+        try:
+            return attempt(replace(setting, device=META))
+        except ModelError as error:
+            if not runs_only_for_real(error):
+                raise
+            reason = message_of(error.__cause__ or error).partition("\n")[0]
+        return attempt(setting, reason)
+    finally:
+        set_random_states(devices, states)
 
 
 def capture_run(

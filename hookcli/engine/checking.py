@@ -22,7 +22,7 @@ from hookcli.engine.capture import arguments, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Loss, Step
-from hookcli.errors import ModelError, NoGradientsError, UsageError
+from hookcli.errors import ModelError, NoGradientsError, UsageError, unknown
 from hookcli.hooks.origin import shown_path
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
@@ -75,6 +75,8 @@ def check(
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
+    for given in settings.keys() - CheckSettings.__annotations__.keys():
+        raise TypeError(f"check: {unknown('setting', given, CheckSettings.__annotations__)}")
     plan = make_plan(**settings, keep=save is not None)
     examination = examine(PreparedRun.of(model, inputs, Step(loss=loss), name), plan)
     if save is not None and not examination.error:

@@ -35,7 +35,7 @@ def make_probe(make: MakeProbe) -> Probe:
 
 def make_probes(probes: str | Probe | MakeProbe | Sequence[str | Probe | MakeProbe]) -> list[Probe]:
     """The probes, with names and factories replaced by the probes that they mean, in order."""
-    given = probes if isinstance(probes, Sequence) and not isinstance(probes, str) else [probes]
+    given = [probes] if isinstance(probes, (str, Probe)) or callable(probes) else probes
     factories = [registry.load("probes", p) if isinstance(p, str) else p for p in given]
     return [p if isinstance(p, Probe) else make_probe(p) for p in factories]
 

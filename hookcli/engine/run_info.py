@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -51,6 +51,11 @@ class RunInfo:
     error: str = UNSET
     seconds: float = UNSET
     complete: bool = UNSET
+
+    def overlaid(self, other: RunInfo) -> RunInfo:
+        """This description with the fields that the other one sets."""
+        given = {f.name: getattr(other, f.name) for f in fields(other)}
+        return replace(self, **{name: value for name, value in given.items() if value is not UNSET})
 
     def to_meta(self) -> dict[str, Any]:
         """The entries of a report's `meta`, with notes on what this PyTorch lacks."""

@@ -27,6 +27,7 @@ from hookcli.hooks.torch_private.modules import (
     ids_left,
     module_tables,
     optimizer_tables,
+    part_tables,
     tensor_tables,
     unwrapped,
 )
@@ -84,10 +85,10 @@ def existing_hooks(model: nn.Module, select: Select | None = None) -> list[Exist
 
 def _tensors(prefix: str, module: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
     """Yield a module's own parameters, then its buffers: "Parameter" or "Buffer", the fqn, the tensor."""
-    for fqn, parameter in module.named_parameters(prefix, recurse=False, remove_duplicate=False):
-        yield "Parameter", fqn, parameter
-    for fqn, buffer in module.named_buffers(prefix, recurse=False, remove_duplicate=False):
-        yield "Buffer", fqn, buffer
+    for type_, table in zip(("Parameter", "Buffer"), part_tables(module), strict=False):  # methods may be overridden
+        for name, tensor in table.items():
+            if tensor is not None:
+                yield type_, f"{prefix}.{name}" if prefix else name, tensor
 
 
 def _of_module(fqn: str, module: nn.Module, own: Collection[int]) -> Iterator[ExistingHook]:

@@ -83,7 +83,7 @@ class _Module:
         scripted = isinstance(module, torch.jit.ScriptModule)  # its tables never change
         tables = [] if scripted else part_tables(module)
         # PyTorch exchanges sharded parameters in the course of a run.
-        sharded = any(tree.is_sharded(p) for p in module.parameters(recurse=False))
+        sharded = any(p is not None and tree.is_sharded(p) for table in tables[:1] for p in table.values())
         self._tables = [] if sharded else [(table, dict(table)) for table in tables]
         self._attributes = dict(vars(module)) if self._tables else {}
 

@@ -43,6 +43,15 @@ class GlobalHooks:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        try:
+            self._register()
+        except BaseException:
+            self.__exit__()
+            raise
+        _on_now.add(self)
+        return self
+
+    def _register(self) -> None:
         on = self._stack.enter_context
         mine = on(torch_module.register_module_forward_pre_hook(self._calls.entering()))
         without_ours: Wrapper = lambda _: partial(other_global_hooks, mine.id)  # noqa: E731
@@ -59,8 +68,6 @@ class GlobalHooks:
             (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
         ):
             on(replaced(owner, name, wrapper, lost))
-        _on_now.add(self)
-        return self
 
     def __exit__(self, *error: object) -> None:
         _on_now.discard(self)

@@ -51,9 +51,9 @@ _compiled_call: Callable[[nn.Module], Any] = getter(nn.Module(), "_compiled_call
 
 def compiled_graphs(model: nn.Module) -> list[str] | None:
     """The fqns of the modules that run as one graph; None where this PyTorch does not tell of some."""
-    wrapper, modules = optimized_module(), list(model.named_modules())
     if not compiles():
         return []
+    wrapper, modules = optimized_module(), list(model.named_modules())
     if wrapper is None or _compiled_call(model) is ...:
         return None
     wrappers = [(fqn, m) for fqn, m in modules if isinstance(m, wrapper)]
