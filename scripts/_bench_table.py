@@ -1,7 +1,7 @@
 """The tables of `scripts/bench`: on the screen, and in docs/performance.md between two markers.
 
-`TABLES` names every table and its rows, so that a test can compare the page with what the bench writes without running
-it; a section that measures anything else fails.
+`TABLES` names every table and its rows, so that the page can be compared with what the bench writes without running it;
+a section that measures anything else fails.
 """
 
 from __future__ import annotations
