@@ -203,8 +203,8 @@ def rank(store: str, number: int) -> Iterator[None]:
 
 def comm(name: str) -> Actions:
     """A step of DDP with a hook, and the same with all that `hookcli comm` does in one."""
-    from hookcli.hooks.comm import CommObserver, Payload
-    from hookcli.hooks.comm_hooks import find_hook
+    from hookcli.hooks.communication.comm_hooks import find_hook
+    from hookcli.hooks.communication.ddp_observer import CommObserver, Payload
     from hookcli.probes.comm import CommProbe
 
     hook = find_hook(name)

@@ -19,7 +19,7 @@ from hookcli.engine.ddp import DDPSteps, communicate
 from hookcli.engine.feedback import Feedback
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Step
-from hookcli.hooks.comm_hooks import CommHook, find_hook
+from hookcli.hooks.communication.comm_hooks import CommHook, find_hook
 from hookcli.report import Report
 
 

@@ -149,7 +149,7 @@ def _comm() -> list[str]:
     from hookcli.engine.ddp import DDPSteps, communicate
     from hookcli.engine.prepare import PreparedRun
     from hookcli.engine.step import Step
-    from hookcli.hooks.comm_hooks import find_hook
+    from hookcli.hooks.communication.comm_hooks import find_hook
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     run = PreparedRun.of(nn.Linear(3, 3), (torch.ones(2, 3),), Step(backward=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hookcli.commands.common import inspect_model
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
 
 EXAMPLES = (

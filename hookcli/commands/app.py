@@ -11,7 +11,7 @@ import typer
 
 from hookcli import registry
 from hookcli.commands import COMMANDS
-from hookcli.commands.group import GroupedCommand, GroupedGroup
+from hookcli.commands.typer_classes import GroupedCommand, GroupedGroup
 from hookcli.system.stdout import stdout_kept, write_report
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."

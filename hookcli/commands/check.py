@@ -9,9 +9,9 @@ import typer
 
 from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
+from hookcli.commands.backward_options import LossName
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.differentiation import LossName
 from hookcli.commands.options import DEFAULT_MODEL, Only, Options, check_choice, complete_models
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError
@@ -121,7 +121,7 @@ def check(
         return _list(Output(options))
     typed = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
     jobs = make_jobs(models or (), options, own.settings(), typed, read_config(own.config))
-    from hookcli.commands.judging import check_models
+    from hookcli.commands.check_models import check_models
 
     return check_models(jobs, options, own.report)
 

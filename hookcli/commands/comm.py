@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.common import feedback_of, setting_of, write_partial
-from hookcli.commands.differentiation import OnePassOptions
+from hookcli.commands.backward_options import OnePassOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
 from hookcli.commands.output import Output, remark
+from hookcli.commands.probe_command import feedback_of, setting_of, write_partial
 from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
 from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hookcli.engine.feedback import Feedback
     from hookcli.engine.ranks.group import Group
     from hookcli.engine.step import Step
-    from hookcli.hooks.comm_hooks import CommHook
+    from hookcli.hooks.communication.comm_hooks import CommHook
     from hookcli.report import Report
 
 EXAMPLES = (
@@ -90,7 +90,7 @@ def comm(
     try:
         with working(options) as progress:
             progress.stage("importing torch")
-            from hookcli.hooks.comm_hooks import find_hook
+            from hookcli.hooks.communication.comm_hooks import find_hook
 
             output.check_columns(columns_shown(COLUMNS, options))
             hooks = [find_hook(name, own.rank_approximation, own.warm_up) for name in own.names()]

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.differentiation import OnePassOptions
-from hookcli.commands.live import Live
+from hookcli.commands.backward_options import OnePassOptions
+from hookcli.commands.diff_models import Live
+from hookcli.commands.diff_sides import Spec, parse_side
 from hookcli.commands.options import GRADIENTS, Only, Options, complete_models
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
-from hookcli.commands.sides import Spec, parse_side
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import PassesOptions
+from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
+from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
 from hookcli.hooks.choices import GRADIENTS_OF, VIA
 from hookcli.registry import load

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import PassesOptions
+from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
 from hookcli.commands.output import remark
+from hookcli.commands.probe_command import inspect_model
 from hookcli.hooks.choices import CALLS
 from hookcli.registry import load
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from hookcli.commands.common import selector
 from hookcli.commands.options import DEFAULT_MODEL, BuildingOptions, Model, Options
 from hookcli.commands.output import Output, remark
+from hookcli.commands.probe_command import selector
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.report import Column, Report, Row

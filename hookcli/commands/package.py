@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.common import inspect_model
-from hookcli.commands.group import TYPED
 from hookcli.commands.options import DEFAULT_MODEL, Options, all_but, complete_models
+from hookcli.commands.probe_command import inspect_model
+from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
 from hookcli.registry import load as load_plugin
 
@@ -82,7 +82,7 @@ def package(
             raise UsageError(f"--load {own.load}: loads a package; leave out {'MODEL' if model else given[0]}")
         return _loaded(own.load, own, replace(options, output=own.output))
     _refuse_others(options, own)
-    from hookcli.commands.exporting import export_model  # slow to import, and not needed for --help
+    from hookcli.commands.package_export import export_model  # slow to import, and not needed for --help
 
     return export_model(model or DEFAULT_MODEL, ctx.meta[TYPED], own.output, options)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hookcli import registry
-from hookcli.commands.common import inspect_model
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from hookcli.commands.probe_command import inspect_model
 
 
 def probe_command(name: str) -> Callable[..., int]:

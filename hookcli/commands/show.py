@@ -77,7 +77,7 @@ def show(
             _check_report(path, query, which.follow)
             return _write(output, read_reports(record, source))
         if which.follow:
-            from hookcli.commands.following import follow as follow_record
+            from hookcli.commands.show_follow import follow as follow_record
 
             return follow_record(path, query, output)
         return _show(read_record(path, source), query, output)

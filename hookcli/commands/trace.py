@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.common import inspect_model
-from hookcli.commands.differentiation import PassesOptions
+from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice
+from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import OPTIMIZERS
 from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS

@@ -22,8 +22,8 @@ from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import CommHookError, HookcliError, UsageError, UserCode
-from hookcli.hooks.comm import CommObserver, Payload
-from hookcli.hooks.comm_hooks import CommHook, check_works
+from hookcli.hooks.communication.comm_hooks import CommHook, check_works
+from hookcli.hooks.communication.ddp_observer import CommObserver, Payload
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload

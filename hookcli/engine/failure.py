@@ -16,7 +16,7 @@ from torch.utils.hooks import BackwardHook
 from hookcli import errors
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import ModelError, OverdueError, in_brief, message_of
-from hookcli.hooks.backward import refuses_full_backward
+from hookcli.hooks.full_backward import refuses_full_backward
 from hookcli.hooks.torch_private.frames import CALL
 from hookcli.tensors import tree
 

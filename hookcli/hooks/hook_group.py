@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import ClassVar
 
-from hookcli.hooks.core import SessionCore
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.session_core import SessionCore
 
 
 class Needs(Enum):

@@ -19,14 +19,14 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from hookcli.hooks.calls import Call, HookedModule
-from hookcli.hooks.core import SessionCore
 from hookcli.hooks.edits.base import Applied, matching_edits
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.picklable import PicklableHook
-from hookcli.hooks.tensor_grads import TensorGradHooks
+from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.frames import keywords
 from hookcli.hooks.torch_private.overrides import in_func

@@ -8,11 +8,11 @@ from typing import Any
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
 from hookcli.hooks.picklable import PicklableHook
+from hookcli.hooks.session_core import SessionCore
 
 
 class OptimizerHooks(HookGroup):

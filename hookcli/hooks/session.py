@@ -14,19 +14,19 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from hookcli.hooks.backward import FullBackwardHooks
-from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import Callback
+from hookcli.hooks.full_backward import FullBackwardHooks
+from hookcli.hooks.gradients.parameter_grads import ParameterHooks
+from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.modules import ModuleHooks
-from hookcli.hooks.node_creation import NodeCreation
-from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.nodes.node_creation import NodeCreation
+from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
-from hookcli.hooks.parameters import ParameterHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
-from hookcli.hooks.tensor_grads import TensorGradHooks
+from hookcli.hooks.session_core import SessionCore
 
 
 class HookSession(SessionCore):

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hookcli.hooks.comm import Exchange
+from hookcli.hooks.communication.ddp_observer import Exchange
 from hookcli.report import Report, Row, Skipped, TensorStats
 from hookcli.report.buckets import COLUMNS, bucket_row, totals
 from hookcli.report.discrepancy import Discrepancy

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from hookcli.errors import OneTensorError, UsageError
-from hookcli.hooks.backward import leads_to_another, paths_of_inputs, paths_of_outputs
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.full_backward import leads_to_another, paths_of_inputs, paths_of_outputs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited

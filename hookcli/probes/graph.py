@@ -9,7 +9,7 @@ from typing import Any
 
 from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.native import build
-from hookcli.hooks.nodes import OUTSIDE
+from hookcli.hooks.nodes.node_hooks import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen

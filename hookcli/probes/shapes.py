@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.functions import FunctionCalls
+from hookcli.hooks.function_calls import FunctionCalls
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookcli.errors import OneTensorError, RefusedError, StateDictError, message_of
-from hookcli.hooks.backward import paths_of_outputs, refuses_full_backward
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.full_backward import paths_of_outputs, refuses_full_backward
 from hookcli.hooks.kinds import FORWARD, FULL_BACKWARD, OPTIMIZER, REGISTRATION, SAVED_TENSOR, STATE_DICTS, HookKind
 from hookcli.hooks.registration import registrations
 from hookcli.hooks.session import HookSession

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import resolve_name
 from torch.utils.flop_counter import flop_registry
 
-from hookcli.hooks.functions import Items, Opaque, Shape, Signature
+from hookcli.hooks.function_calls import Items, Opaque, Shape, Signature
 from hookcli.hooks.torch_private.overrides import (
     OPERATORS,
     OpOverload,

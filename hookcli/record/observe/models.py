@@ -15,12 +15,7 @@ from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record import ModelRun
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
-from hookcli.record.observe.unobservable import (
-    COMPILED_IN_PLACE,
-    bypassing_owner,
-    forward_called,
-    why_never_ran,
-)
+from hookcli.record.observe.unobservable import COMPILED_IN_PLACE, bypassing_owner, forward_called, why_never_ran
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.tensors.weak import WeakIds
 

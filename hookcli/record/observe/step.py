@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.core import CallbackGuard
-from hookcli.hooks.grad_arrivals import GradArrivals
+from hookcli.hooks.gradients.grad_arrivals import GradArrivals
+from hookcli.hooks.session_core import CallbackGuard
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.observe.losses import Losses
 from hookcli.record.observe.model import ObservedModel

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch.optim.optimizer import Optimizer
 
-from hookcli.hooks.core import CallbackGuard
+from hookcli.hooks.session_core import CallbackGuard
 from hookcli.record.file.record import NonFinite, RecordedStep
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan

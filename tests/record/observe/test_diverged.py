@@ -13,7 +13,7 @@ from observing import observing, rows
 from records import HEADER, activation, end, gradient, recorded_step, save, update
 from torch import nn
 
-from hookcli.commands.following import _line
+from hookcli.commands.show_follow import _line
 from hookcli.record.file.overview import overview
 from hookcli.record.file.query import Query
 from hookcli.record.file.reading import read_record

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch.autograd import graph
 from torch.autograd.graph import Node
 
-from hookcli.hooks.core import SessionCore
+from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import tracing_context
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hooks.input_users import Fn, figures, of
+from hooks.gradients.input_users import Fn, figures, of
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
 from torch.autograd import graph

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hookcli.commands.differentiation import StepOptions
+from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several

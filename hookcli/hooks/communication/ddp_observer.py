@@ -17,8 +17,8 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.errors import CommHookError, UserCode
-from hookcli.hooks.comm_hooks import CommHook
-from hookcli.hooks.comm_payload import Payload
+from hookcli.hooks.communication.comm_hooks import CommHook
+from hookcli.hooks.communication.comm_payload import Payload
 from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
 
 __all__ = ["BucketListener", "CommObserver", "Exchange", "Payload"]

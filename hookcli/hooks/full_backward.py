@@ -23,14 +23,14 @@ from torch.nn.modules.module import register_module_full_backward_hook, register
 from torch.utils.hooks import BackwardHook
 
 from hookcli.errors import OneTensorError, RefusedError, message_of
-from hookcli.hooks.autograd_graph import walk
 from hookcli.hooks.calls import HookedModule
-from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
 from hookcli.hooks.modules import ModuleHooks
+from hookcli.hooks.nodes.graph_walk import walk
 from hookcli.hooks.picklable import PicklableHook
+from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import current_node, sequence_number
 from hookcli.hooks.torch_private.modules import (
     full_backward,

@@ -13,14 +13,14 @@ from typing import Any
 from torch import Tensor
 
 from hookcli.hooks.calls import Call
-from hookcli.hooks.core import SessionCore
-from hookcli.hooks.edited_grads import EditedGrads
+from hookcli.hooks.gradients.edited_grads import EditedGrads
+from hookcli.hooks.gradients.input_grads import InputGrads
+from hookcli.hooks.gradients.tensor_hooks import GRADIENT_EDITS, TensorHooks
 from hookcli.hooks.hook_group import HookGroup, Needs
-from hookcli.hooks.input_grads import InputGrads
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.node_creation import NodeCreation
-from hookcli.hooks.nodes import NodeHooks
-from hookcli.hooks.tensor_hooks import GRADIENT_EDITS, TensorHooks
+from hookcli.hooks.nodes.node_creation import NodeCreation
+from hookcli.hooks.nodes.node_hooks import NodeHooks
+from hookcli.hooks.session_core import SessionCore
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import version
 

@@ -12,12 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.errors import UsageError
 from hookcli.hooks.choices import COMM_HOOKS
-from hookcli.hooks.comm_hooks import find_hook
+from hookcli.hooks.communication.comm_hooks import find_hook
 from hookcli.system.importing import load_object
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "fp16_allreduce.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "fp16_allreduce.py"
 HEAD = "import torch, torch.distributed as dist\nfrom torch.futures import Future\n"
 
 

@@ -15,7 +15,7 @@ from torch.nn.functional import gelu, relu
 import hookcli
 from hookcli.hooks.events import NodeInfo
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.nodes import gradient_accumulator, walk
+from hookcli.hooks.nodes.node_hooks import gradient_accumulator, walk
 from hookcli.hooks.session import HookSession
 
 exact_only = pytest.mark.skipif(not hasattr(graph, "node_creation_hook"), reason="torch 2.15 tells of every new node")

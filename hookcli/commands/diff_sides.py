@@ -105,7 +105,7 @@ class Built:
 
 def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
     """Build a side's model, in its own source tree if its code comes from files."""
-    from hookcli.commands.common import setting_of
+    from hookcli.commands.probe_command import setting_of
     from hookcli.commands.recipe import find_recipe
     from hookcli.engine.prepare import prepare_run
     from hookcli.engine.setting import META
@@ -146,7 +146,7 @@ def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[lis
     """
     import torch
 
-    from hookcli.commands.common import setting_of
+    from hookcli.commands.probe_command import setting_of
     from hookcli.engine.inputs import cast_to, inputs_for
     from hookcli.engine.run_info import model_dtype
 

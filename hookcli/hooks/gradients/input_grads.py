@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.utils.hooks import unserializable_hook
 
-from hookcli.hooks.autograd_graph import walk
 from hookcli.hooks.calls import Call
-from hookcli.hooks.core import SessionCore
 from hookcli.hooks.events import HookEvent
+from hookcli.hooks.gradients.tensor_hooks import TensorHooks
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.node_creation import NodeCreation
-from hookcli.hooks.received import Edge, ReceivedTensor, TensorVersion
-from hookcli.hooks.tensor_hooks import TensorHooks
+from hookcli.hooks.nodes.graph_walk import walk
+from hookcli.hooks.nodes.node_creation import NodeCreation
+from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.tensor_versions import Edge, ReceivedTensor, TensorVersion
 from hookcli.hooks.torch_private.autograd import next_sequence_number, sequence_number
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parameter import is_lazy
 
-from hookcli.hooks.core import SessionCore
 from hookcli.hooks.edits.base import matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.nodes import NodeHooks
+from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.select import selects_parameter
+from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import post_accumulate_grad_hooks
 
 

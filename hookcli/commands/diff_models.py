@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hookcli.commands.common import feedback_of, selector, use_threads
-from hookcli.commands.differentiation import StepOptions
+from hookcli.commands.backward_options import StepOptions
+from hookcli.commands.diff_sides import Built, Spec, build, common_input
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
+from hookcli.commands.probe_command import feedback_of, selector, use_threads
 from hookcli.commands.progress import Progress
-from hookcli.commands.sides import Built, Spec, build, common_input
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.registry import load

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from hookcli.errors import UsageError
 from hookcli.hooks.calls import Call
-from hookcli.hooks.core import SessionCore
+from hookcli.hooks.gradients.tensor_hooks import TensorHooks
 from hookcli.hooks.kinds import HookKind
-from hookcli.hooks.nodes import NodeHooks
-from hookcli.hooks.tensor_hooks import TensorHooks
+from hookcli.hooks.nodes.node_hooks import NodeHooks
+from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view

@@ -1,0 +1,1 @@
+"""Hooks on gradients: of modules' inputs and outputs, and of parameters. Only edits change the graph."""
