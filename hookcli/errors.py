@@ -94,22 +94,22 @@ class StateDictError(Exception):
 
 
 class UserCode:
-    """Context manager around code of the user's (a model, a file, a plugin): `told` makes a HookcliError of whatever
+    """Context manager around the user's code (a model, a file, a plugin): `as_error` makes a HookcliError of whatever
     that code raises.
 
     Also exceptions that are no `Exception`: SystemExit, asyncio.CancelledError, GeneratorExit. A KeyboardInterrupt, and
     a HookcliError, which has its message already, pass as they are.
     """
 
-    def __init__(self, told: Callable[[BaseException], HookcliError]) -> None:
-        self._told = told
+    def __init__(self, as_error: Callable[[BaseException], HookcliError]) -> None:
+        self._as_error = as_error
 
     def __enter__(self) -> None:
         """Nothing is needed to run it."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is not None and not isinstance(error, (HookcliError, KeyboardInterrupt)):
-            raise self._told(error) from error
+            raise self._as_error(error) from error
 
 
 def refuse_coroutine(value: object, what: str, kind: type[HookcliError] = UsageError) -> None:

@@ -82,8 +82,8 @@ def _blaming_the_code(finding: Finding, place: Row, received: Mapping[tuple[str,
     if place["caller"] is None:
         return replace(finding, message=f"{finding.message}; the model's input already has such values")
     between = f"between {place['after']} and {place.fqn}" if place["after"] else f"before {place.fqn}"
-    told = finding.message.replace("its output", f"the output of {finding.fqn}")
-    return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {told}")
+    described = finding.message.replace("its output", f"the output of {finding.fqn}")
+    return replace(finding, fqn=place["caller"], message=f"begins {between}, which received it: {described}")
 
 
 def _innermost(rows: Sequence[Row]) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.backward_options import StepOptions
@@ -87,6 +88,7 @@ class Live:
     def _import(self) -> None:
         self.progress.stage("importing torch")
         use_threads(self.options)
+        self._typed_step  # noqa: B018  a mistake in --loss ends the command before models are built
 
     def _built(self, spec: Spec, backward: bool) -> Built:
         feedback = feedback_of(self.options, self.progress, label=f"{spec.label}: ")
@@ -118,9 +120,14 @@ class Live:
             ),
         )
 
+    @cached_property
+    def _typed_step(self) -> Step:
+        """The step that the command line asks for."""
+        return self.step.make()
+
     def _step(self, built: Built, backward: bool) -> Step:
         """The step as asked for, with the loss that suits the model if none was given."""
-        step = replace(self.step.make(), backward=backward)
+        step = replace(self._typed_step, backward=backward)
         suits = backward and not (step.loss or step.backward_vector)
         return replace(step, loss=built.recipe.loss) if suits else step
 

@@ -82,6 +82,6 @@ class Probing:
 @contextmanager
 def _blaming(probe: Probe) -> Iterator[None]:
     """Turn errors in the block into PluginErrors that name the probe."""
-    told = UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}"))
-    with told, registry.guarded(probe):
+    probe_code = UserCode(lambda error: PluginError(f"probe {probe.name!r} failed: {in_brief(error)}"))
+    with probe_code, registry.guarded(probe):
         yield

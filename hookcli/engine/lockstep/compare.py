@@ -206,9 +206,9 @@ def _error_to_raise(errors: Sequence[BaseException | None], sides: Sequence[Side
         label = "AB"[number]
         ours = isinstance(error, HookcliError)
         said = str(error if ours else failure.explain(error, sides[number].model))
-        told = (type(error) if ours else ModelError)(f"{label}: {said}")
-        told.__cause__ = error
-        return told
+        labelled = (type(error) if ours else ModelError)(f"{label}: {said}")
+        labelled.__cause__ = error
+        return labelled
     return next((error for error in errors if error is not None), None)
 
 
