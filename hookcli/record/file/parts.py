@@ -4,11 +4,11 @@
     train.run/rank0.jsonl       each rank of a launcher (torchrun, WORLD_SIZE > 1); there is no train.run.jsonl then
     train.run/child-4711.jsonl  a child that trains (fork, spawn), by its process id, beside the program's own file
 
-`hookcli run` reserves `train.run.jsonl` as an empty file before the program starts. So all processes of the run know its
-name and the folder's, and another run takes `train-2.run.jsonl` and `train-2.run/`. A process opens its part when it has
-something to write; processes that only load data or start others leave none. The first program takes the reserved file.
-Another program of the same run (a shell script that trains twice) has a record of its own, numbered. Ranks delete the
-reserved file once the folder exists, and the program deletes it at its end if it is still empty.
+`hookcli run` reserves `train.run.jsonl` as an empty file before the program starts. So all processes of the run know
+its name and the folder's, and another run takes `train-2.run.jsonl` and `train-2.run/`. A process opens its part when
+it has something to write; processes that only load data or start others leave none. The first program takes the
+reserved file. Another program of the same run (a shell script that trains twice) has a record of its own, numbered.
+Ranks delete the reserved file once the folder exists, and the program deletes it at its end if it is still empty.
 """
 
 from __future__ import annotations
