@@ -33,6 +33,7 @@ class WandbReporter(Exporter):
 
     def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
         """Write each step as it comes."""
+        path.mkdir(parents=True, exist_ok=True)  # else wandb writes to a temporary folder
         runs: dict[tuple[str, ...], Any] = {}
         with ExitStack() as stack:
             for point in series.points(reports):
@@ -48,7 +49,7 @@ def _begun(point: series.Point, path: Path) -> Any:
     model, *phase = point.run
     run = wandb.init(
         project="hookcli",
-        dir=path,
+        dir=path.absolute(),
         name=" ".join(filter(None, [script, *point.run])),
         group=script or model,
         job_type=phase[0] if phase else None,
