@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookcli.report import STATS_KEYS, Report, Row, raised
-from hookcli.report.formatting import visible
+from hookcli.system.escaping import visible
 
 MODEL = "(model)"
 _WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from hookcli.report import Report
-from hookcli.report.formatting import visible
+from hookcli.system.escaping import visible
 from hookcli.report.grouping import View
 from hookcli.reporters import series
 from hookcli.reporters.base import Exporter, require
