@@ -29,10 +29,10 @@ from hookcli.record.observe.step_checks import check_step
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
-Seen = list[tuple[dict[str, Any], Pending]]
+Seen = list[tuple[dict[str, Any], PendingFigures]]
 
 
 class StepMeasurements:
@@ -49,7 +49,7 @@ class StepMeasurements:
         self._compiled = compiled_parts(module) if not model.hidden else {}
         self.parameters = ParameterRows(module, self.name, self._matches)
         self._meta: dict[str, Any] = {}
-        self._inputs: list[Pending] = []
+        self._inputs: list[PendingFigures] = []
         self._searched: dict[str, int] = {}
         self.session = HookSession(
             nn.Identity() if model.hidden else module,
