@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from hookcli.report import Report
-from hookcli.system.escaping import visible
 from hookcli.report.grouping import View
 from hookcli.reporters import series
 from hookcli.reporters.base import Exporter, require
+from hookcli.system.escaping import visible
 
 _LONGEST = 100  # characters of a folder's name: file systems take 255 bytes
 
