@@ -187,6 +187,16 @@ class Options:
     debug: Annotated[bool, _option(_OUT, "--debug", help="Show full tracebacks of errors.")] = False
 
 
+@dataclass(frozen=True)
+class HistOptions:
+    """The option of commands that show statistics of tensors."""
+
+    hist: Annotated[
+        bool,
+        _option(_SHOW, "--hist", help="Quantiles, and shares outside float16, bfloat16 and float8, from histograms."),
+    ] = False
+
+
 class Only(frozenset[str]):
     """Metadata of an annotated dataclass of options: the fields that a command has; the others keep their defaults."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from hookcli.errors import UsageError
 from hookcli.report import SCHEMA, SEVERITIES, STATS_KEYS, Report
+from hookcli.report.histogram import is_histogram
 from hookcli.report.stats import COUNTS
 from hookcli.system.files import is_file, is_pipe, replacing
 
@@ -173,7 +174,19 @@ _ROW: Mapping[str, Fits] = {
     **dict.fromkeys(
         (
             *("type", "kind", "path", "dtype", "name", "check", "severity", "message", "hint", "source", "note"),
-            *("change", "differs", "edited", "hook", "file", "figure", "module", "action", "rule", "needed_by"),
+            *(
+                "optimizer",
+                "change",
+                "differs",
+                "edited",
+                "hook",
+                "file",
+                "figure",
+                "module",
+                "action",
+                "rule",
+                "needed_by",
+            ),
         ),
         optional(is_text),
     ),
@@ -192,7 +205,7 @@ _ROW: Mapping[str, Fits] = {
                 "steps",
                 "recorded_steps",
             ),
-            *("no_grad_forwards", "parameters", "grad_nan", "grad_inf", "merged", "line", "size", "bucket"),
+            *("no_grad_forwards", "parameters", "group", "grad_nan", "grad_inf", "merged", "line", "size", "bucket"),
         ),
         optional(is_count),
     ),
@@ -204,6 +217,7 @@ _ROW: Mapping[str, Fits] = {
             *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
             *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
             *("relative_l2", "rel_l2", "max_abs", "mean_abs"),
+            *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
             *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
         ),
         optional(is_figure),
@@ -213,12 +227,14 @@ _ROW: Mapping[str, Fits] = {
         ("shape", "input_shape", "output_shape", "in_shape", "out_shape", "grad_shape"), optional(_is_shape)
     ),
     "settings": is_mapping,
+    "betas": optional(listed(is_figure)),
+    "hist": is_histogram,
 }
 _META: Mapping[str, Fits] = {
     **dict.fromkeys(("dtype", "loss"), is_text),
     **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),
     "fail_on": lambda value: value in SEVERITIES,
-    "seconds": is_figure,
+    **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
     **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
     **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
     "forward": optional(is_count),
@@ -227,7 +243,25 @@ _META: Mapping[str, Fits] = {
     "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),
     **dict.fromkeys(("a", "b", "ddp"), is_mapping),
 }
+_GROUP = (
+    "optimizer",
+    "group",
+    "parameters",
+    "lr",
+    "weight_decay",
+    "momentum",
+    "betas",
+    "param_grad",
+    "weight",
+    "ratio",
+)
 _TOTALS: Mapping[str, Fits] = {
+    "groups": listed(lambda group: is_mapping(group) and all(key in group and _ROW[key](group[key]) for key in _GROUP)),
+    **dict.fromkeys(
+        (f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest", "hookcli")), is_figure
+    ),
+    **dict.fromkeys(("unclipped_grad", "param_grad", "ratio"), is_figure),
+    **dict.fromkeys(("resident_bytes", "peak_bytes"), is_count),
     **dict.fromkeys(("order", "verdict", "structure", "weights"), is_text),
     "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
     **dict.fromkeys(("errors", "warnings", "checks", "modules", "backward_us"), is_count),

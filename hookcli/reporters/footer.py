@@ -7,6 +7,7 @@ from typing import Any
 
 from hookcli.report import Report
 from hookcli.report.formatting import counted, duration, loss, number, quantity, size
+from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 
 
 def totals_line(report: Report) -> str:
@@ -14,8 +15,12 @@ def totals_line(report: Report) -> str:
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
     weights = report.totals.get("weights")  # on a separate line
-    said = [_total(key, value) for key, value in report.totals.items() if key != "weights"]
-    return "\n".join(filter(None, (" · ".join(filter(None, said)), weights)))
+    totals = {key: value for key, value in report.totals.items() if key != "weights" and not is_of_step(key)}
+    said = [
+        _total(key, value) + (before_clipping(report.totals) if key == "param_grad" else "")
+        for key, value in totals.items()
+    ]
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), weights, *step_lines(report.totals))))
 
 
 _NAMED = {
@@ -86,7 +91,8 @@ def run_line(report: Report) -> str:
     if "processes" in meta:
         how = f" ({meta['parallel']})" if meta.get("parallel") else ""
         said.append(f"{meta['processes']} processes{how}{_of_ranks(meta)}")
-    said += [duration(meta["seconds"])] if "seconds" in meta else []
+    own = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
+    said += [duration(meta["seconds"]) + own] if "seconds" in meta else []
     if meta.get("plain_seconds"):
         said.append(f"{duration(meta['plain_seconds'])} without hooks")
     if meta.get("complete") is False:

@@ -18,7 +18,7 @@ RUN_SCHEMA = 1
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 FITS: Mapping[str, Fits] = {
-    **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause"), is_text),
+    **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
     **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
     **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
@@ -26,6 +26,7 @@ FITS: Mapping[str, Fits] = {
     "losses": listed(is_figure),
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
     "complete": lambda value: isinstance(value, bool),
+    "hookcli_seconds": _FINITE,
     "exit_code": is_figure,
     "error": optional(is_text),
     "versions": lambda value: is_mapping(value) and all(map(is_text, value.values())),
@@ -47,6 +48,8 @@ class _Line:
 
     kind: ClassVar[str]
     fits: ClassVar[Mapping[str, Fits]] = {}
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Fields that older records lack."""
 
     def to_dict(self) -> dict[str, Any]:
         """The line as strict JSON."""
@@ -57,7 +60,8 @@ class _Line:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The line from JSON. Raises KeyError, TypeError or ValueError if it is incomplete or of another kind."""
-        values = {item.name: relaxed(data[item.name]) for item in fields(cls) if item.name != "reports"}
+        names = [item.name for item in fields(cls) if item.name != "reports"]
+        values = {name: relaxed(data[name]) for name in names if name in data or name not in cls.later}
         if any(item.name == "reports" for item in fields(cls)):
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
         require(values, {**FITS, **cls.fits})
@@ -124,10 +128,12 @@ class NonFinite(_Line):
     """The first NaN or infinity of the run, with counts of both.
 
     `what` is "output", "gradient", "parameter gradient" or "loss". `reports` hold the rows before it, the non-finite
-    one last. `cause` names what was non-finite even earlier, if known.
+    one last. `cause` says what led to it, as far as known. `kept` says how to reproduce it, if that was
+    asked for.
     """
 
     kind: ClassVar[str] = "non_finite"
+    later: ClassVar[frozenset[str]] = frozenset({"kept"})
 
     model: str
     phase: str
@@ -138,6 +144,7 @@ class NonFinite(_Line):
     inf: int
     reports: Sequence[Report]
     cause: str = ""
+    kept: str = ""
 
 
 @dataclass(slots=True)
@@ -166,11 +173,13 @@ class End(_Line):
 
     `exit_code` as a shell sees it; `error` names the exception in one line. `models` are mappings of `ModelRun`.
     `others` counts calls of modules without parameters outside any model (a loss). `program_steps` counts the steps of
-    the program: one that several models or optimizers share counts once.
+    the program: one that several models or optimizers share counts once. `hookcli_seconds` is hookcli's own work within
+    `seconds`.
     """
 
     kind: ClassVar[str] = "end"
     fits: ClassVar[Mapping[str, Fits]] = {"seconds": _FINITE}
+    later: ClassVar[frozenset[str]] = frozenset({"hookcli_seconds"})
 
     exit_code: int
     error: str | None
@@ -179,6 +188,7 @@ class End(_Line):
     others: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
     program_steps: int = 0
+    hookcli_seconds: float = 0.0
 
 
 Line = Header | RecordedStep | NonFinite | End
