@@ -74,9 +74,7 @@ class RunOptions:
     ] = None
     keep_bad: Annotated[
         str | None,
-        _option(
-            "--keep-bad", metavar="DIR", help="Keep the module of that value in DIR, with code that reproduces it."
-        ),
+        _option("--keep-bad", metavar="DIR", help="Keep the module of that value in DIR, and code that reproduces it."),
     ] = None
     check: Annotated[
         bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")

@@ -15,11 +15,9 @@ def totals_line(report: Report) -> str:
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
     weights = report.totals.get("weights")  # on a separate line
+    clipped = before_clipping(report.totals)
     totals = {key: value for key, value in report.totals.items() if key != "weights" and not is_of_step(key)}
-    said = [
-        _total(key, value) + (before_clipping(report.totals) if key == "param_grad" else "")
-        for key, value in totals.items()
-    ]
+    said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
     return "\n".join(filter(None, (" · ".join(filter(None, said)), weights, *step_lines(report.totals))))
 
 
@@ -34,7 +32,7 @@ _NAMED = {
 _OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
 
 
-def _total(key: str, value: Any) -> str:
+def _total(key: str, value: Any, clipped: str = "") -> str:
     """Write one of the totals, by its name."""
     text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
     if key == "macs":
@@ -44,7 +42,7 @@ def _total(key: str, value: Any) -> str:
     if key == "hooks" and isinstance(value, dict):
         return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
     if key in _OVER_ALL:
-        return f"{_OVER_ALL[key]} of the parameters {text}"
+        return f"{_OVER_ALL[key]} of the parameters {text}{clipped}"
     name = _NAMED.get(key, key)
     return _measured(key, value) or f"{text} {name.removesuffix('s') if value == 1 else name}"
 

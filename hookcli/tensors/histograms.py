@@ -35,23 +35,24 @@ def histogram(chunk: Tensor) -> Histogram:
     fields = _fields(chunk, layout)
     counts = torch.bincount(fields, minlength=2 * layout.exponents).tolist()
     found = _histogram(counts, _overflows(chunk).tolist() if _any_large(counts, layout) else _NONE, layout)
-    if chunk.dtype is torch.float64 or not counts[0] + counts[layout.exponents]:
+    if not counts[0] + counts[layout.exponents]:
         return found
-    tiny = chunk[(fields == 0) | (fields == layout.exponents)]  # zeros, and subnormals, which are normal in float64
-    tiny = tiny[tiny != 0]
-    return Histogram.merge([found, histogram(tiny.double())]) if len(tiny) else found
+    tiny = chunk[(fields == 0) | (fields == layout.exponents)].double()  # zeros, and subnormals
+    raised = tiny[tiny != 0] * 2.0**_RAISED  # to normal numbers, exactly
+    lowered = histogram(raised).scaled(2.0**-_RAISED) if len(raised) else None
+    return Histogram.merge([found, lowered]) if lowered else found
 
 
 def device_counts(chunk: Tensor) -> Tensor:
     """The counts of a chunk on its device, as float64 numbers for `from_device`; nothing is read back.
 
-    Subnormals of float32 are normal in float64, which MPS lacks: there they count as the smallest normal numbers.
+    Subnormals of float64 count as its smallest normal numbers. Those of float32 do so on MPS, which has no float64.
     """
     wide = chunk.to(torch.float32 if chunk.device.type == "mps" else torch.float64)
     layout = _LAYOUTS[wide.dtype]
     fields, bins = _fields(wide, layout), 2 * layout.exponents
-    zero = wide == 0
-    fields = torch.where(zero, layout.exponents - 1, fields)  # with NaN and Inf, which count elsewhere
+    subnormal = (fields % layout.exponents == 0) & (wide != 0)
+    fields = torch.where(subnormal, fields + 1, fields)
     counts = torch.histc(fields.to(wide.dtype), bins=bins, min=0, max=bins)  # bincount would wait for the device
     return torch.cat([counts.to(wide.dtype), _overflows(wide).to(wide.dtype)])
 
@@ -64,6 +65,7 @@ def from_device(numbers: Sequence[float]) -> Histogram:
 
 
 _NONE = (0,) * len(FORMATS)
+_RAISED = 200
 _LARGE = 8  # the lowest exponent of a number that overflows one of the formats
 
 

@@ -59,8 +59,9 @@ class Forwards:
         if before is not None and step is not None and not step.observed_forwards:
             step.updated_by_hand(before)
         module = model.module
-        if model.differentiated and module is not None and not model.optimizers() and self._plan.records(number + 1):
-            model.before = Snapshot(module.parameters()) if "updates" in self._plan.probes else None
+        follows = model.differentiated is not False and "updates" in self._plan.probes and not model.optimizers()
+        if follows and module is not None and self._plan.records(number + 1):
+            model.before = Snapshot(module.parameters())
 
     def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
         """The step that this forward belongs to, perhaps a new one; None if the forward is not observed."""

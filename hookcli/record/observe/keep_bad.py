@@ -93,7 +93,7 @@ class KeepBad:
             module="\n".join(_module_lines(module, Path(f"{stem}.pt"))),
             training=module.training,
             autocast=_autocast(device.type),
-            seeded="\n".join(_SEED.format(device) for device in ["cpu", *self._devices]),
+            seeded="\n".join(_SEED.format(device) for device in self._devices),
             given=", ".join(given),
             expected=expected,
         )
@@ -111,8 +111,10 @@ from safetensors.torch import load_file
 here = Path(__file__)
 kept = load_file(here.with_suffix(".safetensors"), device="{device}")
 {module}
-module.load_state_dict({{k.removeprefix("module."): x for k, x in kept.items() if k.startswith("module.")}}, strict=False, assign=True)
+state = {{key.removeprefix("module."): x for key, x in kept.items() if key.startswith("module.")}}
+module.load_state_dict(state, strict=False, assign=True)
 module.train({training})
+torch.set_rng_state(kept["rng.cpu"].cpu())
 {seeded}
 with torch.no_grad(), {autocast}:
     output = module({given})

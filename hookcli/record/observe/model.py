@@ -67,8 +67,8 @@ class ObservedModel:
         self.hidden = ""
         self.ended: Mark | None = None
         """The moment when its last step ended; None if unknown."""
-        self.differentiated = False
-        """True if a backward pass left gradients in it although no optimizer has its parameters."""
+        self.differentiated: bool | None = None
+        """Whether a recorded step had a backward pass, although no optimizer has its parameters; None if unknown."""
         self.before: Snapshot | None = None
         """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
         self._module = weakref.ref(unwrap(module))

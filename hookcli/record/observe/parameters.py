@@ -80,7 +80,7 @@ class ParameterRows:
     def group_rows(self) -> list[Row]:
         """A row per parameter group that stepped. Waits for an accelerator."""
         unclipped = dict(zip(self._unclipped, resolve(list(self._unclipped.values())), strict=True))
-        gradients = {fqn: row for fqn, row in zip(self._gradients, self.gradient_rows(), strict=True)}
+        gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
         scale = float(self._scale) if self._scale is not None else 1.0
         known: dict[int, dict[str, Any]] = {}
         for fqn, parameter in self._matching():

@@ -23,11 +23,10 @@ class RecordingPlan:
     """Records every `every`th step from `start` until before `stop`, for `max_seconds` from now on.
 
     `probes` by name: "grads" measures gradients of parameters and of what modules return, "updates" what optimizers
-    change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that narrows modules and parameters. `first_bad` observes every step; at the first
-    non-finite value, "report" says so and "stop" ends the program. `check` judges the recorded training steps. `hist`: statistics
-    have histograms. `keep_bad`: a folder for the module that returned the first non-finite value, which
-    needs `first_bad`.
-    Raises UsageError for values out of range.
+    change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
+    narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
+    "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
+    training steps. `hist`: statistics have histograms. Raises UsageError for values out of range.
     """
 
     every: int = DEFAULT_EVERY

@@ -49,11 +49,13 @@ class StepTimes:
         self._optimizers.append(self.clock.now() - sum(self._parts.values()))
 
     def end_optimizer(self) -> None:
-        """End an optimizer's step; passes inside it, as of a closure, count as passes."""
-        if self._optimizers:
-            began = self._optimizers.pop()
-            if not self._optimizers:
-                self._stepping += self.clock.now() - sum(self._parts.values()) - began
+        """End an optimizer's step; passes inside it, as of a closure, count as passes.
+
+        If it began before this step did, a forward in its closure was the step's first.
+        """
+        began = self._optimizers.pop() if self._optimizers else self._first.program
+        if not self._optimizers:
+            self._stepping += self.clock.now() - sum(self._parts.values()) - began
 
     def totals(self) -> dict[str, float]:
         """Seconds of each part until now; `hookcli_seconds` is what hookcli has taken meanwhile."""

@@ -102,6 +102,8 @@ class ObservedSteps:
         if step not in self._open:
             return
         self._open.remove(step)
+        if step.phase == "train" and step.model.differentiated is None:
+            step.model.differentiated = False
         self.search(step)
         self._search.step_over(step)
         step.remove_hooks()

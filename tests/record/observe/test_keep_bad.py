@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,10 @@ from hookcli.record.observe import recording_plan
 from hookcli.record.observe.recording_plan import RecordingPlan
 
 
-def diverging(last: nn.Module | None = None, rate: float = 1e20, dtype: torch.dtype = torch.float32) -> Seen:
+def diverging(last: Callable[[], nn.Module] = nn.Tanh, rate: float = 1e20, dtype: torch.dtype = torch.float32) -> Seen:
     def program() -> nn.Module:
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 8), last or nn.Tanh()).to(dtype)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 8), last()).to(dtype)
         optimizer = torch.optim.SGD(model.parameters(), lr=rate)
         for _ in range(4):
             optimizer.zero_grad()
@@ -45,7 +46,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_cause_is_the_update_before() -> None:
-    (bad,) = diverging(nn.Identity()).non_finites
+    (bad,) = diverging(nn.Identity).non_finites
     said = re.fullmatch(r"the update at step (\d) was (\d)e(\d+) times the weights; learning rate 1e\+20", bad.cause)
     assert said is not None and int(said[1]) == bad.step - 1 and int(said[3]) >= 19
     assert bad.cause in non_finite_line(bad)
@@ -56,7 +57,7 @@ def test_small_updates_are_no_cause() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return (x - 100).log()
 
-    (bad,) = diverging(Log(), 1e-3).non_finites
+    (bad,) = diverging(Log, 1e-3).non_finites
     assert (bad.step, bad.fqn, bad.cause, bad.kept) == (0, "3", "", "")
 
 
@@ -66,7 +67,7 @@ class Overflow(nn.Module):
 
 
 def test_the_end_of_float16_is_a_cause() -> None:
-    (bad,) = diverging(Overflow(), 1e-3, torch.float16).non_finites
+    (bad,) = diverging(Overflow, 1e-3, torch.float16).non_finites
     assert bad.cause == "float16 ends at 65,504"
 
 
@@ -83,7 +84,7 @@ def reproduced(said: str) -> str:
 
 
 def test_what_is_kept_reproduces_the_value(kept: Path) -> None:
-    (bad,) = diverging(nn.Identity()).non_finites
+    (bad,) = diverging(nn.Identity).non_finites
     text = reproduced(bad.kept)
     assert "module = torch.nn.Linear(in_features=" in text and bad.fqn in text
     (file,) = kept.glob("*.safetensors")
@@ -93,12 +94,12 @@ def test_what_is_kept_reproduces_the_value(kept: Path) -> None:
 
 
 def test_a_class_of_the_program_is_pickled(kept: Path) -> None:
-    (bad,) = diverging(Shrink(8), 1e-3).non_finites
+    (bad,) = diverging(lambda: Shrink(8), 1e-3).non_finites
     assert "torch.load(here.with_suffix('.pt'), weights_only=False)" in reproduced(bad.kept)
 
 
 def test_a_parameter_that_is_not_finite_is_the_cause() -> None:
-    (bad,) = diverging(nn.PReLU(8, init=float("nan"))).non_finites
+    (bad,) = diverging(lambda: nn.PReLU(8, init=float("nan"))).non_finites
     assert bad.cause == "its weight is not finite"
 
 
@@ -117,7 +118,7 @@ def test_only_outputs_are_kept(kept: Path) -> None:
 
 def test_a_folder_that_cannot_be(kept: Path) -> None:
     kept.write_text("a file")
-    (bad,) = diverging(nn.Identity()).non_finites
+    (bad,) = diverging(nn.Identity).non_finites
     assert "it could not be kept (FileExistsError" in bad.kept
 
 
