@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.options import GRADIENTS, Only, check_choice, choice
+from hookcli.commands.options import GRADIENTS, OnlyFields, check_choice, choice
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import VECTORS
 
@@ -49,8 +49,8 @@ class StepOptions:
         return Step(**vars(self) | {"loss": chosen_loss(self.loss, self.backward_vector)})
 
 
-OnePassOptions = Annotated[StepOptions, Only(("loss", "backward_vector"))]
-PassesOptions = Annotated[StepOptions, Only(("loss", "backward_vector", "passes"))]
+OnePassOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector"))]
+PassesOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector", "passes"))]
 
 
 def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:

@@ -12,7 +12,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import LossName
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import DEFAULT_MODEL, Only, Options, check_choice, complete_models
+from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, check_choice, complete_models
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError
 from hookcli.report import SEVERITIES, Column, Report, Row
@@ -108,7 +108,7 @@ def check(
     ] = None,
     *,
     own: CheckOptions,
-    options: Annotated[Options, Only(_SHARED)],
+    options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
     """Run models once, forward and backward, and check them for problems.
 

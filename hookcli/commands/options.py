@@ -197,26 +197,26 @@ class HistOptions:
     ] = False
 
 
-class Only(frozenset[str]):
+class OnlyFields(frozenset[str]):
     """Metadata of an annotated dataclass of options: the fields that a command has; the others keep their defaults."""
 
 
-def all_but(*names: str) -> Only:
+def all_but(*names: str) -> OnlyFields:
     """All shared options but these."""
-    return Only(f.name for f in fields(Options) if f.name not in names)
+    return OnlyFields(f.name for f in fields(Options) if f.name not in names)
 
 
 SHOWING = ("columns", "sort", "format", "output", "quiet", "debug")
-ShowingOptions = Annotated[Options, Only(SHOWING)]
+ShowingOptions = Annotated[Options, OnlyFields(SHOWING)]
 """The options of commands that show a table without running a model."""
-BuildingOptions = Annotated[Options, Only(("arg", "weights", "strict", "seed", "match", "type", *SHOWING))]
+BuildingOptions = Annotated[Options, OnlyFields(("arg", "weights", "strict", "seed", "match", "type", *SHOWING))]
 """The options of commands that build a model without running it."""
 
 
 def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     """The command with a parameter for each field of its dataclass parameters, which it gets filled.
 
-    Such a parameter may be `Annotated` with the `Only` fields that this command has.
+    Such a parameter may be `Annotated` with the `OnlyFields` that this command has.
     """
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
@@ -225,7 +225,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
         hint = hints[parameter.name]
         kind: Any = getattr(hint, "__origin__", hint)
         if is_dataclass(kind):
-            only = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Only)), None)
+            only = next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OnlyFields)), None)
             added = [*_parameters(kind, only)]
             groups[parameter.name] = cast(Any, kind), [one.name for one in added]
             parameters += added
@@ -242,7 +242,7 @@ def takes_options(function: Callable[..., T]) -> Callable[..., T]:
     return command
 
 
-def _parameters(kind: Any, only: Only | None) -> Iterator[inspect.Parameter]:
+def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Parameter]:
     """A parameter for each field of a dataclass; a list is Typer's own for each call."""
     hints = get_type_hints(kind, include_extras=True)
     for one in fields(kind):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import SHOWING, Only, Options
+from hookcli.commands.options import SHOWING, OnlyFields, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.record.file.query import Query
@@ -60,7 +60,7 @@ def show(
     record: Annotated[str, typer.Argument(metavar="RECORD", help="A record from hookcli run, or a saved JSON report.")],
     *,
     which: ShowOptions,
-    options: Annotated[Options, Only(("depth", *SHOWING))],
+    options: Annotated[Options, OnlyFields(("depth", *SHOWING))],
 ) -> int:
     """Show a record from `hookcli run`, or a saved report.
 

@@ -16,7 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, type_text
 
@@ -118,7 +118,7 @@ class StatsProbe(Probe):
         self._reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
-        self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], Pending]] = {}
+        self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
@@ -143,7 +143,7 @@ class StatsProbe(Probe):
         """Note once that something could not be measured."""
         self._skipped[Skipped(fqn, reason, path)] = None
 
-    def pending(self) -> list[tuple[dict[str, Any], Pending]]:
+    def pending(self) -> list[tuple[dict[str, Any], PendingFigures]]:
         """Everything reduced so far, in order: the values of each row, and its pending statistics."""
         return list(self._taken.values())
 

@@ -78,7 +78,8 @@ def _timed(rows: Sequence[Row], step: RecordedStep) -> list[Row]:
     """The rows with each module's times, on its first row."""
     report = next((report for report in step.reports if report.probe == "time"), None)
     times = {row.fqn: {key: row.get(key) for key in TIMES} for row in report.rows} if report else {}
-    return [replace(row, values={**row.values, **times.pop(row.fqn, {})}) for row in rows] if times else list(rows)
+    unknown = dict.fromkeys(TIMES)
+    return [replace(row, values={**row.values, **times.pop(row.fqn, unknown)}) for row in rows]
 
 
 def probe_reports(step: RecordedStep, probe: str) -> list[Report]:

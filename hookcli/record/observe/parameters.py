@@ -14,7 +14,7 @@ from hookcli.record.observe.parameter_groups import ParameterGroup, group_row, g
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report import Row, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, measure, resolve
 
 
@@ -25,10 +25,10 @@ class ParameterRows:
         self._model = model
         self._name = name
         self._matches = matches
-        self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
+        self._gradients: dict[str, tuple[dict[str, Any], PendingFigures]] = {}
         self._reduce = Reducer(hist=hist)
         self._hist = hist
-        self._unclipped: dict[str, Pending] = {}
+        self._unclipped: dict[str, PendingFigures] = {}
         self._scale: Tensor | None = None
         self._updates: dict[str, Row] = {}
         self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
@@ -54,12 +54,20 @@ class ParameterRows:
                 pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
                 self._gradients[fqn] = values, pending
 
-    def take_updates(self, snapshot: updates.Snapshot) -> None:
-        """Measure what a step has changed; if one optimizer steps by another, the outermost counts."""
+    def take_updates(self, snapshot: updates.Snapshot) -> bool:
+        """Measure what a step has changed; if one optimizer steps by another, the outermost counts.
+
+        Returns whether anything has changed.
+        """
         rows = updates.rows(self._model, self._name, snapshot.changes(self._matching()))
         self._updates |= {row.fqn: row for row in rows}
+        return any(row["update"] != 0 for row in rows)
 
-    def gradients(self) -> list[tuple[dict[str, Any], Pending]]:
+    def forget_updates(self) -> None:
+        """Forget what was measured: nothing has changed, and no optimizer was to change it."""
+        self._updates.clear()
+
+    def gradients(self) -> list[tuple[dict[str, Any], PendingFigures]]:
         """The values of each gradient's row, and its pending statistics."""
         return list(self._gradients.values())
 

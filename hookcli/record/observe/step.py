@@ -169,8 +169,10 @@ class ObservedStep:
 
     def updated_by_hand(self, snapshot: Snapshot) -> None:
         """Measure what the program itself has changed in the weights since the model's forward before this step."""
-        self.measured.parameters.take_updates(snapshot)
-        self.notes[_BY_HAND] = None
+        if self.measured.parameters.take_updates(snapshot):
+            self.notes[_BY_HAND] = None
+        else:
+            self.measured.parameters.forget_updates()
 
     # The end.
 

@@ -32,10 +32,10 @@ from hookcli.record.observe.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
-Seen = list[tuple[dict[str, Any], Pending]]
+Seen = list[tuple[dict[str, Any], PendingFigures]]
 
 
 _WITHOUT_HOOKS = ("updates", "optimizer", "time")  # probes that are measured by other means than the session's hooks
@@ -61,7 +61,7 @@ class StepMeasurements:
         self._compiled = compiled_parts(module) if not model.hidden else {}
         self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
-        self._inputs: list[Pending] = []
+        self._inputs: list[PendingFigures] = []
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
@@ -78,7 +78,7 @@ class StepMeasurements:
             for name in plan.probes
             if name not in _WITHOUT_HOOKS and (training or name != "grads")
         ]
-        self._times = TimeProbe(times, self.name, training) if "time" in plan.probes else None
+        self._times = TimeProbe(times, module, self.name, training) if "time" in plan.probes else None
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 

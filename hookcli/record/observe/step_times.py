@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hookcli.hooks.clock import Mark, ProgramClock
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
+from hookcli.record.file.overview import TIMES
 from hookcli.report import Column, Row
 from hookcli.tensors import tree
 
@@ -85,35 +86,33 @@ class TimeProbe(Probe):
         Column("backward_seconds", "Backward", "seconds"),
     )
 
-    def __init__(self, times: StepTimes, name: Callable[[str], str], training: bool) -> None:
+    def __init__(self, times: StepTimes, module: nn.Module, name: Callable[[str], str], training: bool) -> None:
+        self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
         self._clock = times.clock
         self._times = times
         self._name = name
         self._training = training
-        self._modules: dict[str, nn.Module] = {}
+        self._order: dict[str, None] = {}  # as their first calls began
         self._began: dict[tuple[str, int], float] = {}
-        self._calls: dict[str, int] = {}
-        self._forward: dict[str, float] = {}
+        self._forward: dict[str, tuple[str, int, float]] = {}
         self._backward: dict[str, float] = {}
         self._arrived: tuple[str, float] | None = None
 
     def attach(self, session: HookSession) -> None:
         """Register hooks before and after each module, and on the gradients of outputs."""
-        self._device = next((p.device for p in session.model.parameters()), torch.device("cpu"))
         session.forward_pre(self._enter)
         session.forward(self._leave)
         if self._training:
             session.output_grad(self._arrive)
 
     def _enter(self, event: HookEvent) -> None:
-        assert event.module is not None
-        self._modules[event.fqn] = event.module
+        self._order[event.fqn] = None
         self._began[event.fqn, event.call] = self._clock.now()
 
     def _leave(self, event: HookEvent) -> None:
-        if (began := self._began.pop((event.fqn, event.call), None)) is not None:
-            self._forward[event.fqn] = self._forward.get(event.fqn, 0.0) + self._clock.now() - began
-            self._calls[event.fqn] = self._calls.get(event.fqn, 0) + 1
+        if (began := self._began.pop((event.fqn, event.call), None)) is not None and event.module is not None:
+            kind, calls, seconds = self._forward.get(event.fqn) or (tree.type_text(event.module), 0, 0.0)
+            self._forward[event.fqn] = kind, calls + 1, seconds + self._clock.now() - began
 
     def _arrive(self, event: HookEvent) -> None:
         if not event.inner:
@@ -131,17 +130,12 @@ class TimeProbe(Probe):
         """Return a row per module; if a wrapper and the module inside have one name, that of the inner one."""
         inner = {self._name(fqn): fqn for fqn in sorted(self._forward, key=len)}
         backward = self._backward_with_parts()
-        return [self._row(fqn, backward.get(fqn)) for fqn in self._modules if inner.get(self._name(fqn)) == fqn]
+        return [self._row(fqn, backward) for fqn in self._order if inner.get(self._name(fqn)) == fqn]
 
-    def _row(self, fqn: str, backward: float | None) -> Row:
-        values = {
-            "fqn": self._name(fqn),
-            "type": tree.type_text(self._modules[fqn]),
-            "calls": self._calls[fqn],
-            "forward_seconds": self._forward[fqn],
-            "backward_seconds": backward,
-        }
-        return Row(values)
+    def _row(self, fqn: str, backward: Mapping[str, float]) -> Row:
+        kind, calls, seconds = self._forward[fqn]
+        times = dict(zip(TIMES, (seconds, backward.get(fqn)), strict=True))
+        return Row({"fqn": self._name(fqn), "type": kind, "calls": calls, **times})
 
     def _backward_with_parts(self) -> dict[str, float]:
         found: dict[str, float] = {}

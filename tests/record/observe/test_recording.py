@@ -59,7 +59,7 @@ def test_a_record_of_one_model_among_others() -> None:
     assert [(place.model, place.step) for place in record.entries] == [("Net", 0), ("Net", 2), ("Net", 4)]
     assert record.header is not None and record.header.name == "Net" and record.header.argv == []
     assert record.end is not None and record.end.exit_code == 0 and len(record.end.models) == 1
-    assert [r.probe for r in recording.reports()] == ["activations", "grads", "updates"]
+    assert [r.probe for r in recording.reports()] == list(PROBES)
     recorded = recording.latest["Net", "train"]
     assert recorded.step == 4 and set(rows(recorded, "activations")) == {"", "body", "body.0", "body.1", "head"}
 
