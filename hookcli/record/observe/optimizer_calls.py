@@ -77,7 +77,8 @@ class OptimizerCalls:
         for step in steps:
             step.times.end_optimizer()
             if snapshot is not None:
-                if snapshot.closure:
+                if snapshot.closure:  # which may have opened the step
+                    step.measured.take_groups(optimizer)
                     step.measured.take_gradients(optimizer)
                 step.measured.parameters.take_updates(snapshot)
         models = self._models.of(optimizer)

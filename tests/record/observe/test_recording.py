@@ -17,6 +17,7 @@ import hookcli
 from hookcli.errors import UsageError
 from hookcli.record.file.reading import read_record
 from hookcli.record.observe.recording import Recording, _shares_parameters
+from hookcli.record.observe.recording_plan import PROBES
 
 
 class Net(nn.Module):
