@@ -145,10 +145,9 @@ class Options:
 class HistOptions:
     """The option of commands that show statistics of tensors."""
 
-    hist: Annotated[
-        bool,
-        _option(_SHOW, "--hist", help="Quantiles, and shares outside float16, bfloat16 and float8, from histograms."),
-    ] = False
+    hist: bool = option(
+        False, _SHOW, "Quantiles, and shares outside float16, bfloat16 and float8, from histograms.", "--hist"
+    )
 
 
 class OnlyFields(frozenset[str]):

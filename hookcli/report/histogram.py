@@ -49,8 +49,8 @@ class Histogram:
         if not used:
             return cls(overflows=tuple(overflows))
         bins = range(min(used), max(used) + 1)
-        counts = [tuple(int(counts.get(k, 0)) for k in bins) for counts in (negative, positive)]
-        return cls(bins.start, *counts, tuple(map(int, overflows)))
+        own, others = (tuple(int(counts.get(k, 0)) for k in bins) for counts in (negative, positive))
+        return cls(bins.start, own, others, tuple(map(int, overflows)))
 
     @classmethod
     def merge(cls, parts: Iterable[Histogram]) -> Histogram:

@@ -30,7 +30,7 @@ def before_clipping(totals: Mapping[str, Any]) -> str:
 
 def step_lines(totals: Mapping[str, Any]) -> list[str]:
     """The lines; none for a report of another kind."""
-    parts = [f"{part} {duration(totals[f'{part}_seconds'])}" for part in _PARTS if f"{part}_seconds" in totals]
+    parts = [f"{part} {duration(seconds)}" for part in _PARTS if (seconds := totals.get(f"{part}_seconds"))]
     own = totals.get("hookcli_seconds")
     rest = [f"hookcli's own work {duration(own)}"] if own is not None else []
     rest += [f"{size(totals['resident_bytes'])} resident"] if "resident_bytes" in totals else []

@@ -163,8 +163,8 @@ def _finished(part: Part) -> TensorStats:
     if isinstance(part, TensorStats):
         return part
     if isinstance(part, list):
-        found, counts = TensorStats.measured(part[:_FIGURES]), part[_FIGURES:]
-        return replace(found, hist=from_device(counts)) if counts else found
+        figures, counts = TensorStats.measured(part[:_FIGURES]), part[_FIGURES:]
+        return replace(figures, hist=from_device(counts)) if counts else figures
     n, found = part
     mean = found.total / n
     return TensorStats(

@@ -12,7 +12,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from hookcli.report import Report, relaxed, strict
-from hookcli.report.files import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require, sound
+from hookcli.report.files import sound
+from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
 
 RUN_SCHEMA = 2
 LAYOUT = "layout"
