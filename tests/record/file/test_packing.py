@@ -68,7 +68,9 @@ def any_float() -> float:
 
 def any_stats() -> TensorStats:
     counts = {name: random.choice((0, 1, 2**62)) for name in ("zeros", "nan", "inf")}
-    return TensorStats(random.randint(0, 2**40), *(any_float() for _ in range(5)), **counts, hist=random.choice((None, HIST)))
+    return TensorStats(
+        random.randint(0, 2**40), *(any_float() for _ in range(5)), **counts, hist=random.choice((None, HIST))
+    )
 
 
 def any_report(dtype: str) -> Report:
