@@ -204,7 +204,7 @@ def rank(store: str, number: int) -> Iterator[None]:
 def comm(name: str) -> Actions:
     """A step of DDP with a hook, and the same with all that `hookcli comm` does in one."""
     from hookcli.hooks.communication.comm_hooks import find_hook
-    from hookcli.hooks.communication.ddp_observer import CommObserver, Payload
+    from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
     from hookcli.probes.comm import CommProbe
 
     hook = find_hook(name)
@@ -213,7 +213,7 @@ def comm(name: str) -> Actions:
     plain.register_comm_hook(hook.make_state(), hook.function)
     reference = dist.new_group()
     fqns = {id(p): fqn for fqn, p in observed.module.named_parameters()}
-    observer = CommObserver(hook, fqns, CommProbe(), Payload(reference), reference)
+    observer = CommObserver(hook, fqns, CommProbe(), Payload(reference), ExactMeans(reference))
     observer.register(observed)
 
     def step(ddp: nn.Module) -> None:
@@ -227,8 +227,13 @@ def comm(name: str) -> Actions:
             step(observed)
         return len(probe.report("resnet50", {}).rows)
 
+    def first_step() -> int:
+        observer.means = ExactMeans(reference)
+        return under_observer()
+
     step(plain), step(observed)  # DDP rebuilds its buckets after the first
-    return {"plain DDP": partial(step, plain), "hookcli comm": under_observer}
+    observed_steps = {"hookcli comm, the first step": first_step, "hookcli comm": under_observer}
+    return {"plain DDP": partial(step, plain), **observed_steps}
 
 
 def twice(name: str, probe: str | None = None, **settings: Any) -> None:
