@@ -56,9 +56,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         *(f"{probe} alone" for probe in ("activations", "grads", "updates")),
     ),
     **{
-        f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo": (
-            *("plain DDP", "hookcli comm, the first step", "hookcli comm"),
-        )
+        f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo": ("plain DDP", "hookcli comm")
         for hook in ("allreduce", "fp16")
     },
     "Check of resnet50, as a process": (

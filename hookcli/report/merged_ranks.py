@@ -15,6 +15,7 @@ from hookcli.report.measured_rows import MeasuredRows
 from hookcli.report.merging import merge_parts, parts_agree
 from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, common_totals, merges, place_of, ranks_named
 
+SUMMANDS = "one for the whole batch: its gradient is a sum over ranks (--ranks each shows the summands)"
 _Values = Mapping[str, Any]
 
 
@@ -145,8 +146,7 @@ def _verdict(place: _Place, whole: Any) -> _Verdict:
     grows = whole != size if whole is not None else kind != "parameter" and not copies
     if not grows and all(other == size for other, _ in sizes):
         if kind in ("output", "input") and not copies:
-            said = "one for the whole batch: its gradient is a sum over ranks (--ranks each shows the summands)"
-            return _Verdict(None, merged=False, remark=said)
+            return _Verdict(None, merged=False, remark=SUMMANDS)
         if place.alike:
             return _Verdict(first, merged=False, remark=unseen)
         return _together(place, "does not grow with the batch, and each rank has another")

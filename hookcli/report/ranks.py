@@ -78,11 +78,13 @@ def _of(rank: int, row: Row, deviates: str = "") -> Row:
 def _deviation(row: Row, others: Sequence[Row]) -> str:
     """The difference of a rank's row from the other ranks' rows, in words; "" if there is none."""
     stats = [other.stats for other in others if other.stats]
-    if not (row.stats and stats):
+    if not others:
         return ""
     for name, count in (("NaN", "nan"), ("Inf", "inf")):
         if _has(row, count) and not any(_has(other, count) for other in others):
             return f"{name} here alone"
+    if not (row.stats and stats):
+        return ""
     if row.get("sharded"):  # different pieces of one tensor
         return "a shard"
     if all(other.get("shape") != row.get("shape") for other in others):
@@ -98,8 +100,9 @@ def _deviation(row: Row, others: Sequence[Row]) -> str:
 
 
 def _has(row: Row, count: str) -> bool:
-    """True if there are any, also in the gradients that a communication hook received."""
-    return bool((row.stats and getattr(row.stats, count)) or row.get(f"before_{count}"))
+    """True if there are any, also in gradients: those that a communication hook received, or a module's."""
+    own = row.stats and getattr(row.stats, count)
+    return bool(own or row.get(f"before_{count}") or row.get(f"grad_{count}"))
 
 
 def common_meta(parts: Parts) -> dict[str, Any]:

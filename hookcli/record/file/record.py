@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from hookcli.report import Report, relaxed, strict
@@ -22,6 +22,7 @@ FITS: Mapping[str, Fits] = {
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
     **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
     **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
+    **dict.fromkeys(("rank", "ranks"), is_count),
     "forward": optional(is_count),
     "losses": listed(is_figure),
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
@@ -56,8 +57,13 @@ class _Line:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The line from JSON. Raises KeyError, TypeError or ValueError if it is incomplete or of another kind."""
-        values = {item.name: relaxed(data[item.name]) for item in fields(cls) if item.name != "reports"}
+        """The line from JSON; fields that an older hookcli did not know have their defaults.
+
+        Raises KeyError, TypeError or ValueError if it is incomplete or of another kind.
+        """
+        needed = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
+        names = {*needed, *(item.name for item in fields(cls) if item.name in data)} - {"reports"}
+        values = {name: relaxed(data[name]) for name in names}
         if any(item.name == "reports" for item in fields(cls)):
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
         require(values, {**FITS, **cls.fits})
@@ -69,7 +75,8 @@ class Header(_Line):
     """The first line: what was run, and how it was recorded.
 
     `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
-    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps.
+    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps. `rank` is the process's
+    number among the program's `ranks` processes.
     """
 
     kind: ClassVar[str] = "run"
@@ -80,6 +87,8 @@ class Header(_Line):
     every: int
     versions: Mapping[str, str]
     schema: int = RUN_SCHEMA
+    rank: int = 0
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from hookcli.record.observe.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.rows import merge_calls
 from hookcli.record.observe.step_checks import check_step
-from hookcli.record.observe.wrappers import PlainNames
+from hookcli.record.observe.wrappers import PlainNames, replicas_of
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import Pending
@@ -49,6 +49,7 @@ class StepMeasurements:
         self._compiled = compiled_parts(module) if not model.hidden else {}
         self.parameters = ParameterRows(module, self.name, self._matches)
         self._meta: dict[str, Any] = {}
+        self._replicas: dict[str, int] = {}
         self._inputs: list[Pending] = []
         self._searched: dict[str, int] = {}
         self.session = HookSession(
@@ -73,8 +74,10 @@ class StepMeasurements:
 
     # While the step is open.
 
-    def start(self) -> None:
-        """Attach the probes' hooks, as the first forward begins."""
+    def start(self, called: nn.Module) -> None:
+        """Attach the probes' hooks, as the first forward begins: that of the model, or of a wrapper around it."""
+        if (replicas := replicas_of(called)) > 1:
+            self._replicas = {"replicas": replicas}
         self.session.__enter__()
         if self._plan.first_bad:
             self.session.forward_pre(self._take_input)
@@ -127,7 +130,7 @@ class StepMeasurements:
 
     def reports(self, meta: dict[str, Any]) -> list[Report]:
         """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
-        name, meta = self._model.name, self._meta | meta
+        name, meta = self._model.name, self._meta | self._replicas | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         verdict = [check_step(name, by_probe, meta)] if "inventory" in by_probe else []
         reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
