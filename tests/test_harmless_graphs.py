@@ -12,7 +12,7 @@ from support import untouched
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.engine.preserve import Kept
+from hookcli.engine.preserve import SavedValues
 from hookcli.errors import ModelError, UsageError
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.trace import TraceProbe
@@ -58,7 +58,7 @@ def test_values_on_a_device_without_room_are_kept_elsewhere(monkeypatch: pytest.
 
     monkeypatch.setattr(values, "_scarce", lambda tensors: {torch.device("cpu")})
     x = torch.zeros(3)
-    kept = Kept([x, x])
+    kept = SavedValues([x, x])
     x.neg_()
     kept.put_back()
     assert not torch.signbit(x).any()

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from hookcli.commands.backward_options import OnePassOptions
-from hookcli.commands.diff_models import Live
-from hookcli.commands.diff_sides import Spec, parse_side
-from hookcli.commands.options import GRADIENTS, Only, Options, complete_models
+from hookcli.commands.diff_models import ModelRuns
+from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
@@ -67,7 +67,7 @@ def diff(
     *,
     own: DiffOptions,
     step: OnePassOptions,
-    options: Annotated[Options, Only(_SHARED)],
+    options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
     """Compare two models (or saved reports) and find where they diverge.
 
@@ -89,7 +89,7 @@ def diff(
     try:
         with working(options) as progress:
             saved = [read_reports(side.file) if side.file else None for side in sides]
-            live = Live(options, progress, own.backward, step)
+            live = ModelRuns(options, progress, own.backward, step)
             reports = _compared(sides, saved, tolerance, live, own.same_weights)
     except (HookcliError, KeyboardInterrupt) as error:
         partial: Sequence[Report] = getattr(error, "reports", ())
@@ -101,7 +101,11 @@ def diff(
 
 
 def _compared(
-    sides: Sequence[Spec], saved: Sequence[list[Report] | None], tolerance: Tolerance, live: Live, same_weights: bool
+    sides: Sequence[SideSpec],
+    saved: Sequence[list[Report] | None],
+    tolerance: Tolerance,
+    live: ModelRuns,
+    same_weights: bool,
 ) -> list[Report]:
     a, b = saved
     if a is None and b is None:

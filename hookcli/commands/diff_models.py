@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.diff_sides import Built, Spec, build, common_input
+from hookcli.commands.diff_sides import BuiltSide, SideSpec, build, common_input
 from hookcli.commands.options import Options
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import feedback_of, selector, use_threads
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Live:
+class ModelRuns:
     """Runs models for a comparison, with the options that both sides share."""
 
     options: Options
@@ -35,7 +35,7 @@ class Live:
     backward: bool = False
     step: StepOptions = StepOptions()
 
-    def compare(self, a: Spec, b: Spec, tolerance: Tolerance, same_weights: bool) -> Report:
+    def compare(self, a: SideSpec, b: SideSpec, tolerance: Tolerance, same_weights: bool) -> Report:
         """Compare two models, run module by module in step."""
         self._import()
         from hookcli.engine.lockstep import compare
@@ -59,7 +59,7 @@ class Live:
             info=RunInfo(**self._both(described), source={"same_weights": same_weights}),
         )
 
-    def like(self, saved: Sequence[Report], spec: Spec) -> list[Report]:
+    def like(self, saved: Sequence[Report], spec: SideSpec) -> list[Report]:
         """The reports of a model under the probes that made saved reports."""
         self._import()
         from hookcli.engine.capture import capture
@@ -90,14 +90,14 @@ class Live:
         use_threads(self.options)
         self._typed_step  # noqa: B018  a mistake in --loss ends the command before models are built
 
-    def _built(self, spec: Spec, backward: bool) -> Built:
+    def _built(self, spec: SideSpec, backward: bool) -> BuiltSide:
         feedback = feedback_of(self.options, self.progress, label=f"{spec.label}: ")
         try:
             return build(spec, backward, backward, feedback)
         except HookcliError as error:
             raise type(error)(f"{spec.label}: {error}", error.reports) from error
 
-    def _side(self, built: Built, inputs: Any) -> Side:
+    def _side(self, built: BuiltSide, inputs: Any) -> Side:
         from hookcli.engine.lockstep import Side
         from hookcli.engine.run_info import describe_run
         from hookcli.hooks.edits.base import parse_edit
@@ -125,7 +125,7 @@ class Live:
         """The step that the command line asks for."""
         return self.step.make()
 
-    def _step(self, built: Built, backward: bool) -> Step:
+    def _step(self, built: BuiltSide, backward: bool) -> Step:
         """The step as asked for, with the loss that suits the model if none was given."""
         step = replace(self._typed_step, backward=backward)
         suits = backward and not (step.loss or step.backward_vector)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hookcli.commands.options import Model, Only, Options, takes_options
+from hookcli.commands.options import Model, OnlyFields, Options, takes_options
 from hookcli.errors import UsageError, shortened
 from hookcli.report.files import looks_saved
 from hookcli.system.files import is_folder
@@ -29,7 +29,7 @@ _WEIGHTS = (".pt", ".pth", ".bin", ".safetensors")
 
 
 @dataclass(frozen=True)
-class Spec:
+class SideSpec:
     """A model and its options, as typed."""
 
     label: str
@@ -46,12 +46,12 @@ class Spec:
         return self.text if looks_saved(self.text) else None
 
 
-def parse_side(label: str, text: str, shared: Options) -> Spec:
+def parse_side(label: str, text: str, shared: Options) -> SideSpec:
     """Parse a side. Its own options override the shared ones. Raises UsageError for invalid ones."""
     if looks_saved(text):
         if text.endswith(_WEIGHTS):
             raise UsageError(f"{label} {text!r}: weights belong to a model: give 'MODEL --weights {text}'")
-        return Spec(label, text, text, shared)
+        return SideSpec(label, text, text, shared)
     app = typer.Typer(add_completion=False, context_settings={"help_option_names": []})
     app.command()(takes_options(_side))
     try:
@@ -64,7 +64,7 @@ def parse_side(label: str, text: str, shared: Options) -> Spec:
     model, own, how = found
     # Repeatable options add to the shared ones.
     own |= {name: [*getattr(shared, name), *value] for name, value in own.items() if isinstance(value, list)}
-    return Spec(label, text, model, replace(shared, **own), **how)
+    return SideSpec(label, text, model, replace(shared, **own), **how)
 
 
 def _side(
@@ -74,7 +74,7 @@ def _side(
     compile_backend: Annotated[str, typer.Option("--compile-backend", metavar="NAME")] = "inductor",
     path: Annotated[str | None, typer.Option("--path", metavar="DIR")] = None,
     *,
-    options: Annotated[Options, Only(OWN)],
+    options: Annotated[Options, OnlyFields(OWN)],
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The model, its own options as given, and the options that only a side has."""
     given = {f.name for f in fields(Options) if f.name in OWN and _was_typed(ctx, f.name)}
@@ -93,17 +93,17 @@ def _flags() -> Sequence[str]:
 
 
 @dataclass
-class Built:
+class BuiltSide:
     """A side's model with its recipe, setting and source tree."""
 
-    spec: Spec
+    spec: SideSpec
     recipe: Recipe
     setting: Setting
     prepared: PreparedRun
     tree: SourceTree | None
 
 
-def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
+def build(spec: SideSpec, train: bool, targets: bool, feedback: Feedback) -> BuiltSide:
     """Build a side's model, in its own source tree if its code comes from files."""
     from hookcli.commands.probe_command import setting_of
     from hookcli.commands.recipe import find_recipe
@@ -117,10 +117,10 @@ def build(spec: Spec, train: bool, targets: bool, feedback: Feedback) -> Built:
     tree, place = _source(spec)
     with tree() if tree else nullcontext():
         recipe = find_recipe(place, spec.options)
-        return Built(spec, recipe, setting, prepare_run(recipe, setting, feedback=feedback), tree)
+        return BuiltSide(spec, recipe, setting, prepare_run(recipe, setting, feedback=feedback), tree)
 
 
-def _source(spec: Spec) -> tuple[SourceTree | None, str]:
+def _source(spec: SideSpec) -> tuple[SourceTree | None, str]:
     """The source tree of a side, and its model's spec relative to the working directory."""
     from hookcli.engine.lockstep.process_state import SourceTree
 
@@ -138,7 +138,7 @@ def _source(spec: Spec) -> tuple[SourceTree | None, str]:
     return SourceTree(folder), spec.model
 
 
-def common_input(a: Built, b: Built, options: Options, train: bool) -> tuple[list[Any], str]:
+def common_input(a: BuiltSide, b: BuiltSide, options: Options, train: bool) -> tuple[list[Any], str]:
     """The input for each side, and its description. It is made once, in the wider dtype, then cast and moved for each.
 
     A's source knows the input, else B's. An example that a model comes with is cast only for a side of another dtype.

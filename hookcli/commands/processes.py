@@ -17,7 +17,7 @@ from hookcli.system.torchrun import leftover, world
 if TYPE_CHECKING:
     from hookcli.engine.ranks.group import Group
     from hookcli.engine.setting import Setting
-    from hookcli.engine.step import Share
+    from hookcli.engine.step import BatchShare
     from hookcli.hooks.edits.base import Edit
 
 _DIGITS = 10  # the most that a rank may have
@@ -72,20 +72,20 @@ class Processes:
         if meta.get("loss_reduction") and not named_loss:
             remark(f"the loss {meta['loss']} is treated as a mean over the batch, as DDP does", self.options)
 
-    def share(self, backward: bool) -> Share:
+    def share(self, backward: bool) -> BatchShare:
         """This process's share of a run. Gradients are not averaged if ranks are shown one by one."""
-        from hookcli.engine.step import Share
+        from hookcli.engine.step import BatchShare
 
         if self.group is None:
-            return Share()
+            return BatchShare()
         here = self.group.world
         if self.options.parallel == "fsdp":
-            return Share(here.rank, here.size, averaged=True)
+            return BatchShare(here.rank, here.size, averaged=True)
         if not (backward and self.options.ranks == "merged"):
-            return Share(here.rank, here.size)
+            return BatchShare(here.rank, here.size)
         from hookcli.engine.ranks.parallel import replicated
 
-        return Share(here.rank, here.size, averaged=True, wrap=replicated)
+        return BatchShare(here.rank, here.size, averaged=True, wrap=replicated)
 
     def together(self, reports: Sequence[Report], whole: Callable[[], Report | None]) -> list[Report]:
         """On rank 0 the ranks' reports as one, merged or side by side; on the other ranks none.

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.options import SHOWING, Only, Options
+from hookcli.commands.options import SHOWING, OnlyFields, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.errors import UsageError
@@ -64,7 +64,7 @@ def show(
     record: Annotated[str, typer.Argument(metavar="RECORD", help="A record from hookcli run (a file, or a folder of ranks), or a saved JSON report.")],
     *,
     which: ShowOptions,
-    options: Annotated[Options, Only(("depth", "ranks", *SHOWING))],
+    options: Annotated[Options, OnlyFields(("depth", "ranks", *SHOWING))],
 ) -> int:
     """Show a record from `hookcli run`, or a saved report.
 

@@ -26,7 +26,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
-from hookcli.probes.shared.unregistered import Strangers
+from hookcli.probes.shared.unregistered import UnregisteredParts
 from hookcli.report import Report
 from hookcli.sources.base import Recipe
 from hookcli.tensors.random_state import random_states, set_random_states
@@ -191,7 +191,7 @@ def partial_reports(probing: Probing) -> Iterator[None]:
 
 def _strangers(model: nn.Module, parameters: bool) -> AbstractContextManager[None]:
     """`preserved` for what the model uses without having registered it, such as modules in a plain list."""
-    strangers = Strangers(model)
+    strangers = UnregisteredParts(model)
     return preserved(strangers, (), parameters=parameters) if strangers else nullcontext()
 
 

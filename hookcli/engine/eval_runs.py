@@ -16,7 +16,7 @@ from hookcli.checks.base import Comparison, Evaluation
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
 from hookcli.engine.outputs import Output, comparable, largest_difference, plain_output
-from hookcli.engine.preserve import Kept, copied, preserved, set_mode
+from hookcli.engine.preserve import SavedValues, copied, preserved, set_mode
 from hookcli.errors import ModelError, UserCode
 from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
@@ -44,7 +44,7 @@ def in_eval(model: nn.Module) -> Iterator[None]:
     """
     modes = [(module, module.training) for module in model.modules()]
     own = [module for module, _ in modes if type(module).train is not nn.Module.train]
-    held = Kept(p for module in own for p in module.parameters())
+    held = SavedValues(p for module in own for p in module.parameters())
     mode = model.training
     set_mode(model, False)
     try:

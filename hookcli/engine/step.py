@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.engine.preserve.values import Kept, same_layout
+from hookcli.engine.preserve.values import SavedValues, same_layout
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, in_brief, refuse_coroutine, unknown
 from hookcli.hooks.choices import CALLS, OPTIMIZERS, VECTORS
@@ -24,7 +24,7 @@ Loss = Callable[[Any], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class BatchShare:
     """One process's share of a run that `of` processes make together, each on its part of the batch.
 
     The sum of the shares' losses is the loss of the whole batch. `averaged`: backward averages the gradients of
@@ -60,7 +60,7 @@ class Step:
     passes: int = 1
     optimizer: str | None = None
     state_dict: bool = False
-    share: Share = Share()
+    share: BatchShare = BatchShare()
     input_grad: bool = False
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Step:
         optimizer = self._optimizer(session, info)
         called = self._called(session.model)
         random = torch.get_rng_state() if self.share.of > 1 else None
-        inputs = Kept(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
+        inputs = SavedValues(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
         for number in range(self.passes):
             session.begin_pass(number)
             if inputs and number:
@@ -198,7 +198,7 @@ def _require_something(requires_grad: bool) -> None:
         )
 
 
-def _vector(kind: str, like: Tensor, share: Share) -> Tensor:
+def _vector(kind: str, like: Tensor, share: BatchShare) -> Tensor:
     """The vector for an output, with the random values that one process would draw for the whole batch."""
     if kind == "ones":
         return torch.ones_like(like)

@@ -50,7 +50,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class OpaqueArgument:
     """An argument without a plain value, such as a function or the packed weights of a quantized layer."""
 
     type: str
@@ -69,8 +69,8 @@ class Signature:
     """A call: the function, its arguments, an operator's output, and over how many items `torch.vmap` mapped it."""
 
     function: Any
-    args: Items | Opaque
-    kwargs: Items | Opaque
+    args: Items | OpaqueArgument
+    kwargs: Items | OpaqueArgument
     output: Any
     times: int
 
@@ -132,7 +132,7 @@ def _frozen_or_opaque(value: Any) -> Any:
     try:
         hash(found := frozen(value))
     except Exception:  # symbolic sizes, or a tensor that has none
-        return Opaque(type(value).__name__)
+        return OpaqueArgument(type(value).__name__)
     return found
 
 
@@ -144,7 +144,7 @@ def frozen(value: Any) -> Any:
         return Items(list if isinstance(value, list) else tuple, tuple(map(frozen, value)))
     if isinstance(value, dict):
         return Items(dict, tuple((key, frozen(item)) for key, item in value.items()))
-    return value if isinstance(value, (*_PLAIN, *_CONSTANTS)) else Opaque(type(value).__name__)
+    return value if isinstance(value, (*_PLAIN, *_CONSTANTS)) else OpaqueArgument(type(value).__name__)
 
 
 def _shape(x: Tensor) -> Shape:
@@ -166,7 +166,7 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
         calls = None if torch.compiler.is_compiling() else _innermost()
         if calls is None:
             return original(script, *args, **kwargs)
-        known = script if isinstance(script, torch.jit.ScriptFunction) else Opaque(f"TorchScript {script.name}")
+        known = script if isinstance(script, torch.jit.ScriptFunction) else OpaqueArgument(f"TorchScript {script.name}")
         return calls.remember(known, partial(original, script), args, kwargs)
 
     return call

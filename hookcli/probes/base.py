@@ -16,7 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Reason, Report, Row, Skipped
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, shard_of, type_text
 
@@ -113,7 +113,7 @@ class StatsProbe(Probe):
     def __init__(self) -> None:
         self.session: HookSession | None = None
         self._reduce = Reducer()
-        self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], Pending]] = {}
+        self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
@@ -138,7 +138,7 @@ class StatsProbe(Probe):
         """Note once that something could not be measured."""
         self._skipped[Skipped(fqn, reason, path)] = None
 
-    def pending(self) -> list[tuple[dict[str, Any], Pending]]:
+    def pending(self) -> list[tuple[dict[str, Any], PendingFigures]]:
         """Everything reduced so far, in order: the values of each row, and its pending statistics."""
         return list(self._taken.values())
 

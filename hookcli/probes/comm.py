@@ -14,7 +14,7 @@ from hookcli.report import Report, Row, Skipped, TensorStats
 from hookcli.report.buckets import COLUMNS, bucket_row, totals
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.tensors import distance
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
 
@@ -34,9 +34,9 @@ class CommProbe:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._before: dict[Exchange, Pending] = {}
-        self._after: dict[Exchange, Pending] = {}
-        self._errors: dict[Exchange, Pending] = {}
+        self._before: dict[Exchange, PendingFigures] = {}
+        self._after: dict[Exchange, PendingFigures] = {}
+        self._errors: dict[Exchange, PendingFigures] = {}
         self._skipped: dict[Skipped, None] = {}
 
     def ready(self, exchange: Exchange, before: Tensor) -> None:

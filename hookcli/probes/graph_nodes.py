@@ -16,7 +16,7 @@ from hookcli.hooks.native import CaptureRecord, GradRecord, NodeRecord, Timeline
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of
 
@@ -42,7 +42,7 @@ class _Firing:
 
     seen: Seen
     began: int = 0
-    taken: list[list[Pending]] = field(default_factory=lambda: [[], []])
+    taken: list[list[PendingFigures]] = field(default_factory=lambda: [[], []])
 
 
 class PythonHooks:

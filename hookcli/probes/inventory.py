@@ -24,7 +24,7 @@ from hookcli.probes.shared.saved_memory import SavedMemory
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
 # Those on state dicts and registrations fire outside of forward and backward.
@@ -62,7 +62,7 @@ class InventoryProbe(Probe):
         self.needs_backward = backward
         self._counts_memory, self._sums_bits = memory, bits
         self._hooks: list[ExistingHook] = []
-        self._taken: list[tuple[dict[str, Any], Pending]] = []
+        self._taken: list[tuple[dict[str, Any], PendingFigures]] = []
         self._outputs: list[dict[str, Any]] = []
         self._units = DeadUnits()
         self._inputs = ModuleInputs()

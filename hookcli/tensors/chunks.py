@@ -15,7 +15,7 @@ DEVICE_CHUNK = 1 << 24
 TINY, HUGE = 1e-15, 1e15
 
 
-class Pending:
+class PendingFigures:
     """The reduction of a tensor: a part for each of its chunks, or a row for each chunk that is still on an
     accelerator.
     """
@@ -29,12 +29,12 @@ class Pending:
 
 def reduced(
     tensors: Sequence[Tensor], size: int, one: Callable[..., Any], one_on_device: Callable[..., Tensor]
-) -> Pending:
+) -> PendingFigures:
     """Reduce tensors of one shape and device together, now: on the CPU in chunks of at most `size` elements."""
     if on_cpu(tensors[0]):
-        return Pending([one(*chunk) for chunk in chunks(tensors, size)])
+        return PendingFigures([one(*chunk) for chunk in chunks(tensors, size)])
     rows = [one_on_device(*chunk) for chunk in chunks(tensors, DEVICE_CHUNK)]
-    return Pending([], torch.stack(rows) if rows else None)
+    return PendingFigures([], torch.stack(rows) if rows else None)
 
 
 def on_cpu(tensor: Tensor) -> bool:
@@ -42,7 +42,9 @@ def on_cpu(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def resolved(pending: Sequence[Pending], finished: Callable[[Any], T], merge: Callable[[Iterable[T]], T]) -> list[T]:
+def resolved(
+    pending: Sequence[PendingFigures], finished: Callable[[Any], T], merge: Callable[[Iterable[T]], T]
+) -> list[T]:
     """The figures of each tensor, merged from its parts; those on accelerators are fetched, each device's in one copy.
 
     `finished` makes figures of a part, or of the numbers of a device; finished figures are returned unchanged.

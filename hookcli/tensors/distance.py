@@ -15,14 +15,14 @@ from torch import Tensor
 
 from hookcli.report import raised
 from hookcli.report.discrepancy import KEYS, Discrepancy
-from hookcli.tensors.chunks import HUGE, TINY, Pending, Scratch, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, reduced, resolved, unit_of, unnested
 
 CHUNK = 1 << 18
 _FAR = 2.0**62
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def compare(a: Tensor, b: Tensor) -> Pending | None:
+def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
     """Reduce two tensors of one shape, now; `resolve` makes the result a Discrepancy. Nothing of them is kept.
 
     Complex values count as pairs of real ones, sparse and quantized tensors as what they stand for. A tensor on
@@ -37,7 +37,7 @@ def compare(a: Tensor, b: Tensor) -> Pending | None:
         return reduced((a, b), CHUNK, _cpu_chunk, _device_chunk)
 
 
-def resolve(pending: Sequence[Pending]) -> list[Discrepancy]:
+def resolve(pending: Sequence[PendingFigures]) -> list[Discrepancy]:
     """The finished figures. On an accelerator this waits for them, once for each device."""
     return resolved(pending, _finished, Discrepancy.merge)
 

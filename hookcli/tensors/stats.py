@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hookcli.report import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, tree
-from hookcli.tensors.chunks import HUGE, TINY, Pending, is_dense, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, is_dense, reduced, resolved, unit_of, unnested
 from hookcli.tensors.sums import CHUNK, Sums, sums
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
@@ -37,7 +37,7 @@ Part = TensorStats | tuple[int, Sums] | list[float]
 """A chunk's statistics: finished; a number of elements and their sums, on the CPU; or fetched from a device."""
 
 
-def measure(tensor: Tensor) -> Pending:
+def measure(tensor: Tensor) -> PendingFigures:
     """Reduce a tensor of any dtype, layout and device, now. Nothing of the tensor is kept, and nothing is changed.
 
     A sharded tensor (a DTensor) is measured as the part that this process holds, a complex one by its magnitudes, a
@@ -47,7 +47,7 @@ def measure(tensor: Tensor) -> Pending:
     with torch.no_grad(), torch.DisableTorchFunction():
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
-            return Pending([TensorStats(numel=values.numel(), l2=math.nan)])
+            return PendingFigures([TensorStats(numel=values.numel(), l2=math.nan)])
         pending = reduced((values,), CHUNK, _cpu_chunk, _device_chunk)
         if implied:
             pending.parts.append(TensorStats.of_zeros(implied))
@@ -62,9 +62,9 @@ class Reducer:
     """
 
     def __init__(self) -> None:
-        self._seen: WeakIds[Tensor, tuple[object, Pending]] = WeakIds()
+        self._seen: WeakIds[Tensor, tuple[object, PendingFigures]] = WeakIds()
 
-    def __call__(self, tensor: Tensor) -> Pending:
+    def __call__(self, tensor: Tensor) -> PendingFigures:
         glimpsed = glimpse(tensor)
         if glimpsed is None:
             return measure(tensor)
@@ -95,7 +95,7 @@ def glimpse(tensor: Tensor) -> object:
     return None
 
 
-def resolve(pending: Sequence[Pending]) -> list[TensorStats]:
+def resolve(pending: Sequence[PendingFigures]) -> list[TensorStats]:
     """The finished statistics, fetched from each device in one copy."""
     return resolved(pending, _finished, TensorStats.merge)
 

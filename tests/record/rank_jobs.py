@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def train(wrap: Callable[[nn.Module], nn.Module], share: slice, steps: int = STE
 def recorded(path: Path, rank: int, ranks: int, train: Callable[[], Any], **plan: Any) -> Any:
     """The training, recorded in a file."""
     path.parent.mkdir(exist_ok=True)
-    header = new_header("train.py", ["train.py"], 1, rank, ranks)
+    header = replace(new_header("train.py", ["train.py"], 1), rank=rank, ranks=ranks)
     recorder = Recorder(RecordWriter(path), header, lambda text: None)
     observer = Observer(RecordingPlan(**{"every": 1} | plan), recorder).start()
     try:

@@ -18,7 +18,7 @@ from hookcli.hooks.select import Select
 from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import compare, resolve
 
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
@@ -34,7 +34,7 @@ class StateDiff:
         self.compared = 0
         self.skipped: list[Skipped] = []
         self._unlike: list[Row] = []
-        self._pending: list[tuple[dict[str, Any], tuple[str, str], Pending]] = []
+        self._pending: list[tuple[dict[str, Any], tuple[str, str], PendingFigures]] = []
         ours, theirs = (dict(_tensors(model, remove_duplicate=False)) for model in (a, b))
         for fqn, x in _tensors(a):
             owner, _, name = fqn.rpartition(".")

@@ -20,7 +20,7 @@ from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.distance import resolve
 from hookcli.tensors.stats import glimpse
@@ -51,7 +51,7 @@ class _Pair:
     values: dict[str, Any]
     order: tuple[int, float]
     dtypes: tuple[str, str] = ("", "")
-    pending: Pending | None = None
+    pending: PendingFigures | None = None
     received: list[_Pair] = field(default_factory=list)
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.engine.preserve.values import Kept, copied, same_layout, unchanged_versions
+from hookcli.engine.preserve.values import SavedValues, copied, same_layout, unchanged_versions
 from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import RandomStates, accelerators, others_run_on, random_states, set_random_states
 from hookcli.tensors.torch_private import is_view
 
 __all__ = [
-    "Kept",
     "RandomStates",
+    "SavedValues",
     "accelerators",
     "copied",
     "others_run_on",
@@ -43,7 +43,7 @@ def preserved(model: nn.Module, inputs: Any, *, parameters: bool = True) -> Iter
     modules = [_Module(module) for module in model.modules()]
     leaves = [x for _, x in tree.leaves(inputs)]
     tensors = [*(model.parameters() if parameters else ()), *model.buffers(), *leaves]
-    kept = Kept(tensors)
+    kept = SavedValues(tensors)
     gradients = [(p, p.grad, p.requires_grad) for p in model.parameters()]
     with ExitStack() as stack:
         stack.callback(set_random_states, devices, states)

@@ -20,7 +20,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ROOM = 4  # copies stay on an accelerator if its free memory is this many times their size
 
 
-class Kept:
+class SavedValues:
     """The values of tensors at the time of its creation.
 
     Lazy parameters and tensors on the meta device have no values. Copies stay on a tensor's device, or go to the CPU if

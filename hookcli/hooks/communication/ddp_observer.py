@@ -23,7 +23,7 @@ from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
 __all__ = ["BucketListener", "CommObserver", "ExactMeans", "Exchange", "Payload"]
 
 
-class Moment:
+class StreamTime:
     """A point in time: on an accelerator, a point in its stream, to be read after the run."""
 
     def __init__(self, device: torch.device) -> None:
@@ -33,7 +33,7 @@ class Moment:
             self.at = torch.Event(device=device, enable_timing=True)
             self.at.record()
 
-    def seconds_to(self, later: "Moment") -> float:
+    def seconds_to(self, later: "StreamTime") -> float:
         """Return the seconds from this moment to a later one."""
         if isinstance(self.at, float):
             return float(later.at - self.at)
@@ -58,8 +58,8 @@ class Exchange:
     size: int
     payload: int = 0
     uncounted: str = ""
-    ready: Moment | None = None
-    done: Moment | None = None
+    ready: StreamTime | None = None
+    done: StreamTime | None = None
 
     def seconds(self) -> float:
         """Return the time from the call of the hook to the end of its Future."""
@@ -122,7 +122,7 @@ class CommObserver:
             sizes = [p.numel() for p in bucket.parameters()]
             itself = self.hook.exact and buffer.dtype not in HALF
             exact = None if itself else self.means.of(fqns, sizes, buffer)
-            exchange.ready = Moment(buffer.device)
+            exchange.ready = StreamTime(buffer.device)
             with self.payload.within(exchange):
                 future = self._called(exchange, state, bucket)
             return future.then(partial(self._finish, exchange, sizes, exact, buffer.shape))
@@ -146,7 +146,7 @@ class CommObserver:
         try:
             with UserCode(lambda error: CommHookError(f"{self.hook.name} failed in a callback for {exchange}")):
                 result = future.value()
-            exchange.done = Moment(torch.device("cpu") if exchange.ready is None else exchange.ready.device)
+            exchange.done = StreamTime(torch.device("cpu") if exchange.ready is None else exchange.ready.device)
             self._check(exchange, result, shape)
             self.payload.close(exchange)
             if exact is None:

@@ -20,7 +20,7 @@ from hookcli.errors import UsageError
 from hookcli.hooks.native import build
 from hookcli.hooks.torch_private.autograd import tensor_hooks
 from hookcli.report import TensorStats
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import resolve
 
 _NONE = -1  # C++'s value for None
@@ -206,14 +206,14 @@ class Timeline:
         ]
 
 
-def _pending(row: Any) -> Pending:
+def _pending(row: Any) -> PendingFigures:
     shape, _, device, _, moments, on_device, implied = row
     if device.startswith("meta"):
-        return Pending([TensorStats(numel=math.prod(shape), l2=math.nan)])
+        return PendingFigures([TensorStats(numel=math.prod(shape), l2=math.nan)])
     parts = [TensorStats.of_zeros(implied)] if implied else []
     if on_device:
-        return Pending(parts, on_device[0].unsqueeze(0))
-    return Pending([TensorStats.measured(moments), *parts] if moments else parts)
+        return PendingFigures(parts, on_device[0].unsqueeze(0))
+    return PendingFigures([TensorStats.measured(moments), *parts] if moments else parts)
 
 
 def _or_none(value: int) -> int | None:

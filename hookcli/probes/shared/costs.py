@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import resolve_name
 from torch.utils.flop_counter import flop_registry
 
-from hookcli.hooks.function_calls import Items, Opaque, Shape, Signature
+from hookcli.hooks.function_calls import Items, OpaqueArgument, Shape, Signature
 from hookcli.hooks.torch_private.overrides import (
     OPERATORS,
     OpOverload,
@@ -79,7 +79,7 @@ def _registry() -> dict[Any, Any]:
 
 def _cost(call: Signature) -> tuple[int, frozenset[str]]:
     name = getattr(call.function, "__name__", "")
-    if isinstance(call.function, Opaque):
+    if isinstance(call.function, OpaqueArgument):
         return 0, frozenset({call.function.type})
     if name in _DERIVATIVES:
         return 0, frozenset({"derivatives that the forward takes"})

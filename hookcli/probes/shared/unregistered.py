@@ -52,7 +52,7 @@ def unregistered(session: HookSession) -> list[Unregistered]:
 _found_before: WeakKeyDictionary[HookSession, list[Unregistered]] = WeakKeyDictionary()
 
 
-class Strangers(nn.ModuleList):
+class UnregisteredParts(nn.ModuleList):
     """Everything that a model has not registered, as one module, to restore it after a run."""
 
     def __init__(self, model: nn.Module) -> None:

@@ -15,14 +15,13 @@ from hookcli.record.file.summary import non_finite_line, summary
 from hookcli.record.file.writer import RecordWriter
 
 
-def new_header(name: str, argv: Sequence[str], every: int, rank: int = 0, ranks: int = 1) -> Header:
+def new_header(name: str, argv: Sequence[str], every: int) -> Header:
     """The header of a record that begins now. Looks versions up without importing the packages."""
     versions = {"python": sys.version.split()[0]}
     for distribution in ("torch", "hookcli"):
         with suppress(PackageNotFoundError):
             versions[distribution] = version(distribution)
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    return Header(name, list(argv), started, every, versions, rank=rank, ranks=ranks)
+    return Header(name, list(argv), datetime.now(UTC).isoformat(timespec="seconds"), every, versions)
 
 
 class Recorder:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from hookcli.record.file.record import Line
+from hookcli.record.file.packing import Packer
+from hookcli.record.file.record import LAYOUT, Line, RecordedStep
 from hookcli.system.streams import above_standard
 
 
@@ -17,20 +20,22 @@ class RecordWriter:
     """Appends lines to a file, each with one write and without a buffer.
 
     `path` is absolute, since scripts change their working directory. The file stays open, so writing still works after
-    its folder is renamed or deleted. An existing file is replaced; with `new` it is an error. A forked child shares the
-    file but writes nothing. Raises OSError if the file can't be created or can take no more; a line that was cut off is
-    terminated before the next one. Raises OSError once if the program has closed the file, whose descriptor may be
-    that of another file by now; later lines are dropped.
+    its folder is renamed or deleted. An existing file is replaced, or continued without `replace`; with `new` it is an
+    error. A forked child shares the file but writes nothing. Raises OSError if the file can't be created or can take no
+    more; a line that was cut off is terminated before the next one. Raises OSError once if the program has closed the
+    file, whose descriptor may be that of another file by now; later lines are dropped.
     """
 
-    def __init__(self, path: str | Path, *, new: bool = False) -> None:
+    def __init__(self, path: str | Path, *, new: bool = False, replace: bool = True) -> None:
         self.path = Path(path).absolute()
-        how = os.O_EXCL if new else os.O_TRUNC
+        how = os.O_EXCL if new else os.O_TRUNC if replace else 0
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | how, 0o666)
         self._file: int | None = above_standard(file)
         self._opened = _identity(self._file)
         self._cut = False
         self._process = os.getpid()
+        self._packer = Packer()
+        self._lock = threading.RLock()  # a layout's line comes before the steps that refer to it
 
     @classmethod
     def numbered(cls, folder: str | Path, stem: str) -> Self:
@@ -47,8 +52,27 @@ class RecordWriter:
         """Append a line. Raises OSError if the disk is full; the next line may fit again."""
         if self._file is None or os.getpid() != self._process:
             return
+        with self._lock:
+            if isinstance(line, RecordedStep):
+                self._write_step(line)
+            else:
+                self._append(line.to_dict())
+
+    def _write_step(self, step: RecordedStep) -> None:
+        try:
+            layouts, reports = self._packer.pack(step.reports)
+            for number, layout in layouts.items():
+                self._append({"line": LAYOUT, "id": number, "layout": layout})
+        except BaseException:
+            self._packer.forget()
+            raise
+        self._append(step.to_dict(packed=reports))
+
+    def _append(self, data: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
         # ASCII: arguments that are not UTF-8 contain surrogates, which JSON can escape and UTF-8 can't encode.
-        text = json.dumps(line.to_dict(), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
         self._check(self._file)
         rest = memoryview(b"\n" + text if self._cut else text)
         while rest:  # one write takes all, unless the disk is full; then the next one raises
@@ -64,12 +88,12 @@ class RecordWriter:
             self._file = None
 
     def remove(self) -> bool:
-        """Close and delete the file, if it is still open and at its path. Returns whether it was deleted."""
+        """Close and delete the file, if it is open, at its path, and no device. Returns whether it was deleted."""
         if self._file is None or os.getpid() != self._process:
             return False
         self.close()
         with suppress(OSError):
-            if _inode(self.path.stat()) == self._opened:
+            if self.path.is_file() and _inode(self.path.stat()) == self._opened:
                 self.path.unlink()
                 return True
         return False

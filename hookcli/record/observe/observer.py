@@ -18,7 +18,7 @@ from hookcli.record.observe.models import ObservedModels
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.steps import ObservedSteps, Sink
+from hookcli.record.observe.steps import ObservedSteps, StepSink
 from hookcli.tensors import torch_private
 
 
@@ -29,7 +29,7 @@ class Observer:
     hookcli never becomes one of the program.
     """
 
-    def __init__(self, plan: RecordingPlan, sink: Sink, only: Callable[[nn.Module], bool] | None = None) -> None:
+    def __init__(self, plan: RecordingPlan, sink: StepSink, only: Callable[[nn.Module], bool] | None = None) -> None:
         self.optimizer_steps = OptimizerSteps()
         self.models = ObservedModels(self.optimizer_steps, only)
         self._sink = sink

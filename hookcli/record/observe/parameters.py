@@ -13,7 +13,7 @@ from hookcli.record.observe.optimizer_steps import parameter_ids
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report import Row, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
 
@@ -24,7 +24,7 @@ class ParameterRows:
         self._model = model
         self._name = name
         self._matches = matches
-        self._gradients: dict[str, tuple[dict[str, Any], Pending]] = {}
+        self._gradients: dict[str, tuple[dict[str, Any], PendingFigures]] = {}
         self._updates: dict[str, Row] = {}
 
     def take_gradients(self, optimizer: Optimizer | None) -> None:
@@ -42,7 +42,7 @@ class ParameterRows:
         rows = updates.rows(self._model, self._name, snapshot.changes(self._matching()))
         self._updates |= {row.fqn: row for row in rows}
 
-    def gradients(self) -> list[tuple[dict[str, Any], Pending]]:
+    def gradients(self) -> list[tuple[dict[str, Any], PendingFigures]]:
         """The values of each gradient's row, and its pending statistics."""
         return list(self._gradients.values())
 

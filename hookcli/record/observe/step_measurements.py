@@ -29,10 +29,10 @@ from hookcli.record.observe.step_checks import check_step
 from hookcli.record.observe.wrappers import PlainNames, replicas_of
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import Pending
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
-Seen = list[tuple[dict[str, Any], Pending]]
+Seen = list[tuple[dict[str, Any], PendingFigures]]
 
 
 class StepMeasurements:
@@ -50,7 +50,7 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, self._matches)
         self._meta: dict[str, Any] = {}
         self._replicas: dict[str, int] = {}
-        self._inputs: list[Pending] = []
+        self._inputs: list[PendingFigures] = []
         self._searched: dict[str, int] = {}
         self.session = HookSession(
             nn.Identity() if model.hidden else module,

@@ -20,7 +20,7 @@ from hookcli.record.observe.step import ObservedStep, Position, State
 _MOST_OPEN = 8
 
 
-class Sink(Protocol):
+class StepSink(Protocol):
     """Receives what is recorded.
 
     An OSError (it can take no more) ends the recording, while the program's steps and forwards are still counted. Any
@@ -40,7 +40,7 @@ class Sink(Protocol):
 class ObservedSteps:
     """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
 
-    def __init__(self, plan: RecordingPlan, sink: Sink, guard: CallbackGuard) -> None:
+    def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard) -> None:
         self._plan = plan
         self._sink = sink
         self._guard = guard

@@ -1,0 +1,41 @@
+"""docs/performance.md holds what `scripts/bench --markdown` wrote: all of its tables, and no others."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCH = runpy.run_path(str(ROOT / "scripts" / "_bench_table.py"))
+
+
+def tables(page: str) -> dict[str, list[str]]:
+    """The names of rows by the title of their table."""
+    found: dict[str, list[str]] = {}
+    for line in page.splitlines():
+        if title := re.fullmatch(r"\*\*(.+)\*\* \(\d+ rounds\)", line):
+            rows = found.setdefault(title[1], [])
+        elif (row := re.match(r"\| ([^|]+?) \|", line)) and row[1].strip(" :-"):
+            rows.append(row[1])
+    return found
+
+
+def test_the_page_has_the_tables_that_the_bench_writes() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
+    written = page.partition(BENCH["BEGIN"])[2].partition(BENCH["END"])[0]
+    assert re.search(
+        r"^Measured on 20\d\d-\d\d-\d\d at commit [0-9a-f]{10}: \d+ CPUs .*torch 2\.", written, re.MULTILINE
+    )
+    assert tables(written) == {title: list(rows) for title, rows in BENCH["TABLES"].items()}
+    assert not re.search(r"^\|", page.replace(written, ""), re.MULTILINE), "a table that nobody measured"
+
+
+def test_a_figure_without_a_name_is_refused(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    noted = BENCH["Tables"](Console(quiet=True), tmp_path / "noted")
+    with pytest.raises(RuntimeError, match="does not name"):
+        noted.show("Start", 1, ["Ratio"], [("hookcli --help", "1.2"), ("hookcli anything", "1.0")])
