@@ -37,7 +37,8 @@ def main(ranks: int, rows: int) -> None:
     started = time.perf_counter()
     found = merged({rank: unpack(packed, known) for rank, packed in enumerate(arrived)})
     seconds = time.perf_counter() - started
-    assert len(found.rows) == rows and found.rows[0]["numel"] == 4096 * ranks
+    assert found.totals == {"rows": rows}
+    assert found.rows[0]["numel"] == 4096 * ranks
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     print(json.dumps({"ranks": ranks, "rows": rows, "seconds": seconds, "peak": peak}))
 

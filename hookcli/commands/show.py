@@ -15,7 +15,7 @@ from hookcli.commands.processes import parse_ranks
 from hookcli.errors import UsageError
 from hookcli.record.file.query import Query
 from hookcli.record.file.ranked_record import RankedRecord, open_record
-from hookcli.record.file.ranks_view import rank_remarks, ranks_beside
+from hookcli.record.file.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.reading import Record
 from hookcli.record.file.summary import non_finite_line, ran_line
 from hookcli.report import Report, formatting
@@ -61,7 +61,12 @@ class ShowOptions:
 
 
 def show(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="A record from hookcli run (a file, or a folder of ranks), or a saved JSON report.")],
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORD", help="A record from hookcli run (a file, or a folder of ranks), or a saved JSON report."
+        ),
+    ],
     *,
     which: ShowOptions,
     options: Annotated[Options, OnlyFields(("depth", "ranks", *SHOWING))],
@@ -111,6 +116,8 @@ def _show(record: Record, query: Query, output: Output) -> int:
         output.check_columns(report.columns)
     for text in remarks(record):
         remark(text, output.options)
+    if isinstance(record, RankedRecord) and output.options.ranks == "merged":
+        remark(further(record), output.options)
     output.write(reports)
     return 0
 

@@ -12,10 +12,10 @@ from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.overview import COLUMNS, overview
 from hookcli.record.file.query import NothingToShowError, Query
+from hookcli.record.file.ranked_tail import tail_of
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.summary import non_finite_line, ran_line
-from hookcli.record.file.ranked_tail import tail_of
 from hookcli.record.file.tail import Tail
 from hookcli.report import formatting
 from hookcli.report.norms import gathered

@@ -17,7 +17,6 @@ from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
-
 # Gradients that differ by more are not those of the same step again, which on GPUs may differ by rounding.
 _SAME = 1e-3
 
@@ -77,10 +76,17 @@ class CommProbe:
         whole = {key: TensorStats.merge(parts) for key, parts in steps.items()}
         first = next(iter(whole.values()), None)
         for (hook, step), stats in whole.items():
-            if first and stats.numel == first.numel and not all(
-                math.isclose(getattr(stats, key), getattr(first, key), rel_tol=_SAME) for key in ("min", "max", "l2")
+            if (
+                first
+                and stats.numel == first.numel
+                and not all(
+                    math.isclose(getattr(stats, key), getattr(first, key), rel_tol=_SAME)
+                    for key in ("min", "max", "l2")
+                )
             ):
-                self.skip("", f"step {step} under {hook}: other gradients than the first step's, which gave the exact mean")
+                self.skip(
+                    "", f"step {step} under {hook}: other gradients than the first step's, which gave the exact mean"
+                )
 
     def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, error: Discrepancy | None) -> Row:
         if exchange.uncounted:

@@ -1,4 +1,4 @@
-"""Reports of several ranks as one, merged exactly; as arrays, so that 1,000 ranks of 1,000 rows take a second or two."""
+"""Reports of several ranks as one, merged exactly and as arrays: 1,000 ranks of 1,000 rows take a second or two."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ def _figure(
 ) -> Any:
     """A float over the finite elements, in their unit.
 
-    `merge` names the rule that makes one figure of those of several parts. `moves` is by how much the figure of n elements moves at most
-    when the elements move by an rms of 1.
+    `merge` names the rule that makes one figure of those of several parts. `moves` is by how much the figure of n
+    elements moves at most when the elements move by an rms of 1.
     """
     return field(default=default, metadata={"title": title, "merge": merge, "moves": moves})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +10,8 @@ from ranks import RanksError, run_ranks, stop_ranks
 from record import rank_jobs
 from support import equal
 
-from hookcli.record.file.overview import overview
 from hookcli.record.file.query import Query
-from hookcli.record.file.ranked_record import RankedRecord, read_ranks
+from hookcli.record.file.ranked_record import read_ranks
 from hookcli.record.file.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.reading import Record, read_record
 from hookcli.report import STATS_KEYS, Report, Row

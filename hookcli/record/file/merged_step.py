@@ -30,7 +30,9 @@ def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) 
     notes = _notes(parts, missing)
     losses = [step.losses for step in steps]
     if any(len(own) != len(losses[0]) for own in losses):
-        notes.append(f"ranks called backward() a different number of times: losses are those of rank {next(iter(parts))}")
+        notes.append(
+            f"ranks called backward() a different number of times: losses are those of rank {next(iter(parts))}"
+        )
         losses = losses[:1]
     probes = dict.fromkeys(report.probe for step in steps for report in step.reports)
     reports = [{r: one for r, step in parts.items() for one in step.reports if one.probe == probe} for probe in probes]

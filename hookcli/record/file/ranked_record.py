@@ -45,7 +45,7 @@ def read_ranks(folder: Path) -> RankedRecord:
     record = RankedRecord(folder)
     files = part_files(folder)
     if not files:
-        raise UsageError(f"{folder}: {_no_parts(folder)}")
+        raise UsageError(f"{folder}: {no_parts(folder)}")
     for rank, path in files.items():
         try:
             record.parts[rank] = read_record(path)
@@ -57,7 +57,8 @@ def read_ranks(folder: Path) -> RankedRecord:
     return record
 
 
-def _no_parts(folder: Path) -> str:
+def no_parts(folder: Path) -> str:
+    """What is wrong with a folder that has no parts, and the records that it has."""
     others = sorted(path.name for path in folder.glob("*.jsonl"))
     records = f"; records in it: {', '.join(others[:5])}" if others else ""
     return f"is a folder without parts of a record (rank0.jsonl, rank1.jsonl, ...){records}"

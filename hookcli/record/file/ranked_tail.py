@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hookcli.record.file.ranked_record import RankedRecord, part_files
+from hookcli.errors import UsageError
+from hookcli.record.file.ranked_record import RankedRecord, no_parts, part_files
 from hookcli.record.file.tail import Tail
 from hookcli.system.files import exists, is_folder
 
@@ -20,7 +21,8 @@ class RankedTail(Tail):
         """Read the lines written since the last call. Returns whether there were any."""
         for rank, path in part_files(self.path).items() if is_folder(self.path) else ():
             self._parts.setdefault(rank, Tail(path))
-        if not any([part.poll() for part in self._parts.values()]):  # each of them
+        grown = [part.poll() for part in self._parts.values()]
+        if not any(grown):
             return False
         parts = {rank: part.record for rank, part in self._parts.items() if part.record.lines}
         known = self.record.parts if isinstance(self.record, RankedRecord) else None
@@ -42,6 +44,8 @@ class RankedTail(Tail):
 
 
 def tail_of(path: Path) -> Tail:
-    """Follow a file or a folder, also one that does not exist yet."""
+    """Follow a file or a folder, also one that does not exist yet. Raises UsageError for a folder of other things."""
+    if is_folder(path) and path.suffix != ".run" and not part_files(path):
+        raise UsageError(f"{path}: {no_parts(path)}")
     folder = is_folder(path) or (not exists(path) and path.suffix == ".run")
     return RankedTail(path) if folder else Tail(path)

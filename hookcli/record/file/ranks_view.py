@@ -57,7 +57,7 @@ def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None
 
 
 def rank_remarks(record: RankedRecord) -> list[str]:
-    """Remarks, one per line: missing parts, ranks that ended otherwise than others, and which was non-finite first."""
+    """Remarks, one per line: missing parts, ranks that ended differently, and which one was non-finite first."""
     lines = []
     if missing := [rank for rank in record.missing() if rank not in record.unreadable]:
         lines.append(f"no part of {ranks_named(missing)} of {record.ranks:,} is here: figures are those of the others")
@@ -75,9 +75,12 @@ def rank_remarks(record: RankedRecord) -> list[str]:
         where = sorted(rank for rank, step in ranks.items() if step == first)
         later = [f"rank {rank} from step {step:,}" for rank, step in sorted(ranks.items()) if step > first]
         lines.append(f"non-finite first on {ranks_named(where)}{''.join(f', {each}' for each in later[:3])}")
-    if len(record.parts) > 1:
-        lines.append(f"ranks beside each other: hookcli show {shell_path(record.path)} --ranks each")
     return lines
+
+
+def further(record: RankedRecord) -> str:
+    """The command that shows the ranks beside each other."""
+    return f"ranks beside each other: hookcli show {shell_path(record.path)} --ranks each"
 
 
 def _stopped(part: Record) -> str:
