@@ -53,8 +53,7 @@ def parts_agree(figures: Array, held: Mask, tolerance: float) -> Mask:
             own, other = columns[key], first[key]
             equal = (own == other) | (np.isnan(own) & np.isnan(other)) | (abs(own - other) <= tolerance * magnitude)
             agree &= equal | ~held
-    whole: Mask = agree.all(0)
-    return whole
+    return np.logical_and.reduce(agree, 0)  # type: ignore[no-any-return]
 
 
 def _spread(columns: Mapping[str, Array], sizes: NDArray[np.int64], solid: Mask) -> tuple[Array, Array]:

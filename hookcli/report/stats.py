@@ -105,7 +105,7 @@ class TensorStats:
         if solid:
             columns = columns if len(solid) == len(parts) else _columns(solid)
             mean, std = _spread(columns, [part.finite for part in solid])
-            figures = {key: _MERGE[rule](columns[key]) for key, rule in RULES.items()}
+            figures: dict[str, Any] = {key: _MERGE[rule](columns[key]) for key, rule in RULES.items()}
             return cls(mean=mean, std=std, **figures, **counts)
         undefined: dict[str, Any] = dict.fromkeys(FIGURES, math.nan) if counts["numel"] else {}
         return cls(**counts, **undefined)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+import hookcli
 from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
@@ -124,3 +125,17 @@ def killed(folder: str) -> None:
         return model
 
     recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), lambda: train(fragile, share()))
+
+
+def watched(folder: str, **settings: Any) -> str:
+    """Each rank records its own part by itself; the record's path."""
+    os.chdir(folder)
+    recordings = []
+
+    def wrap(model: nn.Module) -> nn.Module:
+        recordings.append(hookcli.watch(model, every=1, **settings).start())
+        return nn.parallel.DistributedDataParallel(model)
+
+    train(wrap, share())
+    recordings[0].stop()
+    return str(recordings[0].record)

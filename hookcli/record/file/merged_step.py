@@ -104,12 +104,15 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
 
     own = {place(row): row["shape"] for report in of_rank if report.probe == "activations" for row in report.rows}
     once = {place(row) for row in activations.rows if row["shape"] == own.get(place(row)) != []}
-    rows, said = [], []
-    for row in grads.rows:
-        summand = row.get("kind") == "output" and place(row) in once and row["shape"] != own[place(row)]
-        (said if summand else rows).append(row)
-    skipped = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in said]
-    return replace(grads, rows=rows, skipped=[*grads.skipped, *skipped])
+    summands = [
+        row
+        for row in grads.rows
+        if row.get("kind") == "output" and place(row) in once and row["shape"] != own[place(row)]
+    ]
+    left_out = set(map(id, summands))
+    said = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in summands]
+    rows = [row for row in grads.rows if id(row) not in left_out]
+    return replace(grads, rows=rows, skipped=[*grads.skipped, *said])
 
 
 def _updates(parts: Parts) -> Report:

@@ -51,6 +51,7 @@ def read_ranks(folder: Path) -> RankedRecord:
             record.parts[rank] = read_record(path)
         except UsageError as error:
             record.unreadable[rank] = str(error)
+    record.leave_out_earlier()
     if not record.parts:
         raise UsageError(next(iter(record.unreadable.values())))
     record.join()
@@ -83,6 +84,15 @@ class RankedRecord(Record):
         """The number of ranks that the program had."""
         said = [part.header.ranks for part in self.parts.values() if part.header]
         return max([*said, *(rank + 1 for rank in self.parts)])
+
+    def leave_out_earlier(self) -> None:
+        """Leave out parts of an earlier run, which had more ranks, in the same folder."""
+        headers = {rank: part.header for rank, part in self.parts.items() if part.header}
+        latest = max(headers.values(), key=lambda header: header.started, default=None)
+        for rank, header in headers.items():
+            if latest and latest.ranks <= rank and header.ranks != latest.ranks:
+                del self.parts[rank]
+                self.unreadable[rank] = f"it is of an earlier run, on {header.ranks:,} ranks"
 
     def missing(self) -> list[int]:
         """The ranks that have no part, or no readable one."""
