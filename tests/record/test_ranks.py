@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ranks import RanksError, run_ranks, stop_ranks
 from record import rank_jobs
+from records import HEADER, end, recorded_step, save
 from support import equal
 
 from hookcli.record.file.query import Query
+from hookcli.record.file.rank_folder import rank_files
 from hookcli.record.file.ranked_record import read_ranks
 from hookcli.record.file.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.reading import Record, read_record
@@ -96,6 +99,36 @@ def test_ranks_that_end_at_different_steps_and_the_first_nan(tmp_path: Path) -> 
     assert [bool(row["non_finite"]) for row in table.rows] == [True, True]
     assert table.rows[1]["deviates"].startswith("the model: NaN here alone") and table.rows[0]["deviates"] is None
     assert {row["rank"] for row in step.rows} == {0, 1}
+
+
+def test_ranks_that_watch_agree_on_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "Net-2.run.jsonl").touch()  # another's
+    for name, settings in (("Net.run", {}), ("Net-3.run", {}), ("mine", {"output": "mine.jsonl"})):
+        assert run_ranks(2, rank_jobs.watched, str(tmp_path), **settings) == [str(tmp_path / name)] * 2
+        record = read_ranks(tmp_path / name)
+        assert (record.ranks, list(record.parts), record.missing()) == (2, [0, 1], [])
+        assert [(e.step, len(record.held(e))) for e in record.entries if e.phase == "train"] == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_the_note_of_a_folder_tells_runs_apart(tmp_path: Path) -> None:
+    first = [rank_files(tmp_path, "train", rank, "a") for rank in (1, 0)]
+    assert {files.folder.name for files in first} == {"train.run"}
+    assert rank_files(tmp_path, "train", 0, "b").folder.name == "train-2.run"
+    (first[0].folder / "rank0.jsonl").touch()
+    assert rank_files(tmp_path, "train", 0, "a").folder.name == "train-3.run"  # "a" has been run before
+    assert rank_files(tmp_path, "train", 1, "a").folder.name == "train.run"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train-2.run", "train-3.run", "train.run"]
+    with pytest.raises(OSError, match="No such file"):
+        rank_files(tmp_path / "gone", "train", 0, "a")
+
+
+def test_parts_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:
+    for rank, (started, ranks) in enumerate((("2026-11-22", 2), ("2026-11-22", 2), ("2026-11-21", 4))):
+        header = replace(HEADER, started=started, rank=rank, ranks=ranks)
+        save(tmp_path / f"rank{rank}.jsonl", (header, recorded_step(0), end()))
+    record = read_ranks(tmp_path)
+    assert list(record.parts) == [0, 1] and record.ranks == 2 and record.end
+    assert rank_remarks(record) == ["rank 2 is left out: it is of an earlier run, on 4 ranks"]
 
 
 def test_a_rank_that_is_killed_leaves_its_part(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ class Recording:
 
     Observes calls of the model, of its wrappers and of its parts. Every `every`th step of its optimizer (or every
     `every`th forward, without one) goes into the file `output`, which `hookcli show` reads; by default
-    `MODEL.run.jsonl` in the working directory, numbered. One of several ranks records its part, `rank0.jsonl` and so on,
-    in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`). The other settings are the options of `hookcli run`. Raises
-    UsageError for invalid ones, OSError if the file can't be created. A later failure ends the recording with one
-    warning, not the program.
+    `MODEL.run.jsonl` in the working directory, numbered. Each of several ranks records its part, `rank0.jsonl` and so
+    on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`). The other settings are the options of
+    `hookcli run`. Raises UsageError for invalid ones, OSError if the file can't be created. A later failure ends the
+    recording with one warning, not the program.
     """
 
     def __init__(
