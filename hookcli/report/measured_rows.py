@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
+from hookcli.report.histogram import Histogram
 from hookcli.report.report import Report, Row
 from hookcli.report.stats import STATS_KEYS, TensorStats
 
@@ -16,18 +17,22 @@ if TYPE_CHECKING:  # numpy starts slower than commands that have no use for it
     import numpy as np
     from numpy.typing import NDArray
 
-_SIZES = struct.Struct("=qqq")  # bytes of the run's description, of the rows' values and of the statistics
+_SIZES = struct.Struct("=qqqq")  # bytes of the run's description, the rows' values, histograms and statistics
 
 
 class MeasuredRows(Sequence[Row]):
     """Rows with statistics, held as an array of float64 (row, statistic): a small part of the memory of `Row`s.
 
-    `values` are the other values of each row; reports of several ranks may share one sequence.
+    `values` are the other values of each row; reports of several ranks may share one sequence. `hists` are the
+    histograms of the rows; empty without any.
     """
 
-    def __init__(self, values: Sequence[Mapping[str, Any]], figures: NDArray[np.float64]) -> None:
+    def __init__(
+        self, values: Sequence[Mapping[str, Any]], figures: NDArray[np.float64], hists: Sequence[Histogram | None] = ()
+    ) -> None:
         self.values = values
         self.figures = figures
+        self.hists = hists
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> MeasuredRows:
@@ -36,8 +41,10 @@ class MeasuredRows(Sequence[Row]):
 
         if isinstance(rows, MeasuredRows):
             return rows
-        figures = [row.stats.floats() for row in rows if row.stats]
-        return cls([row.values for row in rows], np.array(figures, np.float64).reshape(-1, len(STATS_KEYS)))
+        stats = [row.stats for row in rows if row.stats]
+        figures = np.array([each.floats() for each in stats], np.float64).reshape(-1, len(STATS_KEYS))
+        hists = [each.hist for each in stats]
+        return cls([row.values for row in rows], figures, hists if any(hists) else ())
 
     def __len__(self) -> int:
         return len(self.values)
@@ -48,12 +55,12 @@ class MeasuredRows(Sequence[Row]):
     def __getitem__(self, index: slice) -> Sequence[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
         if isinstance(index, slice):
-            return MeasuredRows(self.values[index], self.figures[index])
-        return Row(self.values[index], TensorStats.from_floats(self.figures[index].tolist()))
+            return MeasuredRows(self.values[index], self.figures[index], self.hists[index])
+        stats = TensorStats.from_floats(self.figures[index].tolist())
+        return Row(self.values[index], replace(stats, hist=self.hists[index]) if self.hists else stats)
 
     def __iter__(self) -> Iterator[Row]:
-        for values, figures in zip(self.values, self.figures.tolist(), strict=True):
-            yield Row(values, TensorStats.from_floats(figures))
+        return map(self.__getitem__, range(len(self)))
 
 
 Places = tuple[Sequence[Mapping[str, Any]], Sequence[bool]]
@@ -65,8 +72,10 @@ def pack(report: Report) -> bytes:
     run = json.dumps(replace(report, rows=()).to_dict()).encode()
     places = [dict(row.values) for row in report.rows], [row.stats is not None for row in report.rows]
     text = zlib.compress(json.dumps(places, separators=(",", ":")).encode(), level=1)
-    figures = MeasuredRows.of([row for row in report.rows if row.stats]).figures
-    return _SIZES.pack(len(run), len(text), figures.nbytes) + run + text + figures.tobytes()
+    measured = MeasuredRows.of([row for row in report.rows if row.stats])
+    hists = json.dumps([hist and hist.to_dict() for hist in measured.hists]).encode()
+    parts = run, text, zlib.compress(hists, level=1), measured.figures.tobytes()
+    return _SIZES.pack(*map(len, parts)) + b"".join(parts)
 
 
 def unpack(packed: bytes | memoryview, known: dict[bytes, Places]) -> Report:
@@ -78,13 +87,15 @@ def unpack(packed: bytes | memoryview, known: dict[bytes, Places]) -> Report:
 
     sizes = _SIZES.unpack_from(packed)
     start = _SIZES.size
-    run, text, numbers = (packed[start + sum(sizes[:i]) : start + sum(sizes[: i + 1])] for i in range(3))
+    run, text, counts, numbers = (packed[start + sum(sizes[:i]) : start + sum(sizes[: i + 1])] for i in range(4))
     if (text := bytes(text)) not in known:
         known[text] = json.loads(zlib.decompress(text))
     figures = np.frombuffer(numbers, np.float64).reshape(-1, len(STATS_KEYS))
     values, measured = known[text]
-    rows: Sequence[Row] = MeasuredRows(values, figures)
+    hists = [each and Histogram.from_dict(each) for each in json.loads(zlib.decompress(counts))]
+    rows: Sequence[Row] = MeasuredRows(values, figures, hists)  # whose values may be those of other ranks, too
     if not all(measured):
-        stats = (TensorStats.from_floats(floats) for floats in figures.tolist())
-        rows = [Row(each, next(stats) if has else None) for each, has in zip(values, measured, strict=True)]
+        rows = MeasuredRows([each for each, has in zip(values, measured, strict=True) if has], figures, hists)
+        found = iter(rows)
+        rows = [next(found) if has else Row(each) for each, has in zip(values, measured, strict=True)]
     return replace(Report.from_dict(json.loads(bytes(run))), rows=rows)

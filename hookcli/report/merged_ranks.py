@@ -11,6 +11,7 @@ import numpy as np
 
 from hookcli.report import STATS_KEYS, Report, Row, Skipped, TensorStats
 from hookcli.report.formatting import shape
+from hookcli.report.histogram import Histogram
 from hookcli.report.measured_rows import MeasuredRows
 from hookcli.report.merging import merge_parts, parts_agree
 from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, common_totals, merges, place_of, ranks_named
@@ -72,10 +73,12 @@ class _Table:
         self._found: list[list[tuple[_Values, Sequence[int]]]] = [[] for _ in self.keys]
         self._figures = np.full((len(rows), len(self.keys), len(STATS_KEYS)), math.nan)
         self._counted = np.zeros((len(rows), len(self.keys)), np.bool_)
+        self._hists: dict[tuple[int, int], Histogram | None] = {}
         for (values, positions), own in zip(layouts, places, strict=True):
             for position in positions:
                 self._figures[position, own] = rows[position].figures
                 self._counted[position, own] = True
+                self._hists |= zip(((position, place) for place in own), rows[position].hists, strict=False)
             ranks = [self._ranks[position] for position in positions]
             for place, each in zip(own, values, strict=True):
                 self._found[place].append((each, ranks))
@@ -98,13 +101,21 @@ class _Table:
 
     def stats(self, merged: Sequence[bool]) -> list[TensorStats]:
         """The statistics of each place: of all ranks, `merged`, or of the first that has it."""
-        chosen = np.array(merged, np.bool_)
-        found = iter(merge_parts(self._figures[:, chosen], self._counted[:, chosen]))
         firsts = self._counted.argmax(0).tolist()
+        chosen = np.array(merged, np.bool_)
+        if self._hists:  # which are lists of any length
+            by_place = [np.flatnonzero(self._counted[:, place]).tolist() for place in range(len(merged))]
+            parts = [[self._part(position, place) for position in own] for place, own in enumerate(by_place)]
+            return [TensorStats.merge(own) if every else own[0] for own, every in zip(parts, merged, strict=True)]
+        found = iter(merge_parts(self._figures[:, chosen], self._counted[:, chosen]))
         return [
-            next(found) if all_ranks else TensorStats.from_floats(self._figures[first, place].tolist())
-            for place, (first, all_ranks) in enumerate(zip(firsts, merged, strict=True))
+            next(found) if every else self._part(first, place)
+            for place, (first, every) in enumerate(zip(firsts, merged, strict=True))
         ]
+
+    def _part(self, position: int, place: int) -> TensorStats:
+        stats = TensorStats.from_floats(self._figures[position, place].tolist())
+        return replace(stats, hist=self._hists[position, place]) if self._hists else stats
 
 
 def _layouts(by_rank: Sequence[Sequence[_Values]]) -> list[tuple[Sequence[_Values], list[int]]]:
