@@ -25,7 +25,7 @@ def beside(parts: Parts) -> Report:
     """The rows of these ranks next to each other, each with its `rank` and how it `deviates` from the others."""
     first = next(iter(parts.values()))
     if first.grouping in ("nested", "steps"):
-        rows = [row for found in _by_place(parts).values() for row in _compared(found)]
+        rows = [row for found in rows_by_place(parts).values() for row in _compared(found)]
     else:
         rows = [_of(rank, row) for rank, part in parts.items() for row in part.rows]
     return replace(
@@ -56,7 +56,7 @@ def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(values.get(key) for key in _PLACE)
 
 
-def _by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
+def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:
     """The rows of each place by rank, in the order of the first rank that has it."""
     found: dict[tuple[Any, ...], dict[int, Row]] = {}
     for rank, part in parts.items():

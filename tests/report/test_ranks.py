@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, Skipp
 from hookcli.report.measured_rows import pack, unpack
 from hookcli.report.merged_ranks import merged
 from hookcli.report.merging import merge_parts
-from hookcli.tensors.stats import stats
+from hookcli.tensors.stats import Reducer, resolve, stats
 
 COLUMNS = (Column("fqn", "Layer"), Column("path", "Path"), Column("shape", "Shape"), *STATS_COLUMNS)
 
@@ -215,6 +216,25 @@ def test_a_packed_report_is_the_same_report() -> None:
     found = unpack(pack(given) + b"\0" * 9, known)
     assert repr(found.to_dict()) == repr(given.to_dict())
     assert len(known) == 1 and repr(unpack(pack(given), known).to_dict()) == repr(given.to_dict())
+
+
+def test_histograms_travel_and_are_merged() -> None:
+    whole = torch.randn(8, 3)
+    halves = {
+        rank: report(Row({"fqn": "a", "path": "", "shape": [4, 3]}, _with_hist(half)))
+        for rank, half in enumerate(whole.chunk(2))
+    }
+    halves[0] = replace(halves[0], rows=[*halves[0].rows, Row({"fqn": "no statistics"})])
+    back = {rank: unpack(pack(part), {}) for rank, part in halves.items()}
+    assert [repr(part.to_dict()) for part in back.values()] == [repr(part.to_dict()) for part in halves.values()]
+    back[0] = replace(back[0], rows=back[0].rows[:1])
+    [found] = merged(back).rows
+    assert found.stats is not None and found.stats.hist == _with_hist(whole).hist
+
+
+def _with_hist(tensor: torch.Tensor) -> TensorStats:
+    [found] = resolve([Reducer(hist=True)(tensor)])
+    return found
 
 
 def test_a_row_of_a_report_travels_in_a_few_hundred_bytes() -> None:

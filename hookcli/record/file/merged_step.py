@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from hookcli.checks.judgement import Judgement
+from hookcli.record.file.merged_norms import merge_groups, merge_updates
+from hookcli.record.file.overview import TIMES
 from hookcli.record.file.record import RecordedStep
 from hookcli.report import SEVERITIES, Finding, Report, Row, Skipped
-from hookcli.report.norms import norm, ratio
-from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, place_of, ranks_named
+from hookcli.report.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
 
 SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
 """The note on a step of one rank."""
-_OWN_NORMS = "each rank has another: norms are those of all ranks together"
 
 
 def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) -> RecordedStep:
@@ -36,7 +36,7 @@ def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) 
         losses = losses[:1]
     probes = dict.fromkeys(report.probe for step in steps for report in step.reports)
     reports = [{r: one for r, step in parts.items() for one in step.reports if one.probe == probe} for probe in probes]
-    whole = {own[next(iter(own))].probe: _merged_report(own) for own in reports}
+    whole = {own[next(iter(own))].probe: _merged_report(own, parts) for own in reports}
     if {"activations", "grads"} <= whole.keys():
         whole["grads"] = _without_summands(whole["grads"], whole["activations"], first.reports)
     return replace(
@@ -72,12 +72,18 @@ def _slowest(seconds: Iterable[float | None]) -> float | None:
     return max((each for each in seconds if each is not None), default=None)
 
 
-def _merged_report(parts: Parts) -> Report:
-    first = next(iter(parts.values()))
-    if first.probe == "check":
-        return _verdict(parts)
-    if first.probe == "updates":
-        return _updates(parts)
+def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep]) -> Report:
+    match next(iter(parts.values())).probe:
+        case "check":
+            return _verdict(parts)
+        case "updates":
+            return merge_updates(parts)
+        case "optimizer":
+            return merge_groups(parts, steps)
+        case "time":
+            return _slowest_times(parts)
+        case _:
+            pass
     from hookcli.report.merged_ranks import merged  # imports numpy, which the record of one process can do without
 
     return merged({rank: _of_whole_loss(report) for rank, report in parts.items()})
@@ -115,49 +121,15 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
     return replace(grads, rows=rows, skipped=[*grads.skipped, *said])
 
 
-def _updates(parts: Parts) -> Report:
-    """The norms of weights and updates: of whole tensors if they are sharded, else of one rank if all agree."""
-    by_place: dict[tuple[Any, ...], dict[int, Row]] = {}
-    for rank, part in parts.items():
-        for row in part.rows:
-            by_place.setdefault(place_of(row.values), {})[rank] = row
-    rows, remarks = [], []
-    for found in by_place.values():
-        own = list(_distinct(found.values()))
-        if not own[0].get("sharded"):
-            own, remark = _agreed(own)
-            remarks += [Skipped(own[0].fqn, remark)] if remark else []
-        weight, update = (_together(row[key] for row in own) for key in ("weight", "update"))
-        values = {key: value for key, value in own[0].values.items() if key != "sharded"}
-        rows.append(Row(values | {"weight": weight, "update": update, "ratio": ratio(update, weight)}))
+def _slowest_times(parts: Parts) -> Report:
+    """The times of each module and part of the step on the rank where they were longest; so, too, the memory."""
     first = next(iter(parts.values()))
-    return replace(first, rows=rows, skipped=[*common_skipped(parts), *remarks], meta=common_meta(parts))
-
-
-def _distinct(rows: Iterable[Row]) -> Iterable[Row]:
-    """The rows without those of shards that another rank holds, too."""
-    seen: list[Any] = []
-    for row in rows:
-        shard = row.get("sharded")
-        if not isinstance(shard, list) or shard not in seen:
-            seen.append(shard)
-            yield row
-
-
-def _agreed(rows: list[Row]) -> tuple[list[Row], str]:
-    """One row of a parameter that is the same on all ranks; else all, with a remark."""
-    alike = all(
-        math.isclose(row[key], rows[0][key], rel_tol=ALIKE) or (math.isnan(row[key]) and math.isnan(rows[0][key]))
-        for row in rows
-        for key in ("weight", "update")
-    )
-    return (rows[:1], "") if alike else (rows, _OWN_NORMS)
-
-
-def _together(norms: Iterable[float]) -> float:
-    """The norm of the finite elements of all shards; NaN if no shard has any."""
-    norms = list(norms)
-    return norm([each for each in norms if not math.isnan(each)] or norms)
+    rows = []
+    for found in rows_by_place(parts).values():
+        times = {key: _slowest(row.get(key) for row in found.values()) for key in TIMES}
+        rows.append(Row({**next(iter(found.values())).values, **times}))
+    totals = {key: _slowest(part.totals.get(key) for part in parts.values()) for key in first.totals}
+    return replace(first, rows=rows, totals=totals, skipped=common_skipped(parts), meta=common_meta(parts))
 
 
 def _verdict(parts: Parts) -> Report:

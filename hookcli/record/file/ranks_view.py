@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from hookcli.record.file.overview import overview
+from hookcli.record.file.overview import overview, step_totals
 from hookcli.record.file.query import Query
 from hookcli.record.file.ranked_record import RankedRecord
 from hookcli.record.file.reading import Record, StepEntry
 from hookcli.record.file.record import End, RecordedStep
 from hookcli.record.file.summary import non_finite_line
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.norms import gathered
 from hookcli.report.ranks import beside, ranks_named
 from hookcli.system.escaping import shell_path
 
@@ -28,6 +28,9 @@ COLUMNS = (
     Column("loss", "Loss"),
     Column("param_grad", "Param grad"),
     Column("seconds", "Step time", "seconds"),
+    Column("data_seconds", "Data", "seconds"),
+    Column("forward_seconds", "Forward", "seconds"),
+    Column("backward_seconds", "Backward", "seconds"),
     Column("slower", "Slower"),
     Column("deviates", "Deviates"),
     Column("non_finite", "First non-finite value"),
@@ -130,20 +133,30 @@ def _row(
     }
     if step is not None:
         values |= {"step": step.step, "loss": step.loss, "seconds": step.seconds, "slower": _slower(rank, steps)}
-        values["param_grad"] = gathered(overview(step).rows)["param_grad"]
+        totals = overview(step).totals
+        values |= {key: totals[key] for key in ("param_grad", *_PARTS) if key in totals}
     return Row(values)
 
 
+_PARTS = tuple(f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest"))
 _FIRST = "first non-finite value: "
 
 
 def _slower(rank: int, steps: Mapping[int, RecordedStep]) -> str | None:
-    """How much longer this rank took for a step than is usual, if it did."""
-    seconds = {each: step.seconds for each, step in steps.items() if step.seconds}
-    if rank not in seconds or len(seconds) == 1:
-        return None
-    times = seconds[rank] / median(seconds.values())
+    """How much longer this rank took for a step than is usual, if it did.
+
+    The backward pass does not count where the rest is known: ranks wait there for the slowest one.
+    """
+    seconds = {each: _own_seconds(step) for each, step in steps.items()}
+    usual = median(seconds.values())
+    times = seconds[rank] / usual if usual else 0.0
     return f"{formatting.number(times)} times the median" if times >= _SLOW else None
+
+
+def _own_seconds(step: RecordedStep) -> float:
+    totals = step_totals(step)
+    known = [totals[key] for key in _PARTS if key in totals and key != "backward_seconds"]
+    return math.fsum(known) if known else step.seconds or 0.0
 
 
 def _deviations(rank: int, reports: Iterable[Report]) -> str | None:
