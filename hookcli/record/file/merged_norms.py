@@ -83,7 +83,7 @@ def _distinct(rows: Iterable[Row]) -> list[Row]:
     return found
 
 
-def _agreed(rows: Sequence[Row], norms: Sequence[str]) -> tuple[Sequence[Row], str]:
+def _agreed(rows: list[Row], norms: Sequence[str]) -> tuple[list[Row], str]:
     """One row if the norms are the same on all ranks; else all rows, with a remark."""
     alike = all(_alike(row.get(key), rows[0].get(key)) for row in rows for key in norms)
     return (rows[:1], "") if alike else (rows, _OWN_NORMS)
