@@ -14,6 +14,7 @@ from hookcli.record.file.every_step import COLUMNS as EVERY_STEP
 from hookcli.record.file.every_step import every_step
 from hookcli.record.file.overview import COLUMNS, overview
 from hookcli.record.file.query import NothingToShowError, Query
+from hookcli.record.file.ranked_tail import tail_of
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.summary import non_finite_line, ran_line
@@ -36,14 +37,14 @@ def follow(path: Path, query: Query, output: Output) -> int:
     Ends with the record, or by Ctrl-C. Raises UsageError if no such file can exist.
     """
     _require_live(query, output)
-    if is_folder(path):
-        raise UsageError(f"{path}: is a folder; give a record in it")
+    if output.options.ranks != "merged":
+        raise UsageError(f"--ranks {output.options.ranks} and --follow: leave one out; --follow merges the ranks")
     if not exists(path):
         _require_folder(path)
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
         output.check_columns(EVERY_STEP if output.exports else COLUMNS)  # now, not when the first step comes
-    tail = Tail(path)
+    tail = tail_of(path)
     try:
         _show_changes(tail, query, output)
     except BrokenPipeError:  # the reader has closed the pipe (`| head`)

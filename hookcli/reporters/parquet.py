@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.report import Column, Report, document, strict
-from hookcli.report.files import value_type
+from hookcli.report.fits import value_type
 from hookcli.report.grouping import View
 from hookcli.reporters import flat_table, series
 from hookcli.reporters.base import Exporter, require
