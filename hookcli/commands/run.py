@@ -25,6 +25,7 @@ from hookcli.record.observe.recording_plan import (
     PROBES,
     RecordingPlan,
     check_probes,
+    parse_no_grad,
     parse_steps,
 )
 from hookcli.system.escaping import shell_path
@@ -74,6 +75,14 @@ class RunOptions:
     check: Annotated[
         bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
     ] = False
+    no_grad: Annotated[
+        str | None,
+        _option(
+            "--no-grad",
+            metavar="off|N",
+            help="Record at most N forwards without gradients per recorded training step of their model, or none [1].",
+        ),
+    ] = None
     max_seconds: Annotated[
         float | None,
         _option("--max-seconds", metavar="S", help="Stop recording after S seconds; the script continues.", min=0),
@@ -96,6 +105,7 @@ class RunOptions:
             match=self.match,
             first_bad=self.first_bad,
             check=self.check,
+            no_grad=parse_no_grad(self.no_grad),
         )
 
 

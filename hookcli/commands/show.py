@@ -13,14 +13,14 @@ from hookcli.commands.options import SHOWING, OnlyFields, Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.record.file.query import Query
-from hookcli.record.file.reading import Record, read_record
-from hookcli.record.file.summary import non_finite_line, ran_line
+from hookcli.record.file.reading import Record, latest_record, read_record
+from hookcli.record.file.summary import left_out_line, non_finite_line, ran_line
 from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports
 from hookcli.system.files import at_rest, is_pipe
 
 EXAMPLES = (
-    "hookcli show train.run.jsonl",
+    "hookcli show",
     "hookcli show train.run.jsonl --step 200 --probe grads",
     "hookcli show train.run.jsonl --over-time layer4.2.conv3",
     "hookcli show train.run.jsonl --follow",
@@ -57,7 +57,14 @@ class ShowOptions:
 
 
 def show(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="A record from hookcli run, or a saved JSON report.")],
+    record: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RECORD]",
+            help="A record from hookcli run, or a saved JSON report [the latest record in this folder].",
+            show_default=False,
+        ),
+    ] = None,
     *,
     which: ShowOptions,
     options: Annotated[Options, OnlyFields(("depth", *SHOWING))],
@@ -67,6 +74,7 @@ def show(
     A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
     the size of the last update relative to the weights. Any format works. Does not import torch.
     """
+    record = record or str(latest_record())
     path = Path(record)
     query = which.query()
     output = Output(options, default="table" if which.over_time is None else "chart")
@@ -130,5 +138,6 @@ def remarks(record: Record) -> list[str]:
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += [] if record.entries else ["no step was recorded"]
     lines += map(non_finite_line, record.non_finite[:1])
+    lines += filter(None, [left_out_line(record.end)] if record.end else [])
     damage = record.damage()
     return [*lines, *([damage] if damage else [])]
