@@ -20,15 +20,15 @@ class RecordWriter:
     """Appends lines to a file, each with one write and without a buffer.
 
     `path` is absolute, since scripts change their working directory. The file stays open, so writing still works after
-    its folder is renamed or deleted. An existing file is replaced; with `new` it is an error. A forked child shares the
-    file but writes nothing. Raises OSError if the file can't be created or can take no more; a line that was cut off is
-    terminated before the next one. Raises OSError once if the program has closed the file, whose descriptor may be
-    that of another file by now; later lines are dropped.
+    its folder is renamed or deleted. An existing file is replaced, or continued without `replace`; with `new` it is an
+    error. A forked child shares the file but writes nothing. Raises OSError if the file can't be created or can take no
+    more; a line that was cut off is terminated before the next one. Raises OSError once if the program has closed the
+    file, whose descriptor may be that of another file by now; later lines are dropped.
     """
 
-    def __init__(self, path: str | Path, *, new: bool = False) -> None:
+    def __init__(self, path: str | Path, *, new: bool = False, replace: bool = True) -> None:
         self.path = Path(path).absolute()
-        how = os.O_EXCL if new else os.O_TRUNC
+        how = os.O_EXCL if new else os.O_TRUNC if replace else 0
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | how, 0o666)
         self._file: int | None = above_standard(file)
         self._opened = _identity(self._file)
@@ -88,12 +88,12 @@ class RecordWriter:
             self._file = None
 
     def remove(self) -> bool:
-        """Close and delete the file, if it is still open and at its path. Returns whether it was deleted."""
+        """Close and delete the file, if it is open, at its path, and no device. Returns whether it was deleted."""
         if self._file is None or os.getpid() != self._process:
             return False
         self.close()
         with suppress(OSError):
-            if _inode(self.path.stat()) == self._opened:
+            if self.path.is_file() and _inode(self.path.stat()) == self._opened:
                 self.path.unlink()
                 return True
         return False
