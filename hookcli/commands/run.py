@@ -138,6 +138,7 @@ def run(
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded")
         return found.run(arguments or [])  # a folder that is full or gone is no reason not to run
+    recorder.announce = not (own.quiet or is_terminal(sys.__stderr__))
     return _ScriptRun(found, plan, recorder, own.quiet, bool(own.output)).run(arguments or [])
 
 

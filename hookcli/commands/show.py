@@ -20,7 +20,7 @@ from hookcli.report.files import read_reports
 from hookcli.system.files import at_rest, is_pipe
 
 EXAMPLES = (
-    "hookcli show",
+    "hookcli show train.run.jsonl",
     "hookcli show train.run.jsonl --step 200 --probe grads",
     "hookcli show train.run.jsonl --over-time layer4.2.conv3",
     "hookcli show train.run.jsonl --follow",

@@ -25,19 +25,12 @@ def new_header(name: str, argv: Sequence[str], every: int) -> Header:
 
 
 class Recorder:
-    """A Sink. Keeps only the last step of each model and phase, so memory does not grow with steps.
+    """A Sink. Keeps only the last step of each model and phase, so memory does not grow with steps."""
 
-    `announce`: name the record when its first step is written, for logs of programs that may be killed.
-    """
+    announce = False
+    """Whether to name the record when its first step is written: a program that is killed prints no summary."""
 
-    def __init__(
-        self,
-        writer: RecordWriter,
-        header: Header,
-        say: Callable[[str], None],
-        debug: bool = False,
-        announce: bool = False,
-    ) -> None:
+    def __init__(self, writer: RecordWriter, header: Header, say: Callable[[str], None], debug: bool = False) -> None:
         self.path = writer.path
         self.kept = True
         self._failed = False
@@ -46,7 +39,6 @@ class Recorder:
         self._header = header
         self._say = say
         self._debug = debug
-        self._announce = announce
         self._first_losses: dict[str, float] = {}
         self._non_finite: list[NonFinite] = []
         self._notes: list[str] = []
@@ -56,9 +48,9 @@ class Recorder:
     def step(self, step: RecordedStep) -> None:
         """Append a step. Raises OSError if the file can take no more."""
         self._writer.write(step)
-        if self._announce:
-            self._announce = False
-            self._say(f"recording steps in {self.path}")
+        if self.announce:
+            self.announce = False
+            self._say(f"recording in {self.path}")
         before = self.latest.get((step.model, step.phase))
         found = any((one.model, one.step, one.phase) == (step.model, step.step, step.phase) for one in self._non_finite)
         if found or step.complete or before is None or not before.complete:

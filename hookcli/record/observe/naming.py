@@ -63,11 +63,13 @@ def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
 
 
 def _place(module: nn.Module, parents: Mapping[int, tuple[nn.Module, str]]) -> tuple[nn.Module, str]:
-    """The outermost module that contains this one, and the name there."""
+    """The outermost module that contains this one, and the name there; not a mere list or dict of models."""
     root, names = module, list[str]()
     while id(root) in parents and len(names) < _DEEP:  # a module may contain itself
-        root, name = parents[id(root)]
-        names.insert(0, name)
+        owner, name = parents[id(root)]
+        if isinstance(owner, (nn.ModuleList, nn.ModuleDict)) and id(owner) not in parents:
+            break
+        root, names = owner, [name, *names]
     return root, ".".join(names)
 
 

@@ -69,7 +69,7 @@ def test_what_wraps_it_and_its_parts_count_as_it() -> None:
     with hookcli.watch(model, every=1) as recording:
         nn.DataParallel(model)(torch.ones(1, 4))
         model.body(torch.ones(1, 4))
-    assert {name for name, _ in recording.latest} == {"Net", "Sequential"}
+    assert {name for name, _ in recording.latest} == {"Net", "Net.body"}
 
 
 def test_an_error_ends_the_record_and_goes_on() -> None:
@@ -89,7 +89,7 @@ def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     recording.stop()
     model(torch.ones(1, 4))
     record = read_record(recording.path)
-    assert len(record.entries) == 1 and record.non_finite[0].fqn == "body.0" and record.lines == 4
+    assert len(record.entries) == 1 and record.non_finite[0].fqn == "body.0" and record.lines == 5
 
 
 def test_a_full_disk_is_told_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
