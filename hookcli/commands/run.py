@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,7 @@ class RunOptions:
     ] = None
     probe: Annotated[
         list[str] | None,
-        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [the first three]."),
+        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [all but the last]."),
     ] = None
     match: Annotated[
         str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
@@ -72,6 +73,10 @@ class RunOptions:
             help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
         ),
     ] = None
+    keep_bad: Annotated[
+        str | None,
+        _option("--keep-bad", metavar="DIR", help="Keep the module of that value in DIR, and code that reproduces it."),
+    ] = None
     check: Annotated[
         bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
     ] = False
@@ -83,6 +88,9 @@ class RunOptions:
             help="Record at most N forwards without gradients per recorded training step of their model, or none [1].",
         ),
     ] = None
+    hist: Annotated[
+        bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
+    ] = False
     max_seconds: Annotated[
         float | None,
         _option("--max-seconds", metavar="S", help="Stop recording after S seconds; the script continues.", min=0),
@@ -106,6 +114,8 @@ class RunOptions:
             first_bad=self.first_bad,
             check=self.check,
             no_grad=parse_no_grad(self.no_grad),
+            hist=self.hist,
+            keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
         )
 
 
@@ -139,7 +149,8 @@ def run(
         _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded")
         return found.run(arguments or [])  # a folder that is full or gone is no reason not to run
     recorder.announce = not (own.quiet or is_terminal(sys.__stderr__))
-    return _ScriptRun(found, plan, recorder, own.quiet, bool(own.output)).run(arguments or [])
+    command = [*(["-m"] if own.module else []), script, *(arguments or [])]
+    return _ScriptRun(found, plan, recorder, command, own.quiet, bool(own.output)).run(arguments or [])
 
 
 @dataclass
@@ -149,6 +160,7 @@ class _ScriptRun:
     script: Script
     plan: RecordingPlan
     recorder: Recorder
+    command: list[str]
     quiet: bool
     named: bool
     observer: Observer | None = None
@@ -180,20 +192,23 @@ class _ScriptRun:
         if self.ending is None or os.getpid() != self.process:
             return
         self.imports.close()
-        models, others, program_steps = [], {}, 0
+        models, others, program_steps, own = [], {}, 0, 0.0
         if self.observer is None:
             self.recorder.note("torch was never imported")
         else:
             self.observer.stop()
             models = list(self.observer.models.counts.values())
             others, program_steps = dict(self.observer.models.others), self.observer.program_steps
+            own = self.observer.clock.own
             for note in self.observer.notes():
                 self.recorder.note(note)
+            if not self.plan.first_bad and self.observer.last_loss_is_nan():
+                self.recorder.note(f"the last loss is NaN; `{self._search()}` finds the first value that is not finite")
             if models and not any(model.recorded_steps or model.notes for model in models):
                 steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
                 self.recorder.note(self.plan.why_none(max(steps)))
         code, error = self.ending.exit_code, self.ending.error
-        end = self.recorder.finish(code, error, models, others, steps=program_steps, keep=self.named)
+        end = self.recorder.finish(code, error, models, others, steps=program_steps, own=own, keep=self.named)
         try:
             if not self.quiet and sys.__stderr__ is not None:
                 aside(f"hookcli: {_summary(self.recorder, end)}\n", sys.__stderr__)
@@ -201,6 +216,10 @@ class _ScriptRun:
             see = f"hookcli show {shell_path(self.recorder.path)}"
             _say(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
         keep_signal(self.ending)
+
+    def _search(self) -> str:
+        """The command that stops this script at its first non-finite value."""
+        return shlex.join(["hookcli", "run", "--first-bad", "stop", *self.command])
 
 
 def _summary(recorder: Recorder, end: End) -> str:
