@@ -82,11 +82,7 @@ class RunOptions:
     ] = False
     no_grad: Annotated[
         str | None,
-        _option(
-            "--no-grad",
-            metavar="off|N",
-            help="Record at most N forwards without gradients per recorded training step of their model, or none [1].",
-        ),
+        _option("--no-grad", metavar="off|N", help="Forwards without gradients per recorded step of their model [1]."),
     ] = None
     hist: Annotated[
         bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
