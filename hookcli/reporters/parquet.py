@@ -74,11 +74,12 @@ def _array(arrow: Any, values: list[Any]) -> Any:
 
 def _joined(arrow: Any, parts: list[Any], names: list[str]) -> Any:
     """Return one table of these columns; one without values has the type that others have under its name."""
+    types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
     fields = []
     for name in names:
         kinds = {part.schema.field(name).type for part in parts if name in part.column_names} - {arrow.null()}
-        known = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}.get(value_type(name), arrow.null())
-        fields.append(arrow.field(name, _type(arrow, kinds or {known})))
+        known = [kind for of, kind in types.items() if of is value_type(name)] or [arrow.null()]
+        fields.append(arrow.field(name, _type(arrow, kinds or {*known})))
     schema = arrow.schema(fields)
     whole = [_widened(arrow, part, schema) for part in parts]
     return arrow.concat_tables(whole) if whole else schema.empty_table()
