@@ -189,7 +189,7 @@ def _steps(parts: Mapping[int, Record]) -> dict[_Place, dict[int, StepEntry]]:
 def merged_end(record: RankedRecord) -> End:
     """The end of all ranks: the first failure among them, and counts of models as the rank that made most has them."""
     ends = {rank: part.end for rank, part in record.parts.items() if part.end}
-    failed = {rank: end for rank, end in ends.items() if end.exit_code}
+    failed = {rank: end for rank, end in ends.items() if end.exit_code or end.error}
     rank, end = next(iter((failed or ends).items()))
     models: dict[str, dict[str, Any]] = {}
     for other in ends.values():
