@@ -39,12 +39,12 @@ def follow(path: Path, query: Query, output: Output) -> int:
     _require_live(query, output)
     if output.options.ranks != "merged":
         raise UsageError(f"--ranks {output.options.ranks} and --follow: leave one out; --follow merges the ranks")
-    if not exists(path):
+    tail = tail_of(path)
+    if not exists(tail.path):
         _require_folder(path)
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
         output.check_columns(EVERY_STEP if output.exports else COLUMNS)  # now, not when the first step comes
-    tail = tail_of(path)
     try:
         _show_changes(tail, query, output)
     except BrokenPipeError:  # the reader has closed the pipe (`| head`)
