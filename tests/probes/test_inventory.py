@@ -10,6 +10,8 @@ from support import Shared, assert_stats, equal, float64_stats, untouched
 from torch import Tensor, nn
 
 from hookcli import capture
+from hookcli.hooks.torch_private.modules import module_tables, tensor_tables
+from hookcli.probes import inventory
 from hookcli.probes.inventory import InventoryProbe, _checksum
 from hookcli.report import Report
 
@@ -147,3 +149,10 @@ def test_nothing_that_it_watches_changes() -> None:
     other.register_forward_hook(lambda module, args, output: outputs.append(output))
     capture(other, x, [InventoryProbe(backward=True, memory=True, bits=True)])
     assert equal(outputs[0], plain)
+
+
+def test_every_kind_of_hook_that_a_model_can_carry_fires_in_a_run_or_with_a_state_dict() -> None:
+    linear = nn.Linear(2, 2)
+    kinds = {kind for tables in (module_tables(linear), tensor_tables(linear.weight)) for kind, *_ in tables}
+    kinds |= {"backward"}  # the deprecated registration of full_backward's table
+    assert set(inventory._FIRING) == {kind for kind in kinds if "state_dict" not in kind}
