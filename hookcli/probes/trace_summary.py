@@ -64,7 +64,6 @@ def _heading(kind: str) -> str:
 
 _SHORT = {
     "saved_tensor_": "",
-    "tensor_grad_parameter": "grad_param",
     "tensor_": "",
     "post_accumulate_grad": "accum_grad",
     "backward": "bwd",
