@@ -99,10 +99,10 @@ def _compared(
     for place, (ours, theirs) in enumerate(pairs):
         if place > parted and not _is_followed(place - parted, len(pairs) - parted - 1):
             continue
-        steps = [*a.steps([ours]), *b.steps([theirs])]
-        if len(steps) == 2:  # neither is damaged
-            settings.see(*steps)
-            found = StepDiff(*steps, dict(_diffs(*steps, tolerance, wanted)))
+        one, other = next(a.steps([ours]), None), next(b.steps([theirs]), None)
+        if one and other:  # neither is damaged
+            settings.see(one, other)
+            found = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
             parted = min(parted, place) if found.beyond else parted
             yield found
 
@@ -148,7 +148,7 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
         "verdict": _verdict(parted),
         **({"grew": grew} if (grew := _grown(steps)) else {}),
     }
-    meta = {label: {"record": str(path)} for label, path in others.items()}
+    meta: dict[str, Any] = {label: {"record": str(path)} for label, path in others.items()}
     meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
     over = Report("diff", name, COLUMNS, _shown(rows), meta, totals, grouping="list")
     if parted is None or parted.first is None or parted.first[0] == "loss":

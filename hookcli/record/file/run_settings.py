@@ -20,10 +20,10 @@ class Settings:
     def __init__(self, a: Record, b: Record) -> None:
         self._said: dict[str, str] = {}
         if a.header and b.header:
-            commands = [shlex.join(header.argv) or header.name for header in (a.header, b.header)]
-            self._note("command line", *commands)
-            for name in dict.fromkeys((*a.header.versions, *b.header.versions)):
-                self._note(name, *(header.versions.get(name) for header in (a.header, b.header)))
+            ours, theirs = a.header, b.header
+            self._note("command line", shlex.join(ours.argv) or ours.name, shlex.join(theirs.argv) or theirs.name)
+            for name in dict.fromkeys((*ours.versions, *theirs.versions)):
+                self._note(name, ours.versions.get(name), theirs.versions.get(name))
 
     def see(self, a: RecordedStep, b: RecordedStep) -> None:
         """Note the settings of a step, the first time that they differ."""
