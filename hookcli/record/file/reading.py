@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError, shortened
+from hookcli.record.file.lines import whole_lines
 from hookcli.record.file.measured_steps import SharedRows
 from hookcli.record.file.packing import Layout, unpack, unpack_layout
 from hookcli.record.file.record import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
@@ -235,21 +236,6 @@ def _written(path: Path) -> float:
     with suppress(OSError):  # a file may be deleted meanwhile
         return max((file.stat().st_mtime for file in files if file.stat().st_size), default=0.0)
     return 0.0
-
-
-def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:
-    """The lines from the current position on, each with its offset.
-
-    An incomplete last line, which may still be written, is returned only with `last`; else the file is put back before
-    it.
-    """
-    offset = file.tell()
-    for text in iter(file.readline, b""):
-        if not (last or text.endswith(b"\n")):
-            file.seek(offset)
-            return
-        yield offset, text
-        offset += len(text)
 
 
 def _no_file(path: Path) -> str:
