@@ -128,10 +128,7 @@ class Record:
                     self.damaged.append(entry.line)
 
     def in_arrays(self, entry: StepEntry, shared: SharedRows) -> RecordedStep | None:
-        """Load a step with its statistics in arrays, for merging; None if it is damaged.
-
-        `shared` holds the layouts, and the other values of rows, which most ranks have in common.
-        """
+        """Load a step with its statistics in arrays, for merging; None if it is damaged. `shared`: with other ranks."""
         self._read.add(entry.line)
         try:
             with (self.source or self.path).open("rb") as file:
