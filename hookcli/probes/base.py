@@ -110,8 +110,10 @@ class StatsProbe(Probe):
         *STATS_COLUMNS,
     )
 
+    session: HookSession | Any = None
+    """The session of a probe that is attached to one."""
+
     def __init__(self) -> None:
-        self.session: HookSession | None = None
         self._reduce = Reducer()
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
         self._skipped: dict[Skipped, None] = {}
@@ -157,6 +159,14 @@ class StatsProbe(Probe):
         return [*self._skipped, *self.unseen.skipped(), *(unmeasured(self.session) if self.session else [])]
 
 
+class CallStatsProbe(StatsProbe):
+    """A StatsProbe whose rows are in the order in which modules were entered, containers before their parts."""
+
+    def rows(self) -> list[Row]:
+        """Return a row per tensor of a call."""
+        return sorted(super().rows(), key=lambda row: row["index"])
+
+
 def describe(event: HookEvent, path: str) -> dict[str, Any]:
     """The place of a tensor in the run: the keys with which rows of inputs and activations begin."""
     return {
@@ -171,11 +181,6 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 def edited(event: HookEvent) -> dict[str, str]:
     """The edits that changed the event's values, as a row's `edited`; empty if there were none."""
     return {"edited": event.edited} if event.edited else {}
-
-
-def by_index(rows: Iterable[Row]) -> list[Row]:
-    """The rows in the order in which modules were entered, containers before their parts."""
-    return sorted(rows, key=lambda row: row["index"])
 
 
 def unmeasured(session: HookSession) -> list[Skipped]:

@@ -101,7 +101,6 @@ class GradsProbe(StatsProbe):
                     )
 
     def _accumulated(self, event: HookEvent) -> None:
-        assert self.session is not None
         if event.grad is None:  # a function of the program's own gave None as the parameter's gradient
             return
         if self.session.processes > 1:  # over processes, which is not done yet
@@ -111,7 +110,6 @@ class GradsProbe(StatsProbe):
 
     def _reduced(self) -> None:
         """Take in the gradients once those of all processes are summed up."""
-        assert self.session is not None
         for event in self._awaited:
             self._take(replace(event, grad=self.session.parameters[event.fqn].grad), event.fqn.rpartition(".")[0])
         self._awaited.clear()
@@ -140,7 +138,7 @@ class GradsProbe(StatsProbe):
                 self._arrive(replace(event, path=path, grad=grad))
 
     def _take(self, event: HookEvent, module: str) -> None:
-        assert self.session is not None and event.grad is not None
+        assert event.grad is not None
         key = (event.fqn, event.call, event.path, self.session.pass_number)
         values = {
             "fqn": event.fqn,
@@ -213,14 +211,12 @@ class GradsProbe(StatsProbe):
         return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]}) if notes else found
 
     def _parameters_without(self) -> list[Skipped]:
-        assert self.session is not None
         measured = {values["fqn"] for values, _ in self._taken.values()}
         without = {fqn: p for fqn, p in self.session.parameters.items() if fqn not in measured}
         skipped = [Skipped(fqn, self._why_without(fqn, p.requires_grad)) for fqn, p in without.items()]
         return [*skipped, *(item.skipped() for item in unregistered(self.session))]
 
     def _why_without(self, fqn: str, requires_grad: bool) -> str:
-        assert self.session is not None
         lazy = fqn not in self.session.hooked_parameters
         why = "lazy: it takes no hook before its module has run once" if lazy else _NONE_REACHED
         return why if requires_grad else "frozen (requires_grad=False)"

@@ -156,16 +156,8 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for fqn, tensor in named:
             if not is_lazy(tensor):
-                yield (
-                    {
-                        "kind": kind,
-                        "fqn": fqn,
-                        "shape": tree.shape_of(tensor),
-                        "dtype": tree.dtype_text(tensor),
-                        "trainable": tensor.requires_grad,
-                    },
-                    tensor,
-                )
+                values = {"kind": kind, "fqn": fqn, "shape": tree.shape_of(tensor), "dtype": tree.dtype_text(tensor)}
+                yield values | {"trainable": tensor.requires_grad}, tensor
 
 
 def _hook_values(hook: ExistingHook) -> dict[str, Any]:
