@@ -9,19 +9,16 @@ from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check, Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped
+from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped, columns_named
 
 PROBE = "check"
 _CRASHED = "the run crashed"
 COLUMNS = (
-    Column("check", "Check"),
-    Column("severity", "Severity"),
-    Column("fqn", "Layer"),
+    *columns_named("check", "severity", "fqn"),
     Column("value", "Figure"),
-    Column("threshold", "Threshold"),
+    *columns_named("threshold"),
     Column("message", "Finding"),
-    Column("hint", "Hint"),
-    Column("source", "Source"),
+    *columns_named("hint", "source"),
 )
 
 

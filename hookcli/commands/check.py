@@ -15,7 +15,7 @@ from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, check_choice, choice, complete_models, option
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError
-from hookcli.report import SEVERITIES, Column, Report, Row
+from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
 from hookcli.report.formatting import figure
 
 EXAMPLES = (
@@ -32,11 +32,7 @@ _SHARED = (
     *("columns", "sort", "format", "output", "quiet", "debug"),
 )
 _LIST_COLUMNS = (
-    Column("check", "Check"),
-    Column("name", "Name"),
-    Column("severity", "Severity"),
-    Column("threshold", "Threshold"),
-    Column("asked_by", "Asked by"),
+    *columns_named("check", "name", "severity", "threshold", "asked_by"),
     Column("means", "Usually means"),
 )
 _CHECKS = "Checks"

@@ -18,7 +18,7 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.report import Column, Report, Row
+from hookcli.report import Column, Report, Row, columns_named
 from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
@@ -30,12 +30,10 @@ if TYPE_CHECKING:
 KINDS = ("extern", "intern", "mock", "deny")
 SUFFIXES = (".pt2pkg", ".pt", ".package")
 COLUMNS = (
-    Column("module", "Module"),
-    Column("action", "Action"),
+    *columns_named("module", "action"),
     Column("rule", "Why"),
     Column("size", "Bytes", "bytes"),
-    Column("needed_by", "Needed by"),
-    Column("index", "Order"),
+    *columns_named("needed_by", "index"),
 )
 _ACTIONS = ("blocked", "intern", "mock", "extern")  # in the order of rows
 

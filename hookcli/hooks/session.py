@@ -7,7 +7,6 @@ groups, each in a file beside this one, and starts a group when a probe first as
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -75,9 +74,7 @@ class HookSession(SessionCore):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stack.close()
 
     # For the run that the session observes.

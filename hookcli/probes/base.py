@@ -15,7 +15,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Reason, Report, Row, Skipped
+from hookcli.report import STATS_COLUMNS, Column, Reason, Report, Row, Skipped, columns_named
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, type_text
@@ -100,13 +100,7 @@ class StatsProbe(Probe):
     """A probe whose rows carry TensorStats. Tensors are reduced in the callback and read back only for `rows`."""
 
     columns: Sequence[Column] = (
-        Column("fqn", "Layer"),
-        Column("type", "Type"),
-        Column("call", "Call"),
-        Column("index", "Order"),
-        Column("path", "Path"),
-        Column("shape", "Shape"),
-        Column("dtype", "Dtype"),
+        *columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"),
         *STATS_COLUMNS,
     )
 

@@ -16,7 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, columns_named
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version
 
@@ -40,14 +40,7 @@ class GradsProbe(StatsProbe):
     needs_backward = True
     columns = (
         Column("fqn", "Name"),
-        Column("kind", "Kind"),
-        Column("type", "Type"),
-        Column("call", "Call"),
-        Column("pass", "Pass"),
-        Column("index", "Order"),
-        Column("path", "Path"),
-        Column("shape", "Shape"),
-        Column("dtype", "Dtype"),
+        *columns_named("kind", "type", "call", "pass", "index", "path", "shape", "dtype"),
         *STATS_COLUMNS,
     )
 

@@ -22,21 +22,17 @@ from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.trace_summary import KEPT, most_kept, summarized, summary_columns
-from hookcli.report import Column, Row, Skipped
+from hookcli.report import Column, Row, Skipped, columns_named
 from hookcli.tensors import tree
 
 _COLUMNS = (
-    Column("index", "Order"),
+    *columns_named("index"),
     Column("us", "µs", "microseconds"),
-    Column("kind", "Kind"),
+    *columns_named("kind"),
     Column("fqn", "Where"),
-    Column("type", "Type"),
-    Column("call", "Call"),
-    Column("pass", "Pass"),
-    Column("path", "Path"),
+    *columns_named("type", "call", "pass", "path"),
     Column("name", "What"),
-    Column("shape", "Shape"),
-    Column("dtype", "Dtype"),
+    *columns_named("shape", "dtype"),
     Column("bytes", "Bytes", "bytes"),
     KEPT,
 )

@@ -27,6 +27,12 @@ class Column:
     unit: str | None = None
 
 
+def columns_named(*names: str) -> tuple[Column, ...]:
+    """The columns of these names, titled by their names in words; "fqn" is a layer and "index" an order."""
+    return tuple(Column(name, _TITLES.get(name, name.replace("_", " ").capitalize())) for name in names)
+
+
+_TITLES = {"fqn": "Layer", "index": "Order"}
 STATS_COLUMNS = tuple(Column(*declared) for declared in TITLES)
 
 
