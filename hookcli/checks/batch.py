@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hookcli.checks.base import ERROR, WARNING, Check, Comparison, Measurements, Threshold
 from hookcli.report import Finding
-from hookcli.report.formatting import number
 
 # Units in the last place by which kernels for other batch sizes may differ; for float32, far below the default limit.
 _STEPS = 16
@@ -68,11 +67,7 @@ class SplitBatch(Check):
 
 def _apart(check: Check, comparison: Comparison, dtype: str, said: str) -> Iterator[Finding]:
     limit = max(check.limit or 0.0, _STEPS * _EPS.get(dtype, 0.0))
-    if comparison.failed:
-        yield check.finding(comparison.fqn, comparison.failed)
-    elif not comparison.value <= limit:  # also true of NaN
-        found = check.finding(comparison.fqn, f"{said}, by {number(comparison.value)} of the largest", comparison.value)
-        found = replace(found, threshold=limit)
-        if comparison.excuse:
-            found = replace(found, severity=WARNING, message=f"{found.message}; {comparison.excuse}")
-        yield found
+    for found in check.difference(comparison, limit, said):
+        excused = comparison.excuse and not comparison.failed
+        message = f"{found.message}; {comparison.excuse}"
+        yield replace(found, severity=WARNING, message=message) if excused else found

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from hookcli.checks.base import ERROR, Check, Measurements, Threshold
 from hookcli.report import Finding
-from hookcli.report.formatting import number
 
 
 class RandomInEval(Check):
@@ -54,9 +53,5 @@ class StateInEval(Check):
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find results and buffers that change from run to run in eval mode."""
         assert self.limit is not None
-        again = measured.evaluation.again
-        if again and again.failed:
-            yield self.finding(again.fqn, again.failed)
-        elif again and not again.value <= self.limit:  # also true of NaN
-            said = f"a second run on the same batch gives another result, by {number(again.value)} of the largest"
-            yield self.finding(again.fqn, said, again.value)
+        if again := measured.evaluation.again:
+            yield from self.difference(again, self.limit, "a second run on the same batch gives another result")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check, Measurements
@@ -104,11 +104,6 @@ def _row(finding: Finding) -> Row:
     keys = ("check", "severity", "fqn", "value", "threshold", "message", "hint")
     source = f"{finding.file}:{finding.line}" if finding.file else None
     return Row({key: getattr(finding, key) for key in keys} | {"source": source})
-
-
-def located(finding: Finding, file: str | None, line: int | None) -> Finding:
-    """The finding with the file and line of the code that it is about."""
-    return replace(finding, file=file, line=line)
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:

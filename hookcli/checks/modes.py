@@ -99,14 +99,11 @@ class FrozenBetween(Check):
         """Find frozen layers between trained ones."""
         layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]
-        between = [row for row in layers[: trained[-1]] if _is_frozen(row)] if trained else []
+        before = layers[: trained[-1]] if trained else []
+        between = [r for r in before if not r["trainable"] and r["receives_grad"] and r["training"]]
         most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)
         if between and sum(row["params"] for row in between) <= most:
             first = between[0]
             more = f", as are {len(between) - 1} more" if between[1:] else ""
             said = f"{first['type']} is frozen (requires_grad=False) between trained layers{more}"
             yield self.finding(first.fqn, said, len(between))
-
-
-def _is_frozen(row: Row) -> bool:
-    return bool(not row["trainable"] and row["receives_grad"] and row["training"])

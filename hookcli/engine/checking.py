@@ -15,7 +15,7 @@ from torch import nn
 
 from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
-from hookcli.checks.judgement import judge, located
+from hookcli.checks.judgement import judge
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.capture import arguments, capture, capture_run
@@ -141,7 +141,8 @@ class _Examiner:
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
         bits = "again" in needs
-        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
+        memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
+        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
         probes += [ActivationsProbe()] if "activations" in needs and self.values else []
         probes += [GradsProbe()] if self.backward else []
         probes += [SettingsProbe()] if "settings" in needs else []
@@ -152,9 +153,6 @@ class _Examiner:
             ]
             return reports | {"again": tuple(report for group in again for report in group)}
         return reports
-
-    def _counts_memory(self) -> bool:
-        return any(check.name == "max-activation-memory" for check in self.plan.checks)
 
     def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
         step = self.run.step
@@ -198,7 +196,7 @@ def _located(finding: Finding, model: nn.Module) -> Finding:
     while True:
         place = _source(type(modules[fqn])) if fqn in modules else None
         if place:
-            return located(finding, *place)
+            return replace(finding, file=place[0], line=place[1])
         if not fqn:
             return finding
         fqn = fqn.rpartition(".")[0]

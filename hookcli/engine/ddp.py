@@ -29,6 +29,7 @@ from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.comm import CommProbe
 from hookcli.report import Report
+from hookcli.report.formatting import listed
 
 preload()  # the first DistributedDataParallel does it: not in the time of a run
 
@@ -169,9 +170,8 @@ class _HookRun:
         without = [fqn for fqn, p in self.run.model.named_parameters() if p.requires_grad and p.grad is None]
         if not without:
             return
-        more = f" and {len(without) - _NAMED} more" if without[_NAMED:] else ""
         raise UsageError(
-            f"no gradient reached {', '.join(without[:_NAMED])}{more}, but DDP waits for every parameter's: use the "
+            f"no gradient reached {listed(without, _NAMED)}, but DDP waits for every parameter's: use the "
             "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
         )
 

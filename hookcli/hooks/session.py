@@ -54,6 +54,8 @@ class HookSession(SessionCore):
         self.tensor_grads = TensorGradHooks(self, self.nodes, creation)
         self.modules = ModuleHooks(self, self.nodes, self.tensor_grads)
         self.parameter_hooks = ParameterHooks(self, self.nodes)
+        self.parameters = self.parameter_hooks.watched
+        self.hooked_parameters = self.parameter_hooks.hooked
         self.saved_tensors = SavedTensorHooks(self)
         self.full_backward = FullBackwardHooks(self, self.modules)
         self._optimizers = OptimizerHooks(self)
@@ -137,16 +139,6 @@ class HookSession(SessionCore):
         self._after_backward.append(callback)
 
     # For probes: questions about the run.
-
-    @property
-    def parameters(self) -> dict[str, nn.Parameter]:
-        """The watched parameters."""
-        return self.parameter_hooks.watched
-
-    @property
-    def hooked_parameters(self) -> set[str]:
-        """The names of watched parameters that take a hook: neither frozen, nor lazy and still without a size."""
-        return self.parameter_hooks.hooked
 
     def never_called(self) -> dict[str, nn.Module]:
         """The watched modules that were never called, as far as hooks have seen."""

@@ -16,7 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, columns_named
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, columns_named, formatting
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version
 
@@ -151,7 +151,7 @@ class GradsProbe(StatsProbe):
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
         if self.via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
-            self._notes[event.fqn] = None
+            self._notes[event.fqn or "(model)"] = None
         for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
@@ -199,8 +199,9 @@ class GradsProbe(StatsProbe):
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """The report, with notes on rows that can be misread."""
         found = super().report(model, meta)
-        handed_on = dict.fromkeys(row.fqn for row in found.rows if row.get("handed_on"))
-        notes = [f"{_first(names)}: {note}" for names, note in ((handed_on, _HANDED_ON), (self._notes, _LEAD)) if names]
+        handed_on = dict.fromkeys(row.fqn or "(model)" for row in found.rows if row.get("handed_on"))
+        noted = ((handed_on, _HANDED_ON), (self._notes, _LEAD))
+        notes = [f"{formatting.listed(list(names), 1)}: {note}" for names, note in noted if names]
         return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]}) if notes else found
 
     def _parameters_without(self) -> list[Skipped]:
@@ -213,11 +214,6 @@ class GradsProbe(StatsProbe):
         lazy = fqn not in self.session.hooked_parameters
         why = "lazy: it takes no hook before its module has run once" if lazy else _NONE_REACHED
         return why if requires_grad else "frozen (requires_grad=False)"
-
-
-def _first(names: Iterable[str]) -> str:
-    first, *more = names
-    return (first or "(model)") + (f" and {len(more)} more" if more else "")
 
 
 _HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"

@@ -30,6 +30,11 @@ def positional(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple(tensors)
 
 
+def one_list(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """All tensors in one argument, a list."""
+    return (list(tensors),)
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Instructions for building a model and its input.
