@@ -131,16 +131,8 @@ def _list(output: Output) -> int:
 
 def _row(kind: type[Check]) -> Row:
     limit = kind.threshold.default if kind.threshold else None
-    return Row(
-        {
-            "check": kind.id,
-            "name": kind.name,
-            "severity": kind.severity,
-            "threshold": limit,
-            "asked_by": kind.asked_by,
-            "means": kind.means,
-        }
-    )
+    values = (kind.id, kind.name, kind.severity, limit, kind.asked_by, kind.means)
+    return Row({column.name: value for column, value in zip(_LIST_COLUMNS, values, strict=True)})
 
 
 def threshold_text(kind: type[Check]) -> str:

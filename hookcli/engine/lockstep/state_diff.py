@@ -61,7 +61,8 @@ class StateDiff:
         ]
         rows = [*self._unlike, *tensor_rows(apart, tolerance)]
         many = sum(bool(row.get("beyond")) for row in rows) > _MANY
-        return [row if not many and _matters(row) else Row({**row.values, "aside": True}) for row in rows]
+        shown = [not many and bool(row.get("beyond") or row.get("change")) for row in rows]
+        return [row if show else Row({**row.values, "aside": True}) for row, show in zip(rows, shown, strict=True)]
 
     def _take(self, fqn: str, x: Tensor, y: Tensor | None) -> None:
         values = _place(fqn, x)
@@ -97,10 +98,6 @@ def with_state_rows(rows: Sequence[Row], weights: Sequence[Row]) -> list[Row]:
     for row in rows:
         merged += [row, *(by_owner.pop(row.fqn, []) if row.get("kind") == OUTPUT else [])]
     return merged + [row for group in by_owner.values() for row in group]
-
-
-def _matters(row: Row) -> bool:
-    return bool(row.get("beyond") or row.get("change"))
 
 
 def _tensors(model: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
