@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -58,7 +59,7 @@ class RunOptions:
     ] = None
     probe: Annotated[
         list[str] | None,
-        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [the first three]."),
+        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [all but the last]."),
     ] = None
     match: Annotated[
         str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
@@ -71,8 +72,15 @@ class RunOptions:
             help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
         ),
     ] = None
+    keep_bad: Annotated[
+        str | None,
+        _option("--keep-bad", metavar="DIR", help="Keep the module of that value in DIR, and code that reproduces it."),
+    ] = None
     check: Annotated[
         bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
+    ] = False
+    hist: Annotated[
+        bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
     ] = False
     max_seconds: Annotated[
         float | None,
@@ -96,6 +104,8 @@ class RunOptions:
             match=self.match,
             first_bad=self.first_bad,
             check=self.check,
+            hist=self.hist,
+            keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
         )
 
 
@@ -128,7 +138,8 @@ def run(
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded")
         return found.run(arguments or [])  # a folder that is full or gone is no reason not to run
-    return _ScriptRun(found, plan, recorder, own.quiet, bool(own.output)).run(arguments or [])
+    command = [*(["-m"] if own.module else []), script, *(arguments or [])]
+    return _ScriptRun(found, plan, recorder, command, own.quiet, bool(own.output)).run(arguments or [])
 
 
 @dataclass
@@ -138,6 +149,7 @@ class _ScriptRun:
     script: Script
     plan: RecordingPlan
     recorder: Recorder
+    command: list[str]
     quiet: bool
     named: bool
     observer: Observer | None = None
@@ -169,20 +181,23 @@ class _ScriptRun:
         if self.ending is None or os.getpid() != self.process:
             return
         self.imports.close()
-        models, others, program_steps = [], {}, 0
+        models, others, program_steps, own = [], {}, 0, 0.0
         if self.observer is None:
             self.recorder.note("torch was never imported")
         else:
             self.observer.stop()
             models = list(self.observer.models.counts.values())
             others, program_steps = dict(self.observer.models.others), self.observer.program_steps
+            own = self.observer.clock.own
             for note in self.observer.notes():
                 self.recorder.note(note)
+            if not self.plan.first_bad and self.observer.last_loss_is_nan():
+                self.recorder.note(f"the last loss is NaN; `{self._search()}` finds the first value that is not finite")
             if models and not any(model.recorded_steps or model.notes for model in models):
                 steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
                 self.recorder.note(self.plan.why_none(max(steps)))
         code, error = self.ending.exit_code, self.ending.error
-        end = self.recorder.finish(code, error, models, others, steps=program_steps, keep=self.named)
+        end = self.recorder.finish(code, error, models, others, steps=program_steps, own=own, keep=self.named)
         try:
             if not self.quiet and sys.__stderr__ is not None:
                 aside(f"hookcli: {_summary(self.recorder, end)}\n", sys.__stderr__)
@@ -190,6 +205,10 @@ class _ScriptRun:
             see = f"hookcli show {shell_path(self.recorder.path)}"
             _say(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
         keep_signal(self.ending)
+
+    def _search(self) -> str:
+        """The command that stops this script at its first non-finite value."""
+        return shlex.join(["hookcli", "run", "--first-bad", "stop", *self.command])
 
 
 def _summary(recorder: Recorder, end: End) -> str:

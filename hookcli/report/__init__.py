@@ -1,6 +1,7 @@
 """Reports: plain numbers, no tensors, no torch."""
 
 from hookcli.report.report import (
+    HIST_COLUMNS,
     INFO,
     SCHEMA,
     SEVERITIES,
@@ -18,6 +19,7 @@ from hookcli.report.stats import STATS_KEYS, TensorStats, raised
 from hookcli.report.strict_json import relaxed, strict
 
 __all__ = [
+    "HIST_COLUMNS",
     "INFO",
     "SCHEMA",
     "SEVERITIES",
