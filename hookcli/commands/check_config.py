@@ -83,23 +83,13 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     selecting = place if "select" in in_model else config.place
     _overrule(settings, in_file, on_line, selecting)
     if "select" in in_file - on_line:
-        _in_file(selecting, "select", lambda: _require_judgeable(settings))
+        _in_file(selecting, "select", lambda: require_judgeable(settings, not settings["meta"]))
     shared = {f.name for f in fields(Options)}
     changed = {k: v for k, v in written.items() if k in shared and k not in typed}
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
     planned = {name: settings[name] for name in CheckSettings.__annotations__}
     plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
     return Job(spec, replace(options, **changed), settings, plan, places)
-
-
-def _require_judgeable(settings: Mapping[str, Any]) -> None:
-    require_judgeable(
-        settings["select"],
-        expected=bool(settings["expect_output"]),
-        against=bool(settings["against"]),
-        backward=settings["backward"],
-        values=not settings["meta"],
-    )
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:

@@ -31,6 +31,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
+from hookcli.report.names import around
 from hookcli.tensors.random_state import others_run_on
 
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
@@ -194,14 +195,10 @@ class _Examiner:
 def _located(finding: Finding, model: nn.Module) -> Finding:
     """The finding with file and line of the innermost module around it that is defined in the working directory."""
     modules = dict(model.named_modules())
-    fqn = finding.fqn
-    while True:
-        place = _source(type(modules[fqn])) if fqn in modules else None
-        if place:
+    for fqn in (finding.fqn, *around(finding.fqn)):
+        if fqn in modules and (place := _source(type(modules[fqn]))):
             return replace(finding, file=place[0], line=place[1])
-        if not fqn:
-            return finding
-        fqn = fqn.rpartition(".")[0]
+    return finding
 
 
 def _source(kind: type) -> tuple[str, int] | None:

@@ -16,6 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped, columns_named
+from hookcli.report.names import around
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, type_text
@@ -209,9 +210,8 @@ def never_called(session: HookSession) -> list[Skipped]:
 
 
 def _why_never_called(fqn: str, model: nn.Module) -> str:
-    parts = fqn.split(".")
-    owners = [model.get_submodule(".".join(parts[:n])) for n in range(len(parts))]
-    if owners and isinstance(owners[-1], nn.MultiheadAttention):
+    owners = [model.get_submodule(name) for name in around(fqn)]
+    if owners and isinstance(owners[0], nn.MultiheadAttention):
         return "never called: MultiheadAttention uses its weights without calling it"
     if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
         return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"

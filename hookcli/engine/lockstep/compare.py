@@ -36,7 +36,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
-from hookcli.sources.copies import copy_model
+from hookcli.sources.base import copy_model
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators
 
