@@ -123,6 +123,10 @@ class Record:
                 except _NOT_WHOLE:
                     self.damaged.append(entry.line)
 
+    def written(self) -> float:
+        """Time of the last write, in seconds since the epoch."""
+        return self.path.stat().st_mtime
+
     def damage(self) -> str | None:
         """One line on the lines that were left out: `2 of 31 lines are damaged and left out: 7, 31`.
 

@@ -126,4 +126,4 @@ def _values(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str, An
         "path": "",
         "shape": tree.shape_of(grad),
         "dtype": tree.dtype_text(grad),
-    } | ({"sharded": True} if tree.is_sharded(grad) else {})
+    } | tree.shard_of(grad)
