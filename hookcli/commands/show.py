@@ -17,8 +17,8 @@ from hookcli.record.file.every_step import COLUMNS
 from hookcli.record.file.query import Query
 from hookcli.record.file.ranked_record import RankedRecord, open_record
 from hookcli.record.file.ranks_view import further, rank_remarks, ranks_beside
-from hookcli.record.file.reading import Record
-from hookcli.record.file.summary import non_finite_line, ran_line
+from hookcli.record.file.reading import Record, latest_record
+from hookcli.record.file.summary import left_out_line, non_finite_line, ran_line
 from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports
 from hookcli.report.ranks import ranks_named
@@ -79,11 +79,13 @@ def parse_step(text: str | None) -> int | None:
 
 def show(
     record: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="RECORD", help="A record from hookcli run (a file, or a folder of ranks), or a saved JSON report."
+            metavar="[RECORD]",
+            help="A record from hookcli run (a file, or a folder of ranks), or a saved JSON report [the latest record].",
+            show_default=False,
         ),
-    ],
+    ] = None,
     *,
     which: ShowOptions,
     options: Annotated[Options, OnlyFields(("depth", "ranks", *SHOWING))],
@@ -93,6 +95,7 @@ def show(
     A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
     the size of the last update relative to the weights. Any format works. Does not import torch.
     """
+    record = record or str(latest_record())
     path = Path(record)
     query = which.query()
     output = Output(options, default="table" if which.over_time is None else "chart")
@@ -188,6 +191,7 @@ def remarks(record: Record) -> list[str]:
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += [] if record.entries else ["no step was recorded"]
     lines += map(non_finite_line, record.non_finite[:1])
+    lines += filter(None, [left_out_line(record.end)] if record.end else [])
     lines += rank_remarks(record) if isinstance(record, RankedRecord) else []
     damage = record.damage()
     return [*lines, *([damage] if damage else [])]

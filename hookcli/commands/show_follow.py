@@ -37,13 +37,13 @@ def follow(path: Path, query: Query, output: Output) -> int:
         raise UsageError("--follow shows the latest steps as they come; leave out --step, --output and --format")
     if output.options.ranks != "merged":
         raise UsageError(f"--ranks {output.options.ranks} and --follow: leave one out; --follow merges the ranks")
-    if not exists(path):
+    tail = tail_of(path)
+    if not exists(tail.path):
         _require_folder(path)
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
         output.check_columns(COLUMNS)  # now, not when the first step comes
     on_terminal = is_terminal(require_stdout())
-    tail = tail_of(path)
     try:
         if on_terminal:
             _on_terminal(tail, query, output)

@@ -54,6 +54,7 @@ def test_ranks_are_merged_at_the_last_step_that_all_have(cli: Cli, folder: Path)
     assert "train.py on 3 ranks, started" in found.err and "no end is recorded" in found.err
     assert "rank 2: no end: killed, or still running; last recorded step 0" in found.err
     assert "hookcli show train.run --ranks each" in found.err
+    assert cli("show", "train.run.jsonl", "-f", "json").out == found.out  # the file that one process would have written
 
 
 def test_ranks_beside_each_other_say_which_one_deviates_and_is_slow(cli: Cli, folder: Path) -> None:

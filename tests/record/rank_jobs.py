@@ -80,7 +80,11 @@ def wrapper(kind: str) -> Callable[[nn.Module], nn.Module]:
         return nn.parallel.DistributedDataParallel
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+    if kind == "tp":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        return lambda model: parallelize_module(model, mesh, {"body.0": ColwiseParallel(), "head": RowwiseParallel()})
     size = dist.get_world_size()
     shape = {"fsdp": (size,), "hsdp": (2, size // 2)}[kind]
 
@@ -94,9 +98,10 @@ def wrapper(kind: str) -> Callable[[nn.Module], nn.Module]:
 
 def in_ranks(folder: str, kind: str) -> tuple[list[Tensor], list[Tensor]]:
     """This rank's final weights, recorded and not recorded."""
-    plain = train(wrapper(kind), share())
+    mine = slice(None) if kind == "tp" else share()  # tensor parallel ranks all have the whole batch
+    plain = train(wrapper(kind), mine)
     rank, path = dist.get_rank(), Path(folder)
-    seen = recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), lambda: train(wrapper(kind), share()))
+    seen = recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), lambda: train(wrapper(kind), mine))
     return seen, plain
 
 

@@ -29,14 +29,18 @@ def merge_updates(parts: Parts) -> Report:
     return _report(parts, rows, remarks)
 
 
-def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep]) -> Report:
-    """The norms of parameter groups, likewise; whether parameters are sharded, the rows of `steps` say."""
-    holders = _shard_holders(steps)
+def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mapping[str, Report]) -> Report:
+    """The norms of parameter groups, likewise; whether parameters are sharded, the rows of `steps` say.
+
+    If only some are, the norms of a lone group come from the `merged` reports of its parameters.
+    """
+    holders, groups = _shard_holders(steps), _groups(parts)
     rows, remarks = [], []
-    for name, found in _groups(parts).items():
+    for name, found in groups.items():
         own, remark = list(found.values()), ""
         if holders is None:
-            own, remark = [replace(own[0], values={**own[0].values, **dict.fromkeys(_OF_GROUPS)})], _MIXED
+            norms = _of_all(merged) if len(groups) == 1 else dict.fromkeys(_OF_GROUPS)
+            own, remark = [replace(own[0], values={**own[0].values, **norms})], "" if len(groups) == 1 else _MIXED
         elif holders:
             own = [found[rank] for rank in holders if rank in found]
         else:
@@ -44,6 +48,14 @@ def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep]) -> Report:
         remarks += [Skipped("", f"{name}: {remark}")] if remark else []
         rows.append(_together(own, _OF_GROUPS))
     return _report(parts, rows, remarks)
+
+
+def _of_all(merged: Mapping[str, Report]) -> dict[str, float | None]:
+    """The norms over all parameters; that of gradients before they were clipped is unknown."""
+    parts = {key: [row[key] for row in merged["updates"].rows] if "updates" in merged else [] for key in _OF_PARAMETERS}
+    grads = merged["grads"].rows if "grads" in merged else ()
+    parts["param_grad"] = [row["l2"] for row in grads if row.get("kind") == "parameter"]
+    return {key: norm(parts[key]) if parts.get(key) else None for key in _OF_GROUPS}
 
 
 def _groups(parts: Parts) -> dict[str, dict[int, Row]]:

@@ -36,7 +36,9 @@ def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) 
         losses = losses[:1]
     probes = dict.fromkeys(report.probe for step in steps for report in step.reports)
     reports = [{r: one for r, step in parts.items() for one in step.reports if one.probe == probe} for probe in probes]
-    whole = {own[next(iter(own))].probe: _merged_report(own, parts) for own in reports}
+    whole: dict[str, Report] = {}
+    for own in reports:
+        whole[next(iter(own.values())).probe] = _merged_report(own, parts, whole)
     if {"activations", "grads"} <= whole.keys():
         whole["grads"] = _without_summands(whole["grads"], whole["activations"], first.reports)
     return replace(
@@ -72,14 +74,14 @@ def _slowest(seconds: Iterable[float | None]) -> float | None:
     return max((each for each in seconds if each is not None), default=None)
 
 
-def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep]) -> Report:
+def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_far: Mapping[str, Report]) -> Report:
     match next(iter(parts.values())).probe:
         case "check":
             return _verdict(parts)
         case "updates":
             return merge_updates(parts)
         case "optimizer":
-            return merge_groups(parts, steps)
+            return merge_groups(parts, steps, merged_so_far)
         case "time":
             return _slowest_times(parts)
         case _:

@@ -16,9 +16,10 @@ from typing import Any
 
 from hookcli.errors import UsageError
 from hookcli.record.file.merged_step import merge_steps
+from hookcli.record.file.parts import RecordFiles
 from hookcli.record.file.reading import Keep, Key, Record, StepEntry, read_record
 from hookcli.record.file.record import End, NonFinite, RecordedStep
-from hookcli.system.files import is_folder
+from hookcli.system.files import exists, is_folder
 
 _PART = re.compile(r"rank(\d{1,9})\.jsonl")
 
@@ -28,7 +29,16 @@ def open_record(path: str | Path, source: Path | None = None) -> Record:
 
     `source` is the file that holds the lines, if not the one that messages name.
     """
-    return read_ranks(Path(path)) if is_folder(path) else read_record(path, source)
+    folder = folder_of(Path(path))
+    return read_ranks(folder) if folder else read_record(path, source)
+
+
+def folder_of(path: Path) -> Path | None:
+    """The folder that a path names, or that stands in place of this file: `train.run` for `train.run.jsonl`."""
+    if is_folder(path):
+        return path
+    instead = RecordFiles(path).folder
+    return instead if not exists(path) and path.name and is_folder(instead) and part_files(instead) else None
 
 
 def part_files(folder: Path) -> dict[int, Path]:
@@ -189,7 +199,7 @@ def _steps(parts: Mapping[int, Record]) -> dict[_Place, dict[int, StepEntry]]:
 def merged_end(record: RankedRecord) -> End:
     """The end of all ranks: the first failure among them, and counts of models as the rank that made most has them."""
     ends = {rank: part.end for rank, part in record.parts.items() if part.end}
-    failed = {rank: end for rank, end in ends.items() if end.exit_code}
+    failed = {rank: end for rank, end in ends.items() if end.exit_code or end.error}
     rank, end = next(iter((failed or ends).items()))
     models: dict[str, dict[str, Any]] = {}
     for other in ends.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hookcli.errors import UsageError
-from hookcli.record.file.ranked_record import RankedRecord, no_parts, part_files
+from hookcli.record.file.ranked_record import RankedRecord, folder_of, no_parts, part_files
 from hookcli.record.file.tail import Tail
 from hookcli.system.files import exists, is_folder
 
@@ -47,5 +47,5 @@ def tail_of(path: Path) -> Tail:
     """Follow a file or a folder, also one that does not exist yet. Raises UsageError for a folder of other things."""
     if is_folder(path) and path.suffix != ".run" and not part_files(path):
         raise UsageError(f"{path}: {no_parts(path)}")
-    folder = is_folder(path) or (not exists(path) and path.suffix == ".run")
-    return RankedTail(path) if folder else Tail(path)
+    folder = folder_of(path) or (path if not exists(path) and path.suffix == ".run" else None)
+    return RankedTail(folder) if folder else Tail(path)

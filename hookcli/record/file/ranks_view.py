@@ -95,7 +95,8 @@ def _stopped(part: Record) -> str:
 def _ended(end: End | None) -> str:
     if end is None:
         return "no end: killed, or still running"
-    return f"{end.error} (exit code {end.exit_code})" if end.error else f"exit code {end.exit_code}"
+    code = "" if end.exit_code is None else f"exit code {end.exit_code}"
+    return " ".join(filter(None, [end.error, f"({code})" if end.error and code else code])) or "ended"
 
 
 def _title(record: RankedRecord) -> str:
