@@ -26,6 +26,7 @@ from hookcli.record.observe.recording_plan import (
     PROBES,
     RecordingPlan,
     check_probes,
+    parse_no_grad,
     parse_steps,
 )
 from hookcli.system.escaping import shell_path
@@ -79,6 +80,10 @@ class RunOptions:
     check: Annotated[
         bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
     ] = False
+    no_grad: Annotated[
+        str | None,
+        _option("--no-grad", metavar="off|N", help="Forwards without gradients per recorded step of their model [1]."),
+    ] = None
     hist: Annotated[
         bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
     ] = False
@@ -104,6 +109,7 @@ class RunOptions:
             match=self.match,
             first_bad=self.first_bad,
             check=self.check,
+            no_grad=parse_no_grad(self.no_grad),
             hist=self.hist,
             keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
         )
@@ -138,6 +144,7 @@ def run(
             raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         _say(f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded")
         return found.run(arguments or [])  # a folder that is full or gone is no reason not to run
+    recorder.announce = not (own.quiet or is_terminal(sys.__stderr__))
     command = [*(["-m"] if own.module else []), script, *(arguments or [])]
     return _ScriptRun(found, plan, recorder, command, own.quiet, bool(own.output)).run(arguments or [])
 

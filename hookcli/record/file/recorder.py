@@ -27,6 +27,9 @@ def new_header(name: str, argv: Sequence[str], every: int) -> Header:
 class Recorder:
     """A Sink. Keeps only the last step of each model and phase, so memory does not grow with steps."""
 
+    announce = False
+    """Whether to name the record when its first step is written: a program that is killed prints no summary."""
+
     def __init__(self, writer: RecordWriter, header: Header, say: Callable[[str], None], debug: bool = False) -> None:
         self.path = writer.path
         self.kept = True
@@ -45,6 +48,9 @@ class Recorder:
     def step(self, step: RecordedStep) -> None:
         """Append a step. Raises OSError if the file can take no more."""
         self._writer.write(step)
+        if self.announce:
+            self.announce = False
+            self._say(f"recording in {self.path}")
         before = self.latest.get((step.model, step.phase))
         found = any((one.model, one.step, one.phase) == (step.model, step.step, step.phase) for one in self._non_finite)
         if found or step.complete or before is None or not before.complete:
