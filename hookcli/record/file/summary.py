@@ -84,9 +84,10 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     steps = end.program_steps
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
-    ended = f"{end.error} (exit code {end.exit_code})" if end.error else f"exit code {end.exit_code}"
+    code = "" if end.exit_code is None else f"exit code {end.exit_code}"
+    ended = f", {end.error}" * bool(end.error) + (f" ({code})" if end.error and code else f", {code}" if code else "")
     kept = f"{formatting.counted(recorded, 'recorded step')} in {path}" if path else "no record was kept"
-    return f"{header.name}: {of}{formatting.clock(end.seconds)}, {ended}; {kept}"
+    return f"{header.name}: {of}{formatting.clock(end.seconds)}{ended}; {kept}"
 
 
 def _nothing(end: End) -> str:

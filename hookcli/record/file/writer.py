@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from hookcli.record.file.record import Line
+from hookcli.record.file.record import Header, Line
 from hookcli.system.streams import above_standard
 
 
@@ -42,6 +42,15 @@ class RecordWriter:
             except FileExistsError:
                 number += 1
                 name = f"{stem}-{number}.run.jsonl"
+
+    def begun(self, header: Header) -> Self:
+        """Write the header. Raises OSError, and removes the file, if it can't take that."""
+        try:
+            self.write(header)
+        except OSError:
+            self.remove()
+            raise
+        return self
 
     def write(self, line: Line) -> None:
         """Append a line. Raises OSError if the disk is full; the next line may fit again."""

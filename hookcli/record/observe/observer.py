@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Self
 
@@ -42,9 +42,9 @@ class Observer:
         self._boundary = ErrorBoundary(self._give_up)
         self._on = self._active = False
 
-    def start(self) -> Self:
-        """Begin to observe."""
-        self.optimizer_steps.find_existing()
+    def start(self, optimizers: Iterable[Optimizer] | None = None) -> Self:
+        """Begin to observe. `optimizers` are those that exist already; None searches for them."""
+        self.optimizer_steps.find_existing(optimizers)
         self._hooks.__enter__()
         self._on = self._active = True
         return self
@@ -69,15 +69,23 @@ class Observer:
         """Number of steps that the program has made, with whichever of its models and optimizers."""
         return self._optimizer_calls.program_steps.count
 
+    @property
+    def serves_parent(self) -> bool:
+        """True in a forked child that loads its parent's data, or keeps its objects."""
+        return self._hooks.children.serves_parent
+
     def notes(self) -> list[str]:
         """Notes on the whole run."""
+        return [*torch_private.notes(), *self.models.notes]
+
+    def child_notes(self) -> list[str]:
+        """Notes on child processes, for a record that has no parts for them."""
         children = self._hooks.children
         counts = {
             "trained models, which are not in this record": children.trained,
             "started anew (spawn), which are not recorded": children.started,
         }
-        found = [f"{number:,} child process{'es' * (number != 1)} {did}" for did, number in counts.items() if number]
-        return [*torch_private.notes(), *self.models.notes, *found]
+        return [f"{number:,} child process{'es' * (number != 1)} {did}" for did, number in counts.items() if number]
 
     def safe(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function as a hook that never raises, and does nothing once hookcli has failed."""
@@ -169,3 +177,4 @@ class Observer:
     def forked(self) -> None:
         """See Listener. Takes no lock: a thread of the parent may have held it, and none here will release it."""
         self._on = self._active = False
+        self._steps.discard()

@@ -50,7 +50,8 @@ class Recording:
         plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check)
         name = plain_type(model)
         writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
-        self._recorder = Recorder(writer, new_header(name, [], every), say)
+        self._recorder = Recorder(writer.path, writer.begun, new_header(name, [], every), say)
+        self._recorder.open()
         self._observer = Observer(plan, self._recorder, _shares_parameters(model))
 
     @property
@@ -79,7 +80,7 @@ class Recording:
             return
         atexit.unregister(self._end)
         models = list(self._observer.models.counts.values())
-        for note in self._observer.notes():
+        for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._recorder.note(note)
         said = f"{type(error).__name__}: {error}" if error else None
         self._recorder.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps)

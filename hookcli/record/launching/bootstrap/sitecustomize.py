@@ -1,0 +1,112 @@
+"""Starts recording in a program that `hookcli run` has started: Python imports this module when it starts.
+
+`hookcli run` puts this folder first on PYTHONPATH. The module takes the folder off `sys.path`, waits until the program
+has imported torch, and hands on to the user's own `sitecustomize`. It imports nothing that Python has not imported by
+then: a script's own `json.py` must stay the one that is found. It also runs in Pythons without hookcli.
+"""
+
+import os
+import sys
+
+_FOLDER = os.path.dirname(__file__)  # noqa: PTH120
+_VARIABLE = "HOOKCLI_RUN"
+_IMPORTLIB = "<frozen importlib._bootstrap>"  # the file of frames that Python leaves out of tracebacks
+
+
+def _wait() -> None:
+    """Call `_start` once torch is imported.
+
+    Python's finder of built-in modules, which comes before those of files, looks for torch on behalf of the others, so
+    that `sys.meta_path` stays as it is.
+    """
+    if "torch" in sys.modules:
+        _start()
+        return
+    built_in = sys.__spec__.loader
+    find, attribute = built_in.find_spec, built_in.__dict__["find_spec"]
+
+    def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if name != "torch":
+            return find(name, path, target)
+        others = [finder for finder in sys.meta_path if finder is not built_in and hasattr(finder, "find_spec")]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            _follow(spec.loader)
+        return spec
+
+    def _follow(loader):  # type: ignore[no-untyped-def]
+        def exec_module(module):  # type: ignore[no-untyped-def]
+            del loader.exec_module
+            loader.exec_module(module)
+            built_in.find_spec = attribute
+            _start()
+
+        exec_module.__code__ = exec_module.__code__.replace(co_filename=_IMPORTLIB)
+        loader.exec_module = exec_module
+
+    built_in.find_spec = staticmethod(find_spec)
+
+
+def _start() -> None:
+    """Start recording; a failure is one line on stderr, and the program continues."""
+    text = os.environ.get(_VARIABLE)
+    if text is None:
+        return
+    try:
+        import json
+
+        run = json.loads(text)
+        _load(run)
+        from hookcli.record.program import start
+
+        _ends.append(start(run))
+    except Exception as error:
+        without = isinstance(error, ModuleNotFoundError) and error.name == "hookcli"
+        why = "has no hookcli" if without else f"can't record ({type(error).__name__}: {error})"
+        _say(f"warning: {sys.executable} {why}: what it runs is not recorded")
+
+
+def _load(run) -> None:  # type: ignore[no-untyped-def]
+    """Load hookcli from where `hookcli run` has it, if this is the same Python: it may not be on `sys.path`."""
+    if "hookcli" in sys.modules or run["python"] != [sys.prefix, *sys.version_info[:2]]:
+        return
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("hookcli", run["package"])
+    assert spec is not None and spec.loader is not None
+    sys.modules["hookcli"] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["hookcli"])
+
+
+def _end() -> None:
+    """End the record when Python ends; say so if the program has never imported torch."""
+    text = os.environ.get(_VARIABLE, "")
+    if _ends:
+        _ends[0]()
+    elif f'"process": {os.getpid()},' in text and "torch" not in sys.modules:
+        import json
+
+        run = json.loads(text)
+        _load(run)
+        from hookcli.record.program import end_without_torch
+
+        end_without_torch(run)
+
+
+def _say(text: str) -> None:
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write("hookcli: " + text + "\n")
+        sys.__stderr__.flush()
+
+
+if _FOLDER in sys.path and _VARIABLE in os.environ:
+    import atexit  # built into Python
+
+    _ends = []  # type: ignore[var-annotated]
+    sys.path.remove(_FOLDER)
+    sys.path_importer_cache.pop(_FOLDER, None)
+    atexit.register(_end)  # before the program's own, so that it is called after them
+    _wait()
+    # The user's own, if there is one; else the error that Python expects, which takes this module off `sys.modules`.
+    del sys.modules["sitecustomize"]
+    import sitecustomize  # noqa: F401
