@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from commands.trained import TRAIN, lines
 
+from hookcli.record.file.reading import read_record
+
 Cli = Callable[..., Any]
 
 
@@ -31,9 +33,9 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     assert ran.err.startswith("hookcli: train.py: 5 steps of 1 model in ")
     assert "3 recorded steps in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
     found = lines("train.run.jsonl")
-    assert [line["line"] for line in found] == ["run", "step", "step", "step", "end"]
-    assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[1:4]] == [0, 2, 4]
-    assert found[3]["losses"] == [float(ran.out.split()[1])]
+    assert [line["line"] for line in found] == ["run", *["layout"] * 3, "step", "step", "step", "end"]
+    assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[4:7]] == [0, 2, 4]
+    assert found[6]["losses"] == [float(ran.out.split()[1])]
     again = cli("run", "--quiet", "train.py")
     assert again.err == "" and lines("train-2.run.jsonl")[-1]["exit_code"] == 0
     shown = cli("show", "train.run.jsonl", "--step", "2")
@@ -116,9 +118,10 @@ def test_the_first_bad_value_is_told_at_once(cli: Cli, script: Callable[[str], s
 def test_the_step_of_the_first_bad_value_is_the_one_that_is_shown(cli: Cli, script: Callable[[str], str]) -> None:
     ran = cli("run", "--first-bad", "stop", script(BAD))
     assert "Sequential · step 3 · " in ran.err and "loss NaN" in ran.err and "step 0" not in ran.err
-    (recorded,) = [line for line in lines("train.run.jsonl") if line["line"] == "step" and line["step"] == 3]
-    (grads,) = [report for report in recorded["reports"] if report["probe"] == "grads"]
-    reasons = {item["reason"] for item in grads["skipped"] if item["fqn"].endswith("weight")}
+    record = read_record("train.run.jsonl")
+    (recorded,) = record.steps(entry for entry in record.entries if entry.step == 3)
+    (grads,) = [report for report in recorded.reports if report.probe == "grads"]
+    reasons = {item.reason for item in grads.skipped if item.fqn.endswith("weight")}
     assert reasons == {"gradients are read as the optimizer steps, which did not happen"}
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.record import FITS, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
+from hookcli.record.file.packing import unpack, unpack_layout
+from hookcli.record.file.record import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
 from hookcli.report.files import require
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder
@@ -56,6 +58,8 @@ class Record:
     """The lines of the steps that were loaded, or found damaged while loading."""
     source: Path | None = None
     """The file that holds the lines, if not `path`: the copy of a pipe."""
+    _layouts: dict[int, int] = field(default_factory=dict, repr=False)
+    """The offsets of the lines that define layouts, by number."""
 
     def add(self, offset: int, text: bytes) -> None:
         """Add a line of the file. Raises UsageError for the header of a newer hookcli."""
@@ -64,7 +68,9 @@ class Record:
             return
         try:
             data = json.loads(text)
-            if data["line"] == RecordedStep.kind:
+            if data["line"] == LAYOUT:
+                self._layouts[data["id"]] = offset
+            elif data["line"] == RecordedStep.kind:
                 self.entries.append(_entry(data, self.lines, offset))
             else:
                 self._keep(_parsed(data, self.path))
@@ -104,11 +110,13 @@ class Record:
         `keep` tells from a row's JSON whether it is wanted: building rows is most of the work.
         """
         with (self.source or self.path).open("rb") as file:
+            layout = lru_cache(_REMEMBERED)(lambda number: unpack_layout(_line(file, self._layouts[number])["layout"]))
             for entry in entries:
                 self._read.add(entry.line)
-                file.seek(entry.offset)
                 try:
-                    data = json.loads(file.readline())
+                    data = _line(file, entry.offset)
+                    if isinstance(data["reports"], str):  # those of schema 1 are not packed
+                        data["reports"] = unpack(data["reports"], layout)
                     for report in data["reports"] if keep else ():
                         report["rows"] = [row for row in report["rows"] if keep is None or keep(row)]
                     yield cast(RecordedStep, _parsed(data, self.path))
@@ -136,6 +144,7 @@ def abridged(numbers: Sequence[int]) -> str:
 
 
 _NAMED = 5
+_REMEMBERED = 32  # layouts
 _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  # JSON's own errors are ValueErrors
 
 
@@ -143,6 +152,12 @@ def _entry(data: Mapping[str, Any], line: int, offset: int) -> StepEntry:
     found = {key: data[key] for key in ("model", "phase", "step", "forward", "complete")}
     require(found, FITS)
     return StepEntry(**found, line=line, offset=offset)
+
+
+def _line(file: BinaryIO, offset: int) -> Any:
+    """The JSON in the line at this offset."""
+    file.seek(offset)
+    return json.loads(file.readline())
 
 
 def _parsed(data: Mapping[str, Any], path: Path) -> Line:
@@ -170,6 +185,20 @@ def read_record(path: str | Path, source: Path | None = None) -> Record:
     if not (record.header or record.entries or record.non_finite or record.end):
         raise UsageError(f"{path}: {_not_a_record(path)}")
     return record
+
+
+def latest_record() -> Path:
+    """The record in the working directory that was written last. Raises UsageError if there is none."""
+    found = [path for pattern in ("*.run.jsonl", "*.run") for path in Path().glob(pattern) if exists(path)]
+    if not found:
+        raise UsageError("no record in this folder (hookcli run writes records named SCRIPT.run.jsonl); give its path")
+    return max(found, key=_written)
+
+
+def _written(path: Path) -> float:
+    """Time of the last write to a record, in seconds since the epoch: a folder's is that of its files."""
+    files = [*path.iterdir()] if is_folder(path) else []
+    return max(file.stat().st_mtime for file in (path, *files))
 
 
 def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:

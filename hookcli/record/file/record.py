@@ -1,27 +1,31 @@
 """The lines of a record: a header, each recorded step, the first non-finite value, and the end.
 
 A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
-line.
+line. The reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from hookcli.report import Report, relaxed, strict
 from hookcli.report.files import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require, sound
 
-RUN_SCHEMA = 1
+RUN_SCHEMA = 2
+LAYOUT = "layout"
+"""The kind of a line that defines a layout of reports, by its `id`."""
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 FITS: Mapping[str, Fits] = {
     **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause"), is_text),
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
     **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
-    **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
+    **dict.fromkeys(
+        ("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters", "left_out"), is_count
+    ),
     "forward": optional(is_count),
     "losses": listed(is_figure),
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
@@ -38,7 +42,9 @@ FITS: Mapping[str, Fits] = {
 def _is_model_run(value: Any) -> bool:
     """True if a mapping has the fields of a `ModelRun`."""
     names = {item.name for item in fields(ModelRun)}
-    return is_mapping(value) and names <= value.keys() and all(FITS[name](value[name]) for name in names)
+    needed = names - {"left_out"}  # which records of schema 1 lack
+    known = is_mapping(value) and needed <= value.keys()
+    return known and all(FITS[name](value[name]) for name in names & value.keys())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +54,22 @@ class _Line:
     kind: ClassVar[str]
     fits: ClassVar[Mapping[str, Fits]] = {}
 
-    def to_dict(self) -> dict[str, Any]:
-        """The line as strict JSON."""
+    def to_dict(self, packed: str | None = None) -> dict[str, Any]:
+        """The line as strict JSON; `packed` stands for its reports, if given."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        reports = {name: [r.to_dict() for r in values[name]] for name in ("reports",) if name in values}
-        return {"line": self.kind} | dict(strict(values | reports))
+        if "reports" in values:
+            values["reports"] = [r.to_dict() for r in values["reports"]] if packed is None else packed
+        return {"line": self.kind} | dict(strict(values))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The line from JSON. Raises KeyError, TypeError or ValueError if it is incomplete or of another kind."""
-        values = {item.name: relaxed(data[item.name]) for item in fields(cls) if item.name != "reports"}
+        """The line from JSON; fields that an older hookcli did not know have their defaults.
+
+        Raises KeyError, TypeError or ValueError if it is incomplete or of another kind.
+        """
+        needed = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
+        names = {*needed, *(item.name for item in fields(cls) if item.name in data)} - {"reports"}
+        values = {name: relaxed(data[name]) for name in names}
         if any(item.name == "reports" for item in fields(cls)):
             values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
         require(values, {**FITS, **cls.fits})
@@ -144,7 +156,8 @@ class NonFinite(_Line):
 class ModelRun:
     """Counts of a model that ran, or of several that share a name; they outlive the models.
 
-    Counts forwards with and without gradients, steps, and the steps that were recorded.
+    Counts forwards with and without gradients, steps, the steps that were recorded, and the forwards without gradients
+    that were left out because of a limit (`--no-grad`).
     """
 
     model: str
@@ -154,6 +167,7 @@ class ModelRun:
     recorded_steps: int = 0
     parameters: int = 0
     notes: Sequence[str] = ()
+    left_out: int = 0
 
     def note(self, text: str) -> None:
         """Add a note, once."""

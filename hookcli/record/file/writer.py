@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from hookcli.record.file.record import Header, Line
+from hookcli.record.file.packing import Packer
+from hookcli.record.file.record import LAYOUT, Header, Line, RecordedStep
 from hookcli.system.streams import above_standard
 
 
@@ -31,6 +34,8 @@ class RecordWriter:
         self._opened = _identity(self._file)
         self._cut = False
         self._process = os.getpid()
+        self._packer = Packer()
+        self._lock = threading.RLock()  # a layout's line comes before the steps that refer to it
 
     @classmethod
     def numbered(cls, folder: str | Path, stem: str) -> Self:
@@ -56,8 +61,27 @@ class RecordWriter:
         """Append a line. Raises OSError if the disk is full; the next line may fit again."""
         if self._file is None or os.getpid() != self._process:
             return
+        with self._lock:
+            if isinstance(line, RecordedStep):
+                self._write_step(line)
+            else:
+                self._append(line.to_dict())
+
+    def _write_step(self, step: RecordedStep) -> None:
+        try:
+            layouts, reports = self._packer.pack(step.reports)
+            for number, layout in layouts.items():
+                self._append({"line": LAYOUT, "id": number, "layout": layout})
+        except BaseException:
+            self._packer.forget()
+            raise
+        self._append(step.to_dict(packed=reports))
+
+    def _append(self, data: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
         # ASCII: arguments that are not UTF-8 contain surrogates, which JSON can escape and UTF-8 can't encode.
-        text = json.dumps(line.to_dict(), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
         self._check(self._file)
         rest = memoryview(b"\n" + text if self._cut else text)
         while rest:  # one write takes all, unless the disk is full; then the next one raises

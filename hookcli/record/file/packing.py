@@ -1,0 +1,189 @@
+"""Packs the reports of recorded steps: names, types and titles once per record, and each figure in a few bytes.
+
+A *layout* is a report without its floats, in a line of its own before the first step that refers to it by number. A
+packed step is one compressed text: JSON that says what differs from the layouts, then the floats, column by column.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from array import array
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from hookcli.report import Report, strict
+
+_REMEMBERED = 32  # layouts; a model that takes another path in each step must not fill the memory
+_LARGEST = 2**28  # bytes of an unpacked text; nor must a file made to do so
+_DIGITS, _EXACT = 5, 8  # bytes of a float with 29 significant bits (9 digits), and of a whole one
+_DOUBLE = ("float64", "complex128")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A report without its floats.
+
+    `head` holds the fields of the report in JSON, except its rows. Row i has the keys `keys[kinds[i]]` in this order;
+    `cells` holds the values under keys that have no floats, in the order of the rows.
+    """
+
+    head: Mapping[str, Any]
+    keys: Sequence[Sequence[str]]
+    kinds: Sequence[int]
+    cells: Mapping[str, Sequence[Any]]
+
+    @classmethod
+    def of(cls, head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], columns: _Columns) -> Self:
+        """The layout of a report with these rows and the columns made of them."""
+        number = {keys: i for i, keys in enumerate(dict.fromkeys(map(tuple, rows)))}
+        cells = {key: column for key, column in columns.items() if not _floats(column)}
+        return cls(head, list(number), [number[tuple(row)] for row in rows], cells)
+
+    def rows(self, columns: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+        """The rows of these columns. Raises KeyError or ValueError if they lack values."""
+        left = {key: iter(column) for key, column in columns.items()}
+        try:
+            return [{key: next(left[key]) for key in self.keys[kind]} for kind in self.kinds]
+        except StopIteration:
+            raise ValueError("a column is too short") from None
+
+    def count(self, key: str) -> int:
+        """The number of rows that have this key."""
+        return sum(self.kinds.count(kind) for kind, keys in enumerate(self.keys) if key in keys)
+
+
+_Columns = Mapping[str, Sequence[Any]]
+
+
+class Packer:
+    """Packs the steps of one record; knows the layouts that its lines have defined."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[Any, tuple[int, Layout]] = {}
+        self._defined = 0
+
+    def pack(self, reports: Iterable[Report]) -> tuple[dict[int, str], str]:
+        """The new layouts by number, and the reports, each as text for a line of the record."""
+        new: dict[int, str] = {}
+        said, floats = [], []
+        for report in reports:
+            head = report.to_dict()
+            rows = head.pop("rows")
+            columns = _columns(rows)
+            key = (head["probe"], head["model"], *((row.get("fqn"), *row) for row in rows))
+            if key not in self._layouts:
+                layout = self._define(key, Layout.of(head, rows, columns))
+                new[self._defined] = _packed(strict(asdict(layout)))
+            number, layout = self._layouts[key]
+            differences, numbers = _differences(head, columns, layout)
+            said.append({"layout": number} | differences)
+            floats.append(numbers)
+        return new, _packed(said, b"".join(floats))
+
+    def _define(self, key: Any, layout: Layout) -> Layout:
+        if len(self._layouts) == _REMEMBERED:
+            self._layouts.pop(next(iter(self._layouts)))
+        self._defined += 1
+        self._layouts[key] = self._defined, layout
+        return layout
+
+    def forget(self) -> None:
+        """Forget all layouts, since a line that defines one may not have been written."""
+        self._layouts.clear()
+
+
+def unpack(text: str, layout: Callable[[int], Layout]) -> list[dict[str, Any]]:
+    """The reports in JSON that `Packer.pack` made a text of; `layout` finds one by its number.
+
+    Raises ValueError, KeyError, TypeError or AttributeError for a damaged text.
+    """
+    said, floats = _unpacked(text)
+    reports = []
+    for one in said:
+        own = layout(one["layout"])
+        columns = dict(own.cells) | one["cells"]
+        width = _EXACT if one["exact"] else _DIGITS
+        for key in one["floats"]:
+            size = own.count(key) * width
+            columns[key], floats = _from_planes(floats[:size], width), floats[size:]
+        reports.append({**own.head, **one["head"], "rows": own.rows(columns)})
+    return reports
+
+
+def unpack_layout(text: str) -> Layout:
+    """The layout of a line. Raises ValueError, KeyError or TypeError for a damaged text."""
+    return Layout(**_unpacked(text)[0])
+
+
+def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        for key, value in row.items():
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def _floats(column: Iterable[Any]) -> bool:
+    return all(type(value) is float for value in column)
+
+
+def _differences(head: Mapping[str, Any], columns: _Columns, layout: Layout) -> tuple[dict[str, Any], bytes]:
+    """The fields and cells that differ from a layout's, and the floats."""
+    floats = [key for key, column in columns.items() if _floats(column)]
+    exact = any(dtype in _DOUBLE for dtype in columns.get("dtype", ()))
+    cells = {key: column for key, column in columns.items() if key not in floats and column != layout.cells.get(key)}
+    fields = {key: value for key, value in head.items() if value != layout.head.get(key)}
+    said = {"floats": floats, "exact": exact, "cells": strict(cells), "head": strict(fields)}
+    return said, b"".join(_planes(columns[key], _EXACT if exact else _DIGITS) for key in floats)
+
+
+def _planes(column: Sequence[float], width: int) -> bytes:
+    """The upper bytes of each float: all the lowest, then all the next ones. Those alike thus compress together."""
+    raw = _little(array("d", column if width == _EXACT else map(_rounded, column))).tobytes()
+    return b"".join(raw[i::8] for i in range(8 - width, 8))
+
+
+def _from_planes(planes: bytes, width: int) -> list[float]:
+    """The inverse of `_planes`."""
+    count = len(planes) // width
+    raw = bytearray(8 * count)
+    for i in range(width):
+        raw[8 - width + i :: 8] = planes[i * count : (i + 1) * count]
+    return _little(array("d", bytes(raw))).tolist()
+
+
+def _rounded(x: float) -> float:
+    """A float with 29 significant bits, by Veltkamp's splitting; one so large that this would overflow stays."""
+    if not abs(x) < 1e300:
+        return x
+    large = x * 16777217.0  # 2**24 + 1
+    return large - (large - x)
+
+
+def _little(numbers: array[float]) -> array[float]:
+    """The array, whose bytes become little-endian, or are again the machine's own."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _packed(data: Any, floats: bytes = b"") -> str:
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return b64encode(zlib.compress(text + b"\n" + floats)).decode("ascii")
+
+
+def _unpacked(text: str) -> tuple[Any, bytes]:
+    """The JSON of a text and the floats after it. Raises ValueError for a damaged text."""
+    unzip = zlib.decompressobj()
+    try:
+        content = unzip.decompress(b64decode(text, validate=True), _LARGEST)
+    except zlib.error as error:
+        raise ValueError(f"damaged: {error}") from error
+    if not unzip.eof:
+        raise ValueError("damaged, or too large")
+    data, _, floats = content.partition(b"\n")
+    return json.loads(data), floats
