@@ -71,7 +71,8 @@ class ProcessRecorder(Recorder):
         number = sum(path.name.startswith("child") for path in self._files.parts())
         if not number:
             return ""
-        return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {_relative(self._files.folder)}{os.sep}"
+        where = f"{_relative(self._files.folder)}{os.sep}"
+        return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {where}"
 
     def _finish(
         self, models: Sequence[ModelRun], others: Mapping[str, int], steps: int, *, keep: bool, speaks: bool

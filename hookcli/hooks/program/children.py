@@ -1,7 +1,7 @@
 """Child processes of an observed program, in which the program's hooks are off.
 
-A forked child inherits shared memory, where it leaves a mark when an optimizer steps in it. Of a child that starts a new
-interpreter ("spawn", "forkserver") only the start is noticed.
+A forked child inherits shared memory, where it leaves a mark when an optimizer steps in it. Of a child that starts a
+new interpreter ("spawn", "forkserver") only the start is noticed.
 """
 
 from __future__ import annotations

@@ -178,8 +178,8 @@ class ModelRun:
 class End(_Line):
     """The last line, written when the script ends, by itself or by an exception.
 
-    `exit_code` as a shell sees it; None if the program ended without an uncaught exception, perhaps by `sys.exit`, which
-    Python tells nobody. `error` names the exception in one line. `models` are mappings of `ModelRun`.
+    `exit_code` as a shell sees it; None if the program ended without an uncaught exception, perhaps by `sys.exit`,
+    whose code Python tells nobody. `error` names the exception in one line. `models` are mappings of `ModelRun`.
     `others` counts calls of modules without parameters outside any model (a loss). `program_steps` counts the steps of
     the program: one that several models or optimizers share counts once.
     """

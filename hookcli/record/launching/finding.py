@@ -1,10 +1,9 @@
-"""Finds the program to start: a script or a module, which this Python runs, or a command that starts Python in the end."""
+"""Finds the program to start: a script or a module, which this Python runs, or a command that starts one."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pkgutil import get_importer, iter_modules
 from shutil import which
 
 from hookcli.errors import UsageError, shortened
+from hookcli.record.launching.python_options import python_options
 from hookcli.system.files import exists, is_folder
 
 
@@ -51,9 +51,7 @@ def find(target: str, arguments: Sequence[str], module: bool) -> Program:
 
 def _python() -> list[str]:
     """This Python, with the options that it was started with."""
-    unbuffered = sys.flags.unbuffered and not os.environ.get("PYTHONUNBUFFERED")
-    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *options, *(["-u"] if unbuffered else [])]
+    return [sys.executable, *python_options(sys.orig_argv[1:])]
 
 
 def _command(target: str, arguments: Sequence[str]) -> Program:
@@ -65,7 +63,7 @@ def _command(target: str, arguments: Sequence[str]) -> Program:
 def _check_file(target: str) -> None:
     try:
         with Path(target).open("rb") as file:
-            compiled = target.endswith(".pyc") and not file.read(len(MAGIC_NUMBER)) == MAGIC_NUMBER
+            compiled = target.endswith(".pyc") and file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER
     except OSError as error:
         raise UsageError(f"can't read the script {target!r}: {error.strerror}") from error
     if compiled:

@@ -8,9 +8,15 @@ then: a script's own `json.py` must stay the one that is found. It also runs in 
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 _FOLDER = os.path.dirname(__file__)  # noqa: PTH120
 _VARIABLE = "HOOKCLI_RUN"
 _IMPORTLIB = "<frozen importlib._bootstrap>"  # the file of frames that Python leaves out of tracebacks
+_ends: "list[Callable[[], object]]" = []
 
 
 def _wait() -> None:
@@ -22,10 +28,10 @@ def _wait() -> None:
     if "torch" in sys.modules:
         _start()
         return
-    built_in = sys.__spec__.loader
+    built_in: Any = sys.__spec__.loader
     find, attribute = built_in.find_spec, built_in.__dict__["find_spec"]
 
-    def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name != "torch":
             return find(name, path, target)
         others = [finder for finder in sys.meta_path if finder is not built_in and hasattr(finder, "find_spec")]
@@ -34,8 +40,8 @@ def _wait() -> None:
             _follow(spec.loader)
         return spec
 
-    def _follow(loader):  # type: ignore[no-untyped-def]
-        def exec_module(module):  # type: ignore[no-untyped-def]
+    def _follow(loader: "Any") -> None:
+        def exec_module(module: "Any") -> None:
             del loader.exec_module
             loader.exec_module(module)
             built_in.find_spec = attribute
@@ -66,7 +72,7 @@ def _start() -> None:
         _say(f"warning: {sys.executable} {why}: what it runs is not recorded")
 
 
-def _load(run) -> None:  # type: ignore[no-untyped-def]
+def _load(run: "Any") -> None:
     """Load hookcli from where `hookcli run` has it, if this is the same Python: it may not be on `sys.path`."""
     if "hookcli" in sys.modules or run["python"] != [sys.prefix, *sys.version_info[:2]]:
         return
@@ -84,13 +90,16 @@ def _end() -> None:
     if _ends:
         _ends[0]()
     elif f'"process": {os.getpid()},' in text and "torch" not in sys.modules:
-        import json
+        try:
+            import json
 
-        run = json.loads(text)
-        _load(run)
-        from hookcli.record.program import end_without_torch
+            run = json.loads(text)
+            _load(run)
+            from hookcli.record.program import end_without_torch
 
-        end_without_torch(run)
+            end_without_torch(run)
+        except Exception:  # all that is lost is a remark
+            return
 
 
 def _say(text: str) -> None:
@@ -102,7 +111,6 @@ def _say(text: str) -> None:
 if _FOLDER in sys.path and _VARIABLE in os.environ:
     import atexit  # built into Python
 
-    _ends = []  # type: ignore[var-annotated]
     sys.path.remove(_FOLDER)
     sys.path_importer_cache.pop(_FOLDER, None)
     atexit.register(_end)  # before the program's own, so that it is called after them

@@ -1,4 +1,4 @@
-"""Says why a command would not load hookcli: its Python is told to ignore PYTHONPATH."""
+"""Reads Python's own options in command lines, some of which keep it from loading hookcli."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 from shutil import which
 
 _PYTHON = re.compile(r"python[\d.]*t?")
-_IGNORE = {"I": "ignores PYTHONPATH", "E": "ignores PYTHONPATH", "S": "does not import sitecustomize"}
-_TAKE_A_VALUE = "cmXW"
+_IGNORE = {"-I": "ignores PYTHONPATH", "-E": "ignores PYTHONPATH", "-S": "does not import sitecustomize"}
 
 
 def why_unseen(argv: Sequence[str]) -> str:
@@ -25,8 +24,8 @@ def why_unseen(argv: Sequence[str]) -> str:
         words = [word for word in words[1:] if "=" not in word and word not in ("-S", "-i")] or [""]
     if not _PYTHON.fullmatch(Path(words[0]).name):
         return ""
-    option = _ignoring(words[1:])
-    return f"{Path(words[0]).name} -{option} {_IGNORE[option]}" if option else ""
+    option = next((option for option in python_options(words[1:]) if option in _IGNORE), None)
+    return f"{Path(words[0]).name} {option} {_IGNORE[option]}" if option else ""
 
 
 def _interpreter(command: str) -> list[str] | None:
@@ -42,23 +41,21 @@ def _interpreter(command: str) -> list[str] | None:
     return shlex.split(line[2:].decode(errors="replace")) if line.startswith(b"#!") else None
 
 
-def _ignoring(options: Sequence[str]) -> str:
-    """The option that keeps a Python from loading hookcli: I, E or S; empty if there is none."""
-    words = iter(options)
+def python_options(arguments: Sequence[str]) -> list[str]:
+    """Python's own options among its arguments, one by one: -I, -X and dev of `python -IXdev train.py`."""
+    options: list[str] = []
+    words = iter(arguments)
     for word in words:
         if not word.startswith("-") or word in ("-", "--"):
-            return ""
+            break
         if word.startswith("--"):
-            if word == "--check-hash-based-pycs":
-                next(words, None)
+            options += [word, next(words, "")] if word == "--check-hash-based-pycs" else [word]
             continue
         for position, letter in enumerate(word[1:], 2):
-            if letter in _IGNORE:
-                return letter
             if letter in "cm":  # the program begins
-                return ""
-            if letter in _TAKE_A_VALUE:
-                if position == len(word):
-                    next(words, None)
+                return options
+            options.append(f"-{letter}")
+            if letter in "XW":
+                options.append(word[position:] or next(words, ""))
                 break
-    return ""
+    return options
