@@ -28,14 +28,19 @@ class ProcessRecorder(Recorder):
     `ended` is called where a child of multiprocessing ends, which does not call exit handlers.
     """
 
-    def __init__(self, run: Launched, *, child: bool, ended: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, run: Launched, *, forked: bool = False, ended: Callable[[], object] = lambda: None) -> None:
         self._run = run
         self._files = RecordFiles(Path(run.record))
-        self._child = child
+        self._forked = forked
         self._ended = ended
         self._world = World()
         header = new_header(run.name, run.argv, run.plan["every"])
         super().__init__(self._files.record, self._open, header, say_aside, debug=run.debug, began=run.began)
+
+    @property
+    def _child(self) -> bool:
+        """True in a child process. A new interpreter learns that it is one after it has imported torch."""
+        return self._forked or parent_process() is not None
 
     def step(self, step: RecordedStep) -> None:
         """See Recorder. A child that has not trained yet may only serve its parent."""
@@ -81,7 +86,8 @@ class ProcessRecorder(Recorder):
         if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
             code = 1
         end = self.finish(code, error, list(models), others, steps=steps, keep=keep)
-        self._files.release()
+        if not self.kept:
+            self._files.release()
         if speaks:
             self._print(end)
 

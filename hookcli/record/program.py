@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any
 
 from hookcli.record.launching.launched import Launched
@@ -22,7 +21,7 @@ def start(data: Mapping[str, Any]) -> Callable[[], object]:
     run = Launched.from_json(data)
     process = _Process(run)
     if world().writes:  # of several ranks only the first one is recorded
-        process.begin(child=parent_process() is not None, optimizers=())
+        process.begin(optimizers=())
         os.register_at_fork(after_in_child=process.forked)
     return process.end
 
@@ -30,7 +29,7 @@ def start(data: Mapping[str, Any]) -> Callable[[], object]:
 def end_without_torch(data: Mapping[str, Any]) -> None:
     """End the record of a program that has never imported torch."""
     run = Launched.from_json(data)
-    recorder = ProcessRecorder(run, child=False)
+    recorder = ProcessRecorder(run)
     recorder.note("torch was never imported")
     recorder.end()
 
@@ -43,12 +42,12 @@ class _Process:
         self._observer: Observer | None = None
         self._recorder: ProcessRecorder | None = None
 
-    def begin(self, *, child: bool, optimizers: Iterable[Optimizer]) -> None:
+    def begin(self, optimizers: Iterable[Optimizer], *, forked: bool = False) -> None:
         """Begin to observe. `optimizers` exist already."""
         from hookcli.record.observe.observer import Observer
         from hookcli.record.observe.recording_plan import RecordingPlan
 
-        self._recorder = ProcessRecorder(self._run, child=child, ended=self.end)
+        self._recorder = ProcessRecorder(self._run, forked=forked, ended=self.end)
         self._plan = RecordingPlan(**self._run.plan)
         self._observer = Observer(self._plan, self._recorder).start(optimizers)
 
@@ -57,7 +56,7 @@ class _Process:
         before, self._observer, self._recorder = self._observer, None, None
         if before is not None and not before.serves_parent:
             try:
-                self.begin(child=True, optimizers=list(before.optimizer_steps))
+                self.begin(list(before.optimizer_steps), forked=True)
             except Exception as error:  # it must not become the program's
                 say_aside(f"warning: hookcli failed in a child process ({type(error).__name__}: {error})")
 
