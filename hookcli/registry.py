@@ -37,17 +37,11 @@ _BUILT_IN = {
         "trace": "hookcli.probes.trace:TraceProbe",
     },
     "reporters": {
-        "table": "hookcli.reporters.table:TableReporter",
-        "json": "hookcli.reporters.json:JsonReporter",
-        "csv": "hookcli.reporters.csv:CsvReporter",
-        "markdown": "hookcli.reporters.markdown:MarkdownReporter",
-        "dot": "hookcli.reporters.dot:DotReporter",
-        "svg": "hookcli.reporters.svg:SvgReporter",
-        "chrome": "hookcli.reporters.chrome:ChromeReporter",
-        "chart": "hookcli.reporters.chart:ChartReporter",
-        "junit": "hookcli.reporters.junit:JunitReporter",
-        "sarif": "hookcli.reporters.sarif:SarifReporter",
-        "github": "hookcli.reporters.github:GithubReporter",
+        name: f"hookcli.reporters.{name}:{name.title()}Reporter"
+        for name in (
+            *("table", "json", "csv", "markdown", "dot", "svg", "chrome", "chart", "junit", "sarif", "github"),
+            *("tensorboard", "parquet", "wandb"),
+        )
     },
     "checks": {
         "HK001": "hookcli.checks.crash:Crash",
@@ -144,8 +138,13 @@ def remarks() -> list[str]:
     return said
 
 
-# The methods that a plugin's class must have, and the types of the attributes that it may have.
-_METHODS = {"sources": ("recipe",), "probes": ("attach", "rows"), "reporters": ("render",), "checks": ("judge",)}
+# The methods that a plugin's class must have (or one of two), and the types of the attributes that it may have.
+_METHODS = {
+    "sources": ("recipe",),
+    "probes": ("attach", "rows"),
+    "reporters": ("render or export",),
+    "checks": ("judge",),
+}
 _ATTRIBUTES: dict[str, dict[str, str | type]] = {
     "sources": {},
     "probes": {
@@ -154,7 +153,11 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
         **dict.fromkeys(("needs_backward", "needs_input_grad", "watches_parameters", "values", "fastpath"), bool),
         "grouping": str,
     },
-    "reporters": {"suffixes": "str", "needs": "str", "command": str, "for_people": bool},
+    "reporters": {
+        **dict.fromkeys(("suffixes", "needs"), "str"),
+        **dict.fromkeys(("command", "target", "then"), str),
+        **dict.fromkeys(("for_people", "live"), bool),
+    },
     "checks": {
         **dict.fromkeys(("id", "name", "severity", "means", "advice"), str),
         "needs": "str",
@@ -170,7 +173,7 @@ def _misfit(kind: str, found: Any) -> str | None:
     if not isinstance(found, type):
         return f"its entry point names {class_name(found)}, not a class"
     for name in _METHODS[kind]:
-        if not callable(getattr(found, name, None)):
+        if not any(callable(getattr(found, one, None)) for one in name.split(" or ")):
             return f"the class {found.__qualname__} has no method {name}"
     return misfitting_attribute(kind, found)
 

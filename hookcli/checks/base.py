@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hookcli.checks.expected import Expected
 from hookcli.diff.baseline import Baseline
@@ -50,22 +50,23 @@ class Evaluation:
 class Measurements:
     """Everything that was measured of one model, for checks to read.
 
-    A field that was not measured is None, and `missing` says why, by the field's name. `again` holds one more
+    A field that was not measured is None, and `missing` says why, by the field's name. Checks need not ask (hence `Any`
+    beside a field's type): one is called only where all that it `needs` was measured. `again` holds one more
     `inventory` per repetition. `crash` is the error of a model that failed; the reports then end where it failed.
     `eval_crash` is the error of a model that passed its run and failed in eval mode.
     """
 
-    inventory: Report | None = None
-    activations: Report | None = None
-    grads: Report | None = None
-    shapes: Report | None = None
-    settings: Report | None = None
-    again: tuple[Report, ...] | None = None
-    evaluation: Evaluation | None = None
-    companions: Comparison | None = None
-    halves: Comparison | None = None
-    expected: Sequence[Expected] | None = None
-    baseline: Baseline | None = None
+    inventory: Report | Any = None
+    activations: Report | Any = None
+    grads: Report | Any = None
+    shapes: Report | Any = None
+    settings: Report | Any = None
+    again: tuple[Report, ...] | Any = None
+    evaluation: Evaluation | Any = None
+    companions: Comparison | Any = None
+    halves: Comparison | Any = None
+    expected: Sequence[Expected] | Any = None
+    baseline: Baseline | Any = None
     tolerance: Tolerance = Tolerance()
     crash: ModelError | None = None
     eval_crash: ModelError | None = None

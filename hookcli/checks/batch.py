@@ -36,7 +36,6 @@ class BatchDependence(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find outputs that depend on the other items of the batch."""
-        assert measured.companions is not None
         yield from _apart(
             self, measured.companions, measured.dtype, "the first item's output changes with the other items"
         )
@@ -62,7 +61,6 @@ class SplitBatch(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find outputs that differ between the whole batch and its halves."""
-        assert measured.halves is not None
         yield from _apart(
             self, measured.halves, measured.dtype, "two half batches give another result than the whole batch"
         )

@@ -23,7 +23,6 @@ class TooManyParameters(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Compare the number of parameters with the limit."""
-        assert measured.inventory is not None
         yield from _above(self, measured.inventory.totals["params"], "parameters")
 
 
@@ -46,7 +45,6 @@ class TooManyMacs(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Compare the multiply-accumulates of a forward pass with the limit."""
-        assert measured.shapes is not None
         yield from _above(self, measured.shapes.totals["macs"], "multiply-accumulates")
 
 
@@ -70,7 +68,6 @@ class TooMuchMemory(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Compare the memory saved for backward with the limit."""
-        assert measured.inventory is not None
         yield from _above(self, measured.inventory.totals["kept_bytes"], "saved for backward")
 
 

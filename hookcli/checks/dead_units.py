@@ -58,7 +58,7 @@ class SaturatedUnits(Check):
 
 
 def _judged(check: Check, measured: Measurements, what: str, said: str) -> Iterator[Finding | Skipped]:
-    assert measured.inventory is not None and check.limit is not None
+    assert check.limit is not None
     for row in measured.inventory.rows:
         if row["kind"] != "units" or row[what] is None or not row["channels"]:
             continue

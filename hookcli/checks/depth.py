@@ -33,7 +33,6 @@ def _slope(measured: Measurements) -> _Slope | None:
     and Ginsburg 2017, arXiv:1708.03888, equation 6). Biases and normalization weights, which are small vectors, and
     gradients that are all zero (HK009) are left out.
     """
-    assert measured.grads is not None and measured.inventory is not None
     norms = {r.fqn: r.stats.l2 for r in measured.inventory.rows if r["kind"] == "parameter" and r.stats}
     relative = {
         r.fqn: r.stats.l2 / norms[r.fqn]
@@ -161,7 +160,6 @@ class VanishingActivations(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find activations whose spread shrinks with depth."""
-        assert measured.activations is not None
         yield from _beyond(self, _blocks(measured.activations), above=False)
 
 
@@ -185,5 +183,4 @@ class ExplodingActivations(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find activations whose spread grows with depth."""
-        assert measured.activations is not None
         yield from _beyond(self, _blocks(measured.activations), above=True)

@@ -27,7 +27,6 @@ class Nondeterminism(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find tensors whose bits differ between repeated runs."""
-        assert measured.inventory is not None and measured.again is not None
         first = _bits(measured.inventory)
         for number, report in enumerate(measured.again, 2):
             other = _bits(report)

@@ -27,7 +27,6 @@ class RandomInEval(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find modules that draw random numbers in eval mode."""
-        assert measured.evaluation is not None
         modules = measured.evaluation.drawing
         if modules:
             others = f", as do {len(modules) - 1} other modules" if modules[2:] else ""
@@ -54,7 +53,7 @@ class StateInEval(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find results and buffers that change from run to run in eval mode."""
-        assert measured.evaluation is not None and self.limit is not None
+        assert self.limit is not None
         again = measured.evaluation.again
         if again and again.failed:
             yield self.finding(again.fqn, again.failed)

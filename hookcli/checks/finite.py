@@ -46,7 +46,6 @@ class InputNotFinite(_NotFinite):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find NaN and infinite values in the model's inputs."""
-        assert measured.inventory is not None
         yield from self.found((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
 
 
@@ -67,7 +66,6 @@ class ActivationNotFinite(_NotFinite):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find the modules that first returned NaN or infinite values."""
-        assert measured.activations is not None and measured.inventory is not None
         received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
         bad = _innermost(measured.activations.rows)
         for finding in self.found(bad, "values of its output", "module"):
@@ -110,7 +108,6 @@ class GradientNotFinite(_NotFinite):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find NaN and infinite values in gradients of parameters."""
-        assert measured.grads is not None
         yield from self.found(measured.grads.rows, "values of its gradient", "parameter")
 
 
@@ -130,7 +127,6 @@ class ParameterNotFinite(_NotFinite):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find NaN and infinite values in parameters and buffers."""
-        assert measured.inventory is not None
         rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
         yield from self.found(rows, "values", "tensor")
 

@@ -28,7 +28,6 @@ class HooksLeft(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find hooks that were registered before the run."""
-        assert measured.inventory is not None
         hooks = [row for row in measured.inventory.rows if row["kind"] == "hook"]
         places: dict[str, list[str]] = {}
         for row in hooks:

@@ -30,7 +30,6 @@ class EvalInTraining(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find modules in eval mode within a model in training mode."""
-        assert measured.inventory is not None
         called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
         parameters = {row.fqn: row["trainable"] for row in measured.inventory.rows if row["kind"] == "parameter"}
         if "" not in called or not called[""]["training"]:
@@ -98,7 +97,6 @@ class FrozenBetween(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find frozen layers between trained ones."""
-        assert measured.inventory is not None
         layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]
         between = [row for row in layers[: trained[-1]] if _is_frozen(row)] if trained else []

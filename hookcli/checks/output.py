@@ -29,7 +29,6 @@ class UnexpectedOutput(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Compare the model's output with what is expected."""
-        assert measured.inventory is not None and measured.expected is not None
         rows = [row for row in measured.inventory.rows if row["kind"] == "output"]
         unnamed = [expected for expected in measured.expected if expected.path is None]
         if unnamed and len(unnamed) != len(rows):

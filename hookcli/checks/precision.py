@@ -46,7 +46,7 @@ class Float16Overflow(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find values near the limit of float16."""
-        assert measured.activations is not None and measured.inventory is not None and self.limit is not None
+        assert self.limit is not None
         if measured.dtype == "bfloat16":
             return
         groups = {
@@ -98,7 +98,7 @@ class Float16Underflow(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find gradients that float16 would round to zero."""
-        assert measured.grads is not None and self.limit is not None
+        assert self.limit is not None
         if measured.dtype == "bfloat16":
             return
         sized = [(r, r.stats.l2 / math.sqrt(r.stats.finite)) for r in measured.grads.rows if r.stats and r.stats.finite]
@@ -129,7 +129,6 @@ class Bfloat16Rounding(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find activations whose values bfloat16 can't tell apart."""
-        assert measured.activations is not None
         found = _worst((row, ratio) for row in measured.activations.rows if (ratio := _offset(row)) > (self.limit or 0))
         if found:
             row, ratio, others = found

@@ -27,7 +27,6 @@ class Unregistered(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find parameters that are used but not registered."""
-        assert measured.inventory is not None
         for row in measured.inventory.rows:
             if row["kind"] == "unregistered" and row["trainable"] and not row["deliberate"]:
                 yield self.finding(row.fqn, row["said"], row["trainable"])

@@ -33,7 +33,6 @@ class NeverRan(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find trainable modules that were never called."""
-        assert measured.inventory is not None and measured.grads is not None
         reached = {row.fqn for row in measured.grads.rows}
         uncalled = [row for row in measured.inventory.rows if row["kind"] == "never_called" and row["trainable"]]
         used = {row.fqn for row in uncalled if any(is_within(name, row.fqn) for name in reached)}
@@ -64,7 +63,6 @@ class NotCalled(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find layers without parameters that were never called."""
-        assert measured.inventory is not None
         uncalled = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "never_called"}
         found = [r for r in uncalled.values() if _is_layer(r) and not is_within_any(r.fqn, uncalled.keys())]
         number = Counter(map(_kind, found))
@@ -101,7 +99,6 @@ class NoGradient(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find parameters that got no gradient."""
-        assert measured.inventory is not None and measured.grads is not None
         arrived = {row.fqn for row in measured.grads.rows}
         trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
         lost = [name for name in trainable if name not in arrived]
@@ -134,7 +131,6 @@ class ZeroGradient(Check):
 
     def judge(self, measured: Measurements) -> Iterator[Finding]:
         """Find parameters whose gradient is zero everywhere."""
-        assert measured.grads is not None and measured.activations is not None
         left_out = _left_out(measured.activations.rows)
         zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]
         if zero:

@@ -5,39 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hookcli.commands.options import GRADIENTS, OnlyFields, check_choice, choice
+from hookcli.commands.options import GRADIENTS, OnlyFields, check_choice, choice, option
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import VECTORS
 
 if TYPE_CHECKING:
     from hookcli.engine.step import Step
 
-LossName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="sum, mean, cross-entropy, or pkg.mod:fn from output to scalar [what suits the model].",
-        rich_help_panel=GRADIENTS,
-    ),
-]
+
+def loss_option() -> Any:
+    """The option --loss, of all commands that run backward."""
+    text = "sum, mean, cross-entropy, or pkg.mod:fn from output to scalar [what suits the model]."
+    return option(None, GRADIENTS, text, metavar="NAME")
 
 
 @dataclass(frozen=True)
 class StepOptions:
     """Parts of a command's run besides one forward, as typed; see the engine's Step."""
 
-    loss: LossName = None
-    backward_vector: Annotated[
-        str | None, choice(GRADIENTS, VECTORS, "Without a loss: vector for a vector-Jacobian product of the outputs.")
-    ] = None
-    passes: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Passes without zeroing: gradients accumulate.", rich_help_panel=GRADIENTS
-        ),
-    ] = 1
+    loss: str | None = loss_option()
+    backward_vector: str | None = choice(
+        None, GRADIENTS, "Without a loss: vector for a vector-Jacobian product of the outputs.", VECTORS
+    )
+    passes: int = option(1, GRADIENTS, "Passes without zeroing: gradients accumulate.", metavar="N", min=1)
     call: str = "backward"
     optimizer: str | None = None
     state_dict: bool = False

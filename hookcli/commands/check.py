@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
-from hookcli.commands.backward_options import LossName
+from hookcli.commands.backward_options import loss_option
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, check_choice, complete_models
+from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, check_choice, choice, complete_models, option
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError
 from hookcli.report import SEVERITIES, Column, Report, Row
@@ -42,51 +42,40 @@ _LIST_COLUMNS = (
 _CHECKS = "Checks"
 
 
-def _option(text: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=_CHECKS, help=text, **settings)
-
-
 @dataclass(frozen=True)
 class CheckOptions:
     """Options of `hookcli check` alone, as typed; those of each model also stand in the file that --config names."""
 
-    select: Annotated[list[str], _option("Run only these checks: ids, names or prefixes of ids.", metavar="ID,...")] = (
-        field(default_factory=list)
+    select: list[str] = option(list, _CHECKS, "Run only these checks: ids, names or prefixes of ids.", metavar="ID,...")
+    ignore: list[str] = option(list, _CHECKS, "Leave these checks out.", metavar="ID,...")
+    threshold: list[str] = option(
+        list, _CHECKS, "Change a threshold, for example HK012=1e-6; repeatable.", metavar="ID=FIGURE"
     )
-    ignore: Annotated[list[str], _option("Leave these checks out.", metavar="ID,...")] = field(default_factory=list)
-    threshold: Annotated[
-        list[str], _option("Change a threshold, for example HK012=1e-6; repeatable.", metavar="ID=FIGURE")
-    ] = field(default_factory=list)
-    fail_on: Annotated[
-        str, typer.Option(metavar="error|warning", rich_help_panel=_CHECKS, help="Lowest severity for exit code 1.")
-    ] = "error"
-    expect_output: Annotated[
-        list[str], _option("Expected output: *x1000, or out=*x21x224x224:float32; repeatable.", metavar="SHAPE")
-    ] = field(default_factory=list)
-    max_params: Annotated[str | None, _option("Limit on parameters, for example 26M.", metavar="COUNT")] = None
-    max_macs: Annotated[str | None, _option("Limit on multiply-accumulates, for example 4.2G.", metavar="COUNT")] = None
-    max_activation_memory: Annotated[
-        str | None, _option("Limit on memory kept for backward, for example 512MiB.", metavar="BYTES")
-    ] = None
-    repeat: Annotated[int, _option("Run N times and require bit-identical results.", metavar="N", min=1)] = 1
-    split_batch: Annotated[bool, _option("Compare the batch with its two halves.", "--split-batch")] = False
-    backward: Annotated[bool, _option("Run backward, too.", "--backward/--no-backward")] = True
-    save: Annotated[str | None, _option("Save a baseline of the models to FILE.", metavar="FILE")] = None
-    against: Annotated[str | None, _option("Compare with the baseline in FILE.", metavar="FILE")] = None
-    rtol: Annotated[
-        float | None, _option("Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0)
-    ] = None
-    atol: Annotated[float | None, _option("Absolute tolerance of statistics [0].", metavar="X", min=0)] = None
-    meta: Annotated[bool, _option("Run on the meta device: only checks that need no values.", "--meta")] = False
-    config: Annotated[
-        str | None, _option(f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE")
-    ] = None
-    report: Annotated[
-        list[str],
-        typer.Option(metavar="FILE", rich_help_panel="Output", help="Also write the report to FILE; repeatable."),
-    ] = field(default_factory=list)
-    list_checks: Annotated[bool, _option("List all checks.", "--list")] = False
-    loss: LossName = None
+    fail_on: str = choice("error", _CHECKS, "Lowest severity for exit code 1.", SEVERITIES)
+    expect_output: list[str] = option(
+        list, _CHECKS, "Expected output: *x1000, or out=*x21x224x224:float32; repeatable.", metavar="SHAPE"
+    )
+    max_params: str | None = option(None, _CHECKS, "Limit on parameters, for example 26M.", metavar="COUNT")
+    max_macs: str | None = option(None, _CHECKS, "Limit on multiply-accumulates, for example 4.2G.", metavar="COUNT")
+    max_activation_memory: str | None = option(
+        None, _CHECKS, "Limit on memory kept for backward, for example 512MiB.", metavar="BYTES"
+    )
+    repeat: int = option(1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1)
+    split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
+    backward: bool = option(True, _CHECKS, "Run backward, too.", "--backward/--no-backward")
+    save: str | None = option(None, _CHECKS, "Save a baseline of the models to FILE.", metavar="FILE")
+    against: str | None = option(None, _CHECKS, "Compare with the baseline in FILE.", metavar="FILE")
+    rtol: float | None = option(
+        None, _CHECKS, "Relative tolerance of statistics [3.5e-4 for float32].", metavar="X", min=0
+    )
+    atol: float | None = option(None, _CHECKS, "Absolute tolerance of statistics [0].", metavar="X", min=0)
+    meta: bool = option(False, _CHECKS, "Run on the meta device: only checks that need no values.", "--meta")
+    config: str | None = option(
+        None, _CHECKS, f"Read [tool.hookcli] from FILE [{DEFAULT_FILE}, if it has one].", metavar="FILE"
+    )
+    report: list[str] = option(list, "Output", "Also write the report to FILE; repeatable.", metavar="FILE")
+    list_checks: bool = option(False, _CHECKS, "List all checks.", "--list")
+    loss: str | None = loss_option()
 
     def settings(self) -> dict[str, Any]:
         """The options by the names that they have in [tool.hookcli]. Raises UsageError for a malformed --threshold."""

@@ -13,8 +13,9 @@ from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import COLUMNS, fails, judge
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check_config import Job
+from hookcli.commands.destination import check_writable
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, check_writable, remark
+from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe

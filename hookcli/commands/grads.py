@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
@@ -24,12 +23,12 @@ EXAMPLES = (
 class GradsOptions:
     """Options of `hookcli grads` alone."""
 
-    of: Annotated[
-        str, choice(GRADIENTS, GRADIENTS_OF, "Gradients of parameters, or of every module's outputs or inputs.")
-    ] = "parameters"
-    via: Annotated[
-        str, choice(GRADIENTS, VIA, "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.")
-    ] = "tensor"
+    of: str = choice(
+        "parameters", GRADIENTS, "Gradients of parameters, or of every module's outputs or inputs.", GRADIENTS_OF
+    )
+    via: str = choice(
+        "tensor", GRADIENTS, "Tensor hooks, or full backward hooks, which PyTorch refuses for most models.", VIA
+    )
 
 
 def grads(model: Model = DEFAULT_MODEL, *, own: GradsOptions, step: PassesOptions, options: Options) -> int:

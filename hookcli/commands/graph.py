@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice, option
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.hooks.choices import CALLS
@@ -26,18 +23,15 @@ EXAMPLES = (
 class GraphOptions:
     """Options of `hookcli graph` alone."""
 
-    call: Annotated[
-        str,
-        choice(GRADIENTS, CALLS, "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters."),
-    ] = "backward"
-    native: Annotated[
-        bool,
-        typer.Option(
-            "--native",
-            help="Use hooks in C++, without the GIL; built on first use, which needs a compiler.",
-            rich_help_panel=GRADIENTS,
-        ),
-    ] = False
+    call: str = choice(
+        "backward",
+        GRADIENTS,
+        "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
+        CALLS,
+    )
+    native: bool = option(
+        False, GRADIENTS, "Use hooks in C++, without the GIL; built on first use, which needs a compiler.", "--native"
+    )
 
 
 def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOptions, options: Options) -> int:

@@ -56,13 +56,15 @@ Model = Annotated[
 ]
 
 
-def _option(panel: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=panel, **settings)
+def option(default: Any, panel: str, text: str | None, *names: str, **settings: Any) -> Any:
+    """A field of a dataclass of options: its default (`list` for a repeatable option), heading and help."""
+    given: Any = {"default_factory": list} if default is list else {"default": default}
+    return field(**given, metadata={"option": typer.Option(*names, rich_help_panel=panel, help=text, **settings)})
 
 
-def choice(panel: str, words: Sequence[str], text: str) -> Any:
+def choice(default: Any, panel: str, text: str, words: Sequence[str]) -> Any:
     """An option that takes one of these words; see `check_choice`."""
-    return _option(panel, metavar="|".join(words), help=text)
+    return option(default, panel, text, metavar="|".join(words))
 
 
 def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
@@ -74,117 +76,69 @@ def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
 GRADIENTS = "Gradients"
 _MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "Display", "Output"
 _PROCESSES = "Several processes"
+_BATCH = "Batch size (first dimension of each input) [1; with gradients: 2]."
+_DEPTH = "Depth to show (graph tables: group; trace: hide deeper rows) [fits the screen; files: all]."
+_EDIT = (
+    "Change a value in the run, for example 'layer1:output=scale(2)'; repeatable. WHAT: input, output, grad_output, "
+    "grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn."
+)
 
 
 @dataclass(frozen=True)
 class Options:
     """The shared options, as typed."""
 
-    arg: Annotated[
-        list[str], _option(_MODEL, metavar="KEY=VALUE", help="Argument for the model's callable; repeatable.")
-    ] = field(default_factory=list)
-    weights: Annotated[
-        str | None,
-        _option(_MODEL, metavar="NAME|FILE", help="Downloaded torchvision weights, or a .pt or .safetensors file."),
-    ] = None
-    strict: Annotated[
-        bool, _option(_MODEL, "--strict/--no-strict", help="Require weights that fit the model exactly.")
-    ] = True
-    seed: Annotated[
-        int, _option(_MODEL, metavar="N", min=0, max=2**63 - 1, help="Seed of random weights and inputs.")
-    ] = 0
-    input: Annotated[
-        list[str],
-        _option(
-            _INPUT,
-            "--input",
-            "-i",
-            metavar="SHAPE",
-            help="Shape of an input: 10x3x224x224, or 2x128:int64; once per input.",
-        ),
-    ] = field(default_factory=list)
-    batch_size: Annotated[
-        int | None,
-        _option(
-            _INPUT,
-            "--batch-size",
-            "-b",
-            metavar="N",
-            min=1,
-            help="Batch size (first dimension of each input) [1; with gradients: 2].",
-        ),
-    ] = None
-    fill: Annotated[str, _option(_INPUT, metavar="ones|zeros|randn|rand", help="Values of the inputs.")] = "randn"
-    train: Annotated[
-        bool | None,
-        _option(_RUN, "--train/--eval", show_default=False, help="Mode of the model [eval; with gradients: train]."),
-    ] = None
-    device: Annotated[str, _option(_RUN, metavar="DEVICE", help="cpu, cuda, cuda:1, mps ...; `shapes` uses none.")] = (
-        "cpu"
+    arg: list[str] = option(list, _MODEL, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
+    weights: str | None = option(
+        None, _MODEL, "Downloaded torchvision weights, or a .pt or .safetensors file.", metavar="NAME|FILE"
     )
-    dtype: Annotated[
-        str | None,
-        _option(_RUN, metavar="DTYPE", help="dtype of model and inputs: float32, bfloat16 ... [the model's]."),
-    ] = None
-    threads: Annotated[int | None, _option(_RUN, metavar="N", min=1, help="CPU threads [PyTorch's choice].")] = None
-    fastpath: Annotated[
-        bool, _option(_RUN, "--fastpath/--no-fastpath", help="Allow attention's fused path in eval mode.")
-    ] = True
-    edit: Annotated[
-        list[str],
-        _option(
-            _RUN,
-            metavar="PATTERN:WHAT=OP",
-            help="Change a value in the run, for example 'layer1:output=scale(2)'; repeatable. WHAT: input, output, "
-            "grad_output, grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn.",
-        ),
-    ] = field(default_factory=list)
-    nproc: Annotated[
-        int | None,
-        _option(_PROCESSES, metavar="N", min=1, help="Split the batch among N processes."),
-    ] = None
-    parallel: Annotated[
-        str,
-        choice(_PROCESSES, PARALLEL, "For gradients: a replica in each process, or parameters sharded by fully_shard."),
-    ] = "ddp"
-    ranks: Annotated[
-        str,
-        _option(_PROCESSES, metavar="merged|each|0,1", help="Merge the ranks' statistics, or show ranks side by side."),
-    ] = "merged"
-    backend: Annotated[
-        str | None, choice(_PROCESSES, BACKENDS, "Backend of torch.distributed [nccl on GPUs, else gloo].")
-    ] = None
-    timeout: Annotated[
-        float,
-        _option(_PROCESSES, metavar="SECONDS", min=1, max=86400, help="Time limit for each stage of the run."),
-    ] = 300
-    depth: Annotated[
-        str | None,
-        _option(
-            _SHOW,
-            metavar="N|all",
-            help="Depth to show (graph tables: group; trace: hide deeper rows) [fits the screen; files: all].",
-        ),
-    ] = None
-    match: Annotated[
-        str | None, _option(_SHOW, metavar="GLOB", help="Only matching names, for example 'layer4.*'.")
-    ] = None
-    type: Annotated[
-        str | None, _option(_SHOW, metavar="CLASS", help="Only modules of this class, for example Conv2d.")
-    ] = None
-    columns: Annotated[str | None, _option(_SHOW, metavar="A,B,...", help="Only these columns, in this order.")] = None
-    sort: Annotated[
-        str | None, _option(_SHOW, metavar="COLUMN", help="Sort by a column, smallest first; -COLUMN: largest first.")
-    ] = None
-    format: Annotated[  # its help lists the formats of the command (see group.py)
-        str | None, _option(_OUT, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
-    ] = None
-    output: Annotated[
-        str | None,
-        _option(_OUT, "--output", "-o", metavar="FILE", help="Write to FILE; its suffix selects the format."),
-    ] = None
-    quiet: Annotated[bool, _option(_OUT, "--quiet", "-q", help="No progress or remarks on stderr.")] = False
-    debug: Annotated[bool, _option(_OUT, "--debug", help="Show full tracebacks of errors.")] = False
+    strict: bool = option(True, _MODEL, "Require weights that fit the model exactly.", "--strict/--no-strict")
+    seed: int = option(0, _MODEL, "Seed of random weights and inputs.", metavar="N", min=0, max=2**63 - 1)
+    input: list[str] = option(
+        list,
+        _INPUT,
+        "Shape of an input: 10x3x224x224, or 2x128:int64; once per input.",
+        "--input",
+        "-i",
+        metavar="SHAPE",
+    )
+    batch_size: int | None = option(None, _INPUT, _BATCH, "--batch-size", "-b", metavar="N", min=1)
+    fill: str = option("randn", _INPUT, "Values of the inputs.", metavar="ones|zeros|randn|rand")
+    train: bool | None = option(
+        None, _RUN, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False
+    )
+    device: str = option("cpu", _RUN, "cpu, cuda, cuda:1, mps ...; `shapes` uses none.", metavar="DEVICE")
+    dtype: str | None = option(
+        None, _RUN, "dtype of model and inputs: float32, bfloat16 ... [the model's].", metavar="DTYPE"
+    )
+    threads: int | None = option(None, _RUN, "CPU threads [PyTorch's choice].", metavar="N", min=1)
+    fastpath: bool = option(True, _RUN, "Allow attention's fused path in eval mode.", "--fastpath/--no-fastpath")
+    edit: list[str] = option(list, _RUN, _EDIT, metavar="PATTERN:WHAT=OP")
+    nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1)
+    parallel: str = choice(
+        "ddp", _PROCESSES, "For gradients: a replica in each process, or parameters sharded by fully_shard.", PARALLEL
+    )
+    ranks: str = option(
+        "merged", _PROCESSES, "Merge the ranks' statistics, or show ranks side by side.", metavar="merged|each|0,1"
+    )
+    backend: str | None = choice(None, _PROCESSES, "Backend of torch.distributed [nccl on GPUs, else gloo].", BACKENDS)
+    timeout: float = option(
+        300, _PROCESSES, "Time limit for each stage of the run.", metavar="SECONDS", min=1, max=86400
+    )
+    depth: str | None = option(None, _SHOW, _DEPTH, metavar="N|all")
+    match: str | None = option(None, _SHOW, "Only matching names, for example 'layer4.*'.", metavar="GLOB")
+    type: str | None = option(None, _SHOW, "Only modules of this class, for example Conv2d.", metavar="CLASS")
+    columns: str | None = option(None, _SHOW, "Only these columns, in this order.", metavar="A,B,...")
+    sort: str | None = option(
+        None, _SHOW, "Sort by a column, smallest first; -COLUMN: largest first.", metavar="COLUMN"
+    )
+    # The command's help lists its formats; see typer_classes.
+    format: str | None = option(None, _OUT, None, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
+    output: str | None = option(
+        None, _OUT, "Write to FILE; its suffix selects the format.", "--output", "-o", metavar="FILE"
+    )
+    quiet: bool = option(False, _OUT, "No progress or remarks on stderr.", "--quiet", "-q")
+    debug: bool = option(False, _OUT, "Show full tracebacks of errors.", "--debug")
 
 
 class OnlyFields(frozenset[str]):
@@ -238,6 +192,6 @@ def _parameters(kind: Any, only: OnlyFields | None) -> Iterator[inspect.Paramete
     for one in fields(kind):
         if only is None or one.name in only:
             default = one.default if one.default is not MISSING else []
-            yield inspect.Parameter(
-                one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name]
-            )
+            declared = one.metadata.get("option")
+            hint: Any = Annotated[hints[one.name], declared] if declared else hints[one.name]
+            yield inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hookcli import registry
+from hookcli.commands.destination import check_target, written
 from hookcli.commands.options import Options, parse_depth
-from hookcli.errors import HookcliError, UsageError, class_name, shortened, unknown
+from hookcli.errors import HookcliError, UsageError, class_name, unknown
 from hookcli.report import Column, Report, formatting
 from hookcli.report.files import write_whole
 from hookcli.report.grouping import View, apply_view, group_rows
 from hookcli.reporters import selection
-from hookcli.reporters.base import Reporter
-from hookcli.system.files import followed, is_folder, is_stream
+from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
 from hookcli.system.streams import is_terminal, say, terminal_size
 from hookcli.system.torchrun import world
@@ -34,14 +34,20 @@ class Output:
         self.options = options
         self._option = option
         self.path = Path(options.output) if options.output and options.output not in _STDOUT else None
-        if self.path:
-            check_writable(self.path, option)
+        if self.path and not options.format:
+            check_target(self.path, option, "file")  # a folder has no suffix
         self.name = options.format or _by_suffix(self.path, option, default)
         made = selection.by_name(self.name)
+        self.exports = selection.exports(made)
+        self._target = selection.declared(made, "target")
+        if self.path:
+            check_target(self.path, option, self._target)
         with registry.guarded(made):
-            self._reporter: Reporter = made()
+            self._reporter: Any = made()
         self.for_people: bool = self.path is None and selection.declared(self._reporter, "for_people")
         if self.path is None:
+            if self.exports:
+                raise UsageError(f"--format {self.name}: name the {self._target} to write, with {option}")
             require_stdout()
         self.view = _view(options, self.path is None and is_terminal(report_stream()))
 
@@ -57,14 +63,18 @@ class Output:
             why = f"only for `{command}` ({lacks})" if command else lacks
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
 
-    def write(self, reports: Sequence[Report], *, own: bool = False) -> None:
+    def write(self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False) -> None:
         """Write the reports; a file is complete or as it was before.
 
-        Of several processes only the first writes, unless they are this one's `own`.
+        Of several processes only the first writes, unless they are this one's `own`. `mixed` reports are of several
+        kinds: each keeps those of the chosen columns that it has.
         """
         if not (own or world().writes):
             return
-        shown = self._shown(reports)
+        if self.exports:
+            self.export(self._shown(reports, mixed))
+            return
+        shown = list(self._shown(reports, mixed))
         text = self._text(shown, self.view)
         if self.path is None:
             write_report(text)
@@ -72,6 +82,19 @@ class Output:
         _replace(self.path, text, self._option)
         rows = sum(len(report.rows) for report in shown)
         remark(f"wrote {self.path}: {formatting.counted(rows, 'row')}", self.options)
+
+    def export(self, reports: Iterable[Report], *, in_place: bool = False) -> None:
+        """Let an exporter write the reports as they come; `in_place`: others may read what is written so far."""
+        assert self.path is not None
+        rows = _Counted(reports)
+        try:
+            target = nullcontext(self.path) if in_place else written(self.path, self._target)
+            with target as path, registry.guarded(self._reporter):
+                self._reporter.export(rows, self.view, path)
+        except OSError as error:
+            raise UsageError(f"{self._option} {self.path}: {error.strerror or error}") from error
+        then = selection.declared(self._reporter, "then").replace("{path}", shell_path(self.path))
+        remark(f"wrote {self.path}: {formatting.counted(rows.number, 'row')}{then and f'; {then}'}", self.options)
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write what was measured before a failure. Never raises, so that the failure itself is reported."""
@@ -83,7 +106,7 @@ class Output:
     def rendered(self, reports: Sequence[Report]) -> str:
         """The text of reports that share one screen."""
         height = self.view.height // max(len(reports), 1) if self.view.height else None
-        return self._text(self._shown(reports), replace(self.view, height=height))
+        return self._text(list(self._shown(reports)), replace(self.view, height=height))
 
     def _text(self, reports: Sequence[Report], view: View) -> str:
         with registry.guarded(self._reporter):
@@ -92,11 +115,33 @@ class Output:
                 raise TypeError(f"render() returned {class_name(text)}, not text")
         return text
 
-    def _shown(self, reports: Sequence[Report]) -> list[Report]:
+    def _shown(self, reports: Iterable[Report], mixed: bool = False) -> Iterator[Report]:
+        folds = self.view.depth is not None and not selection.declared(self._reporter, "needs")
         for report in reports:
             self._require_suited(report.columns)
-        folds = self.view.depth is not None and not selection.declared(self._reporter, "needs")
-        return [apply_view(group_rows(r, self.view.depth or 1) if folds else r, self.view) for r in reports]
+            view = _suited(self.view, report) if mixed else self.view
+            if not self.view.columns or view.columns:  # else it has none of those chosen
+                yield apply_view(group_rows(report, view.depth or 1) if folds else report, view)
+
+
+def _suited(view: View, report: Report) -> View:
+    """Return the view without columns that the report lacks."""
+    known = {column.name for column in report.columns}
+    sort = view.sort if (view.sort or "").removeprefix("-") in known else None
+    return replace(view, columns=[name for name in view.columns if name in known], sort=sort)
+
+
+class _Counted:
+    """Counts the rows of reports as they pass."""
+
+    def __init__(self, reports: Iterable[Report]) -> None:
+        self.number = 0
+        self._reports = reports
+
+    def __iter__(self) -> Iterator[Report]:
+        for report in self._reports:
+            self.number += len(report.rows)
+            yield report
 
 
 def remark(text: str, options: Options) -> None:
@@ -130,27 +175,6 @@ def _by_suffix(path: Path | None, option: str, default: str) -> str:
         how = " (or name the --format)" if option == "--output" else ""
         raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, selection.suffixes()) + how)
     return default if name == "table" else name
-
-
-def check_writable(path: Path, option: str = "--output") -> None:
-    """Raises UsageError where the file can't be written.
-
-    By doing it: permissions say little to an administrator, and nothing on a read-only file system.
-    """
-    import tempfile
-
-    if is_folder(path):
-        raise UsageError(f"{option} {path}: is a folder; give a file in it")
-    if is_stream(path):
-        return
-    try:
-        with suppress(FileNotFoundError):
-            path.lstat()  # which tells a name that can't be
-        with tempfile.TemporaryFile(dir=followed(path).parent):
-            pass
-    except (OSError, ValueError) as error:  # a NUL, and what the file system's encoding lacks, are ValueErrors
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"{option} {shortened(str(path))}: can't write to {path.parent}/ ({why})") from error
 
 
 def _replace(path: Path, text: str, option: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import DEFAULT_MODEL, Options, all_but, complete_models
+from hookcli.commands.options import DEFAULT_MODEL, Options, all_but, complete_models, option
 from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
@@ -18,42 +18,24 @@ EXAMPLES = (
     "hookcli package net.py:Net --intern net --extern '**' --output net.pt2pkg",
     "hookcli package --load net.pt2pkg --trust",
 )
+_PANEL = "Package"
 _KINDS = ("extern", "intern", "mock", "deny")
-
-
-def _pattern(text: str) -> Any:
-    return typer.Option(metavar="GLOB", rich_help_panel="Package", help=text)
 
 
 @dataclass(frozen=True)
 class PackageOptions:
     """Options of `hookcli package` only. Its --output names the package, not the report."""
 
-    extern: Annotated[list[str], _pattern("Modules to import on loading: 'torchvision.**', '*.io'.")] = field(
-        default_factory=list
+    extern: list[str] = option(list, _PANEL, "Modules to import on loading: 'torchvision.**', '*.io'.", metavar="GLOB")
+    intern: list[str] = option(list, _PANEL, "Modules to put into the package as source.", metavar="GLOB")
+    mock: list[str] = option(list, _PANEL, "Modules to replace by a stub.", metavar="GLOB")
+    deny: list[str] = option(list, _PANEL, "Modules that must not be needed.", metavar="GLOB")
+    load: str | None = option(None, _PANEL, "Run shapes on a package's model.", metavar="FILE")
+    trust: bool = option(False, _PANEL, "With --load: run the code in the package.", "--trust")
+    resource: str | None = option(None, _PANEL, "With --load: model/model.pkl ...", metavar="NAME")
+    output: str | None = option(
+        None, "Output", "Write the package to FILE; with --load: the report.", "--output", "-o", metavar="FILE"
     )
-    intern: Annotated[list[str], _pattern("Modules to put into the package as source.")] = field(default_factory=list)
-    mock: Annotated[list[str], _pattern("Modules to replace by a stub.")] = field(default_factory=list)
-    deny: Annotated[list[str], _pattern("Modules that must not be needed.")] = field(default_factory=list)
-    load: Annotated[
-        str | None, typer.Option(metavar="FILE", rich_help_panel="Package", help="Run shapes on a package's model.")
-    ] = None
-    trust: Annotated[
-        bool, typer.Option("--trust", rich_help_panel="Package", help="With --load: run the code in the package.")
-    ] = False
-    resource: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel="Package", help="With --load: model/model.pkl ...")
-    ] = None
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            rich_help_panel="Output",
-            help="Write the package to FILE; with --load: the report.",
-        ),
-    ] = None
 
 
 def package(

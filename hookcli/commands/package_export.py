@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hookcli.commands.destination import check_writable
 from hookcli.commands.options import Options
-from hookcli.commands.output import Output, check_writable, remark
+from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe

@@ -11,7 +11,8 @@ import typer
 
 from hookcli.commands.options import SHOWING, OnlyFields, Options
 from hookcli.commands.output import Output, remark
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, shortened
+from hookcli.record.file.every_step import COLUMNS
 from hookcli.record.file.query import Query
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.summary import non_finite_line, ran_line
@@ -24,9 +25,12 @@ EXAMPLES = (
     "hookcli show train.run.jsonl --step 200 --probe grads",
     "hookcli show train.run.jsonl --over-time layer4.2.conv3",
     "hookcli show train.run.jsonl --follow",
+    "hookcli show train.run.jsonl -f tensorboard -o runs/train",
+    "hookcli show train.run.jsonl --step all -o train.parquet",
     "hookcli show before.json --format markdown",
 )
 _PANEL = "Selection"
+_DIGITS = 18  # int() refuses thousands of digits
 
 
 def _which(metavar: str, text: str, **settings: Any) -> Any:
@@ -37,7 +41,9 @@ def _which(metavar: str, text: str, **settings: Any) -> Any:
 class ShowOptions:
     """Options of `hookcli show`: which part of a record to show."""
 
-    step: Annotated[int | None, _which("N", "This recorded step [the last of each model and phase].", min=0)] = None
+    step: Annotated[
+        str | None, _which("N|all", "This recorded step, or all [the last of each model and phase; exports: all].")
+    ] = None
     model: Annotated[str | None, _which("NAME", "Only this model.")] = None
     phase: Annotated[str | None, _which("train|no_grad", "Only this phase.")] = None
     probe: Annotated[str | None, _which("NAME", "Only this probe: activations, grads ... [all joined].")] = None
@@ -53,7 +59,18 @@ class ShowOptions:
         for name, given in (("--step", self.step is not None), ("--probe", self.probe is not None)):
             if self.over_time is not None and given:
                 raise UsageError(f"{name} and --over-time: a chart shows all steps, with all probes; leave one out")
-        return Query(self.step, self.model, self.phase, self.probe, self.over_time)
+        every = self.step == "all"
+        step = None if every else parse_step(self.step)
+        return Query(step, self.model, self.phase, self.probe, self.over_time, every)
+
+
+def parse_step(text: str | None) -> int | None:
+    """The number of a step. Raises UsageError for anything else."""
+    if text is None:
+        return None
+    if not (text.isdecimal() and text.isascii() and len(text) <= _DIGITS):
+        raise UsageError(f"--step {shortened(text)!r}: give a number from 0, or all")
+    return int(text)
 
 
 def show(
@@ -93,13 +110,16 @@ def _is_report(path: Path) -> bool:
 
 
 def _check_report(path: Path, query: Query, follow: bool) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in asdict(query).items() if value is not None]
+    said = asdict(query) | {"step": query.step if not query.every_step else "all", "every_step": None}
+    given = [f"--{name.replace('_', '-')}" for name, value in said.items() if value is not None]
     if follow or given:
         raise UsageError(f"{path}: is a saved report; {(given or ['--follow'])[0]} is for records of hookcli run")
 
 
 def _show(record: Record, query: Query, output: Output) -> int:
     """Write the reports to stdout; to stderr, how the run ended and what the record lacks."""
+    if query.every_step or (output.exports and query.over_time is None):
+        return _show_each(record, query, output)
     reports = query.reports(record)
     if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
         reports += query.non_finite(record)
@@ -108,6 +128,16 @@ def _show(record: Record, query: Query, output: Output) -> int:
     for text in remarks(record):
         remark(text, output.options)
     output.write(reports)
+    return 0
+
+
+def _show_each(record: Record, query: Query, output: Output) -> int:
+    """Write the reports of every selected step. The remarks come after, since damage shows when steps are read."""
+    if not query.probe:
+        output.check_columns(COLUMNS)
+    output.write(query.each(record), mixed=not query.probe)
+    for text in remarks(record):
+        remark(text, output.options)
     return 0
 
 

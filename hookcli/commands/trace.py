@@ -6,12 +6,9 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice, option
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError, unknown
 from hookcli.hooks.choices import OPTIMIZERS
@@ -33,26 +30,14 @@ _PANEL = "Hooks"
 class TraceOptions:
     """Options of `hookcli trace` alone."""
 
-    kinds: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,...",
-            help="Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "*"
-    summary: Annotated[
-        bool, typer.Option("--summary", help="Show counts per module and kind.", rich_help_panel=_PANEL)
-    ] = False
-    globally: Annotated[
-        bool,
-        typer.Option(
-            "--global",
-            help="Register through PyTorch's global functions, and mark where the order differs.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = False
-    optimizer: Annotated[str | None, choice(_PANEL, OPTIMIZERS, "Optimizer used for the step [sgd].")] = None
+    kinds: str = option(
+        "*", _PANEL, "Only these kinds of hooks; globs too (hookcli plugins --hooks lists all).", metavar="A,B,..."
+    )
+    summary: bool = option(False, _PANEL, "Show counts per module and kind.", "--summary")
+    globally: bool = option(
+        False, _PANEL, "Register through PyTorch's global functions, and mark where the order differs.", "--global"
+    )
+    optimizer: str | None = choice(None, _PANEL, "Optimizer used for the step [sgd].", OPTIMIZERS)
 
 
 def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: Options) -> int:

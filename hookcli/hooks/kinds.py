@@ -60,61 +60,46 @@ class HookInfo:
     command: str
 
 
-_M, _G, _A, _O = "nn.Module.", "nn.modules.module.", "autograd.graph.", "optim.Optimizer."
+def _module(name: str, fires: str, command: str = "trace") -> HookInfo:
+    return HookInfo(name, fires, f"nn.Module.register_{name}_hook", command)
+
+
+def _any_module(name: str, fires: str, command: str = "trace --global") -> HookInfo:
+    named = name if name.endswith("registration") else f"{name}, global"
+    return HookInfo(named, fires, f"nn.modules.module.register_module_{name}_hook", command)
+
+
+def _optimizer(name: str, fires: str) -> HookInfo:
+    return HookInfo(f"optimizer_{name}", fires, f"optim.Optimizer.register_{name}_hook", "trace")
+
+
+def _any_optimizer(name: str, fires: str) -> HookInfo:
+    call = f"optim.optimizer.register_optimizer_{name}_hook"
+    return HookInfo(f"optimizer_{name}, global", fires, call, "trace --global")
+
+
+_A, _TENSOR = "autograd.graph.", "Tensor.register_hook"
 HOOKS = (
+    _any_module("module_registration", "a submodule is assigned", "trace"),
+    _any_module("parameter_registration", "a parameter is assigned", "trace"),
+    _any_module("buffer_registration", "a buffer is assigned", "trace"),
+    _module("forward_pre", "before a module's forward", "inputs"),
+    _module("forward", "after a module's forward", "activations"),
+    _any_module("forward_pre", "before any module's forward"),
+    _any_module("forward", "after any module's forward"),
+    _module("full_backward_pre", "the gradients of a module's outputs have arrived", "grads --of outputs --via module"),
+    _module("full_backward", "the gradients of a module's inputs have arrived", "grads --of inputs --via module"),
+    _any_module("full_backward_pre", "as full_backward_pre, of any module"),
+    _any_module("full_backward", "as full_backward, of any module"),
     HookInfo(
-        "module_registration", "a submodule is assigned", f"{_G}register_module_module_registration_hook", "trace"
+        "backward, legacy",
+        "the module's last operation is done (deprecated)",
+        "nn.Module.register_backward_hook",
+        "hooks",
     ),
-    HookInfo(
-        "parameter_registration", "a parameter is assigned", f"{_G}register_module_parameter_registration_hook", "trace"
-    ),
-    HookInfo("buffer_registration", "a buffer is assigned", f"{_G}register_module_buffer_registration_hook", "trace"),
-    HookInfo("forward_pre", "before a module's forward", f"{_M}register_forward_pre_hook", "inputs"),
-    HookInfo("forward", "after a module's forward", f"{_M}register_forward_hook", "activations"),
-    HookInfo(
-        "forward_pre, global", "before any module's forward", f"{_G}register_module_forward_pre_hook", "trace --global"
-    ),
-    HookInfo("forward, global", "after any module's forward", f"{_G}register_module_forward_hook", "trace --global"),
-    HookInfo(
-        "full_backward_pre",
-        "the gradients of a module's outputs have arrived",
-        f"{_M}register_full_backward_pre_hook",
-        "grads --of outputs --via module",
-    ),
-    HookInfo(
-        "full_backward",
-        "the gradients of a module's inputs have arrived",
-        f"{_M}register_full_backward_hook",
-        "grads --of inputs --via module",
-    ),
-    HookInfo(
-        "full_backward_pre, global",
-        "as full_backward_pre, of any module",
-        f"{_G}register_module_full_backward_pre_hook",
-        "trace --global",
-    ),
-    HookInfo(
-        "full_backward, global",
-        "as full_backward, of any module",
-        f"{_G}register_module_full_backward_hook",
-        "trace --global",
-    ),
-    HookInfo(
-        "backward, legacy", "the module's last operation is done (deprecated)", f"{_M}register_backward_hook", "hooks"
-    ),
-    HookInfo(
-        "tensor_grad_output",
-        "the gradient of what a module returned has arrived",
-        "Tensor.register_hook",
-        "grads --of outputs",
-    ),
-    HookInfo(
-        "tensor_grad_input",
-        "the gradient of what a module received has arrived",
-        "Tensor.register_hook",
-        "grads --of inputs",
-    ),
-    HookInfo("tensor_grad_parameter", "before a parameter's .grad is added to", "Tensor.register_hook", "trace"),
+    HookInfo("tensor_grad_output", "the gradient of what a module returned has arrived", _TENSOR, "grads --of outputs"),
+    HookInfo("tensor_grad_input", "the gradient of what a module received has arrived", _TENSOR, "grads --of inputs"),
+    HookInfo("tensor_grad_parameter", "before a parameter's .grad is added to", _TENSOR, "trace"),
     HookInfo(
         "post_accumulate_grad",
         "after a parameter's .grad was added to",
@@ -139,47 +124,18 @@ HOOKS = (
     HookInfo("engine_callback", "a backward pass is over", f"{_A}queue_callback", "trace"),
     HookInfo("saved_tensor_pack", "a tensor is kept for backward", f"{_A}saved_tensors_hooks", "trace"),
     HookInfo("saved_tensor_unpack", "backward fetches a kept tensor", f"{_A}saved_tensors_hooks", "trace"),
-    HookInfo("optimizer_step_pre", "before an optimizer's step", f"{_O}register_step_pre_hook", "trace"),
-    HookInfo("optimizer_step_post", "after an optimizer's step", f"{_O}register_step_post_hook", "trace"),
-    HookInfo(
-        "optimizer_step_pre, global",
-        "before any optimizer's step",
-        "optim.optimizer.register_optimizer_step_pre_hook",
-        "trace --global",
-    ),
-    HookInfo(
-        "optimizer_step_post, global",
-        "after any optimizer's step",
-        "optim.optimizer.register_optimizer_step_post_hook",
-        "trace --global",
-    ),
-    HookInfo("state_dict_pre", "before state_dict(), parents first", f"{_M}register_state_dict_pre_hook", "trace"),
-    HookInfo("state_dict_post", "after state_dict(), parts first", f"{_M}register_state_dict_post_hook", "trace"),
-    HookInfo(
-        "load_state_dict_pre",
-        "before a module takes its part of load_state_dict()",
-        f"{_M}register_load_state_dict_pre_hook",
-        "trace",
-    ),
-    HookInfo("load_state_dict_post", "after load_state_dict()", f"{_M}register_load_state_dict_post_hook", "trace"),
-    HookInfo(
-        "optimizer_state_dict_pre", "before an optimizer's state_dict()", f"{_O}register_state_dict_pre_hook", "trace"
-    ),
-    HookInfo(
-        "optimizer_state_dict_post", "after an optimizer's state_dict()", f"{_O}register_state_dict_post_hook", "trace"
-    ),
-    HookInfo(
-        "optimizer_load_state_dict_pre",
-        "before an optimizer's load_state_dict()",
-        f"{_O}register_load_state_dict_pre_hook",
-        "trace",
-    ),
-    HookInfo(
-        "optimizer_load_state_dict_post",
-        "after an optimizer's load_state_dict()",
-        f"{_O}register_load_state_dict_post_hook",
-        "trace",
-    ),
+    _optimizer("step_pre", "before an optimizer's step"),
+    _optimizer("step_post", "after an optimizer's step"),
+    _any_optimizer("step_pre", "before any optimizer's step"),
+    _any_optimizer("step_post", "after any optimizer's step"),
+    _module("state_dict_pre", "before state_dict(), parents first"),
+    _module("state_dict_post", "after state_dict(), parts first"),
+    _module("load_state_dict_pre", "before a module takes its part of load_state_dict()"),
+    _module("load_state_dict_post", "after load_state_dict()"),
+    _optimizer("state_dict_pre", "before an optimizer's state_dict()"),
+    _optimizer("state_dict_post", "after an optimizer's state_dict()"),
+    _optimizer("load_state_dict_pre", "before an optimizer's load_state_dict()"),
+    _optimizer("load_state_dict_post", "after an optimizer's load_state_dict()"),
     HookInfo(
         "comm",
         "a bucket of gradients is ready to be reduced",

@@ -1,10 +1,13 @@
-"""The interface of a reporter."""
+"""The interfaces of reporters: those that make text, and those that write a file or folder by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
 
+from hookcli.errors import UsageError
 from hookcli.report import Report
 from hookcli.report.grouping import View
 
@@ -29,3 +32,41 @@ class Reporter(Protocol):
 
         `view.depth` None leaves the depth to the reporter: formats for people group rows to fit a screen.
         """
+
+
+class Exporter(Protocol):
+    """Writes reports for other programs. It has `export` in place of `render`; each attribute has a default.
+
+    A record gives it every recorded step, in two reports: "step" has the figures of the whole model, "run" a row per
+    module. Their rows have a `step`, a `phase` and, without gradients, a `forward`. Other reports come as a Reporter
+    gets them.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """File suffixes that select this format."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Columns that a report must have. An exporter that requires any gets every row, whatever the depth."""
+    command: ClassVar[str] = ""
+    """The command whose reports have these columns, named in help and messages; "" for all commands."""
+    target: ClassVar[Literal["file", "folder", "new folder"]] = "file"
+    """The kind of the output. A file is replaced; a new folder must be empty or not exist; a folder is added to."""
+    live: ClassVar[bool] = False
+    """True if other programs can read the output while reports still come."""
+    then: ClassVar[str] = ""
+    """Remark on how to open the output; `{path}` stands for it."""
+
+    def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
+        """Write the reports, which are sorted and filtered already, as they come. Raises OSError.
+
+        There may be too many to keep. An exporter that is `live` also lets others see them at once.
+        """
+
+
+def require(name: str, module: str) -> None:
+    """Raise UsageError, with the command that installs it, if the module that a format needs can't be imported."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"can't be imported ({error})"
+        raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{name}]'") from error

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hookcli.report import Report, strict
-from hookcli.report.formatting import printable, shape
+from hookcli.report.formatting import printable
 from hookcli.report.grouping import View
+from hookcli.reporters import flat_table
 from hookcli.reporters.base import Reporter
 
 
@@ -21,12 +22,15 @@ class CsvReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a header and a line per row."""
         reports = [printable(report) for report in reports]
-        names = list(dict.fromkeys(column.name for report in reports for column in report.columns))
         marks = {"model": [report.model for report in reports], "probe": [report.probe for report in reports]}
-        which = [mark for mark, values in marks.items() if len(set(values)) > 1 and mark not in names]
-        rows = [([getattr(report, mark) for mark in which], row.flat()) for report in reports for row in report.rows]
-        if not view.columns:
-            names += sorted({key for _, row in rows for key in row} - set(names))
+        declared = [column.name for report in reports for column in report.columns]
+        which = [mark for mark, values in marks.items() if len(set(values)) > 1 and mark not in declared]
+        rows = [
+            ([getattr(report, mark) for mark in which], flat_table.cells(row, report, view))
+            for report in reports
+            for row in report.rows
+        ]
+        names = flat_table.names(declared, (name for _, row in rows for name in row))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(map(_guarded, [*which, *names]))
@@ -36,14 +40,9 @@ class CsvReporter(Reporter):
 
 
 def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        if name.endswith("shape"):
-            return shape(value)
-        joined = " ".join("-" if v is None else str(v) for v in value)
-        return _guarded(joined) if any(isinstance(v, str) for v in value) else joined
-    if isinstance(value, (str, Mapping)):
-        return _guarded(str(value))
-    return "" if value is None else strict(value)
+    single = flat_table.single(name, value)
+    words = isinstance(value, str) or (isinstance(value, (list, tuple)) and any(isinstance(v, str) for v in value))
+    return _guarded(single) if words else "" if single is None else strict(single)
 
 
 def _guarded(text: str) -> str:

@@ -9,12 +9,23 @@ from typing import Any
 from hookcli import registry
 from hookcli.errors import HookcliError, UsageError, unknown
 from hookcli.report import Column
-from hookcli.reporters.base import Reporter
+from hookcli.reporters.base import Exporter, Reporter
 
 
 def declared(reporter: Any, attribute: str) -> Any:
     """Return an attribute of a reporter or its class; the interface's default if it has none."""
-    return getattr(reporter, attribute, getattr(Reporter, attribute))
+    default = getattr(Reporter, attribute) if hasattr(Reporter, attribute) else getattr(Exporter, attribute)
+    return getattr(reporter, attribute, default)
+
+
+def exports(reporter: Any) -> bool:
+    """Return whether a reporter, or its class, writes a file or folder by itself."""
+    return hasattr(reporter, "export")
+
+
+def live() -> list[str]:
+    """Return the names of the formats that others can read while they are written."""
+    return [name for name, reporter in _loaded() if declared(reporter, "live")]
 
 
 def by_name(name: str) -> Any:

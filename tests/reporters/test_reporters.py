@@ -17,6 +17,7 @@ import pytest
 from hookcli import registry
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats, formatting
 from hookcli.report.grouping import View
+from hookcli.reporters import selection
 from hookcli.reporters.table import TableReporter
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -103,13 +104,16 @@ def test_colour_only_where_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", registry.names("reporters"))
-def test_every_reporter_takes_none_one_and_several(name: str) -> None:
+def test_every_reporter_takes_none_one_and_several(name: str, tmp_path: Path) -> None:
     reporter = registry.load("reporters", name)()
     needs = getattr(reporter, "needs", ())
     report = STEPS if "step" in needs else FIRINGS if needs else REPORT
     for reports in ([], [report], [report, report]):
-        assert isinstance(reporter.render(reports, View()), str)
-    assert reporter.suffixes or name in ("chart", "chrome", "github")
+        if selection.exports(reporter):
+            assert reporter.export(iter(reports), View(), tmp_path / f"{len(reports)}") is None
+        else:
+            assert isinstance(reporter.render(reports, View()), str)
+    assert reporter.suffixes or name in ("chart", "chrome", "github", "tensorboard", "wandb")
 
 
 def test_machine_formats_hold_every_row_unrounded() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hookcli.errors import UsageError, unknown
+from hookcli.record.file.every_step import every_step
 from hookcli.record.file.over_time import needed, over_time, report_title, spoken
 from hookcli.record.file.overview import findings, overview, probe_reports
 from hookcli.record.file.reading import Record, StepEntry, abridged
@@ -20,7 +21,7 @@ class NothingToShowError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Selects by `step` (else the last ones), `model` and `phase`.
+    """Selects by `step` (else the last ones), `model` and `phase`; `every_step` takes all that were finished.
 
     Shows the report of one `probe`, else all joined; with `over_time` the history of that module or parameter, where ""
     and "." name the model itself.
@@ -31,6 +32,23 @@ class Query:
     phase: str | None = None
     probe: str | None = None
     over_time: str | None = None
+    every_step: bool = False
+
+    def each(self, record: Record) -> Iterator[Report]:
+        """Yield the reports of every selected step. Raises UsageError, as `reports` does.
+
+        Steps that were not finished are left out, unless there is no other of the model and phase.
+        """
+        entries, found = self._known(record), False
+        chosen = self._finished(record, entries) if self.step is None else self._at_step(entries, record)
+        for report in every_step(record.steps(chosen), record.header, self.probe):
+            found = True
+            yield report
+        if found or not chosen:
+            return
+        if self.probe and any(record.last(chosen)):
+            raise UsageError(_no_probe(self.probe, record))
+        raise NothingToShowError(self._nothing(record, chosen, entries))
 
     def reports(self, record: Record) -> list[Report]:
         """The selected reports. Raises UsageError for what the record doesn't have, or if nothing can be shown."""
@@ -75,8 +93,7 @@ class Query:
         return [e for e in entries if self.phase or e.phase == "train" or e.model not in trained]
 
     def _history(self, record: Record, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
-        whole = {entry.key for entry in entries if record.counts(entry)}
-        shown = [entry for entry in entries if record.counts(entry) or entry.key not in whole]
+        shown = self._finished(record, entries)
         found = over_time(record.steps(shown, needed(fqn)), fqn)
         if not found:
             known = {name for step in record.last(entries) for name in known_names(step)}
@@ -88,6 +105,10 @@ class Query:
             raise UsageError(unknown("module or parameter", fqn, known, see=see))
         left_out = [entry for entry in entries if entry not in shown]
         return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in found]
+
+    def _finished(self, record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:
+        whole = {entry.key for entry in entries if record.counts(entry)}
+        return [entry for entry in entries if record.counts(entry) or entry.key not in whole]
 
     def _at_step(self, entries: Sequence[StepEntry], record: Record) -> list[StepEntry]:
         found = [entry for entry in entries if entry.step == self.step]

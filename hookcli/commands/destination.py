@@ -1,0 +1,76 @@
+"""The file or folder that a command writes: checked before the work, and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hookcli.errors import UsageError, shortened
+from hookcli.system.files import exists, followed, is_folder, is_stream, replacing
+
+FOLDERS = ("folder", "new folder")
+
+
+def check_target(path: Path, option: str, target: str) -> None:
+    """Raise UsageError if the file or folder (an Exporter's `target`) can't be written, or has something to lose."""
+    if target not in FOLDERS:
+        check_writable(path, option)
+        return
+    if exists(path) and not is_folder(path):
+        raise UsageError(f"{option} {path}: is a file; this format writes a folder")
+    if target == "new folder" and is_folder(path) and any(path.iterdir()):
+        raise UsageError(f"{option} {path}: is not empty; name another folder, or delete this one first")
+    there = path / "new"
+    while not exists(there.parent):
+        there = there.parent
+    check_writable(there, option)
+
+
+def check_writable(path: Path, option: str = "--output") -> None:
+    """Raises UsageError where the file can't be written.
+
+    By doing it: permissions say little to an administrator, and nothing on a read-only file system.
+    """
+    import tempfile
+
+    if is_folder(path):
+        raise UsageError(f"{option} {path}: is a folder; give a file in it")
+    if is_stream(path):
+        return
+    try:
+        with suppress(FileNotFoundError):
+            path.lstat()  # which tells a name that can't be
+        with tempfile.TemporaryFile(dir=followed(path).parent):
+            pass
+    except (OSError, ValueError) as error:  # a NUL, and what the file system's encoding lacks, are ValueErrors
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{option} {shortened(str(path))}: can't write to {path.parent}/ ({why})") from error
+
+
+@contextmanager
+def written(path: Path, target: str) -> Iterator[Path]:
+    """Yield the path to write to. A file or new folder is moved to `path` if the block ends without an exception.
+
+    Folders above a folder are made. Raises OSError.
+    """
+    if target not in FOLDERS:
+        with replacing(path) as scratch:
+            yield scratch
+        return
+    real = followed(path)
+    if target == "folder":
+        real.mkdir(parents=True, exist_ok=True)
+        yield real
+        return
+    import shutil
+
+    real.parent.mkdir(parents=True, exist_ok=True)
+    scratch = real.with_name(f".hookcli-{os.urandom(8).hex()}")
+    scratch.mkdir()
+    try:
+        yield scratch
+        scratch.rename(real)  # which may be an empty folder
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,113 @@
+"""A Parquet file: one table with a row per row of every report, for pandas, Polars, DuckDB and others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hookcli.report import Column, Report, document, strict
+from hookcli.report.grouping import View
+from hookcli.reporters import flat_table, series
+from hookcli.reporters.base import Exporter, require
+
+_WHICH = ("model", "probe")
+
+
+class ParquetReporter(Exporter):
+    """A tidy table with the columns `model` and `probe` first, raw numbers, and NaN and infinities as they are.
+
+    A column that holds whole numbers is int64, or float64 if it holds others too; shapes are text (1x3x224x224), and a
+    value that a row lacks is null. The schema's metadata has under "hookcli" the JSON document without
+    rows (of a record, the first report of each model, phase and probe), and each field's `title` and `unit`.
+    """
+
+    suffixes = (".parquet",)
+
+    def __init__(self) -> None:
+        require("parquet", "pyarrow.parquet")
+
+    def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
+        """Write the file, which holds the reports in memory as columns of numbers until the end."""
+        arrow: Any = import_module("pyarrow")
+        parts, columns, heads = [], dict[str, Column](), dict[tuple[Any, ...], Report]()
+        for report in reports:
+            head = (report.model, report.probe, report.meta.get("phase"))
+            heads[head] = heads.get(head) or replace(report, rows=(), meta=series.about(report))
+            columns |= {column.name: column for column in report.columns if column.name not in columns}
+            if report.rows:
+                parts.append(_table(arrow, report, view))
+        which = [name for name in _WHICH if name not in columns]
+        names = [
+            *which,
+            *flat_table.names(columns, (n for part in parts for n in part.column_names if n not in _WHICH)),
+        ]
+        table = _joined(arrow, parts, names)
+        schema = arrow.schema(
+            [_field(field, columns.get(field.name)) for field in table.schema], _metadata(heads.values())
+        )
+        import_module("pyarrow.parquet").write_table(table.cast(schema), path, compression="zstd")
+
+
+def _table(arrow: Any, report: Report, view: View) -> Any:
+    rows = [flat_table.cells(row, report, view) for row in report.rows]
+    names = dict.fromkeys(name for row in rows for name in row)
+    which = {name: [getattr(report, name)] * len(rows) for name in _WHICH if name not in names}
+    columns = which | {name: [flat_table.single(name, row.get(name)) for row in rows] for name in names}
+    return arrow.table({_text(name): _array(arrow, values) for name, values in columns.items()})
+
+
+def _array(arrow: Any, values: list[Any]) -> Any:
+    """Return the column; one of words and numbers is text."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds <= {bool} or kinds <= {int}:
+        return arrow.array(values)
+    if kinds <= {int, float}:
+        return arrow.array([None if value is None else float(value) for value in values], arrow.float64())
+    words = [None if value is None else _text(str(strict(value))) for value in values]
+    return arrow.array(words, arrow.string())
+
+
+def _joined(arrow: Any, parts: list[Any], names: list[str]) -> Any:
+    """Return one table of these columns, each of the narrowest type that holds the values of all parts."""
+    fields = []
+    for name in names:
+        kinds = {part.schema.field(name).type for part in parts if name in part.column_names} - {arrow.null()}
+        fields.append(arrow.field(name, _type(arrow, kinds)))
+    schema = arrow.schema(fields)
+    whole = [_widened(arrow, part, schema) for part in parts]
+    return arrow.concat_tables(whole) if whole else schema.empty_table()
+
+
+def _type(arrow: Any, kinds: set[Any]) -> Any:
+    if len(kinds) < 2:
+        return next(iter(kinds), arrow.null())
+    return arrow.float64() if kinds == {arrow.int64(), arrow.float64()} else arrow.string()
+
+
+def _widened(arrow: Any, part: Any, schema: Any) -> Any:
+    columns = [
+        part.column(field.name).cast(field.type)
+        if field.name in part.column_names
+        else arrow.nulls(len(part), field.type)
+        for field in schema
+    ]
+    return arrow.table(columns, schema=schema)
+
+
+def _field(field: Any, column: Column | None) -> Any:
+    if column is None:
+        return field
+    return field.with_metadata({"title": _text(column.title)} | ({"unit": column.unit} if column.unit else {}))
+
+
+def _metadata(heads: Iterable[Report]) -> Mapping[str, str]:
+    return {"hookcli": json.dumps(document(heads))}
+
+
+def _text(value: str) -> str:
+    """Return the text as UTF-8 can encode it: names of files and layers may be surrogates."""
+    return value.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,104 @@
+"""Figures over steps, as programs that chart them take them: a run per model and phase, a tag per figure and place.
+
+Tags are `FIGURE/MODULE`. These programs make a section of all tags with one first word, so a section shows one figure
+of all modules side by side: 15 sections of 100 charts, where `MODULE/FIGURE` would make 100 sections of 15. A search
+for a module's name shows all its figures. Those of the whole model are in the section `(model)`, which comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookcli.report import STATS_KEYS, Report, Row, raised
+from hookcli.system.escaping import visible
+
+MODEL = "(model)"
+_WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section
+_PLACES = frozenset(
+    ("step", "forward", "call", "calls", "pass", "index", "depth", "order", "rank", "id", "line", "merged", "numel")
+)
+"""Columns of numbers that say which row it is, or never change."""
+_OF_STEP = frozenset(
+    ("step", "forward", "forwards", "observed_forwards", "losses", "seconds", "plain_seconds", "notes", "complete")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The figures of one model in one step. `run` is the model's name and, in a record, the phase.
+
+    `histograms` are the values of `hist` and of the statistics beside it. `about` says what was run.
+    """
+
+    run: tuple[str, ...]
+    step: int
+    about: Mapping[str, Any]
+    figures: dict[str, float] = field(default_factory=dict)
+    histograms: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def points(reports: Iterable[Report]) -> Iterator[Point]:
+    """Yield the figures of each step. A report without steps has them in step 0; findings of checks are left out."""
+    for report in reports:
+        if any(column.name == "check" for column in report.columns):
+            continue
+        found: dict[int, Point] = {}
+        for row in report.rows:
+            step = row.get("step") or 0
+            run = (report.model, *filter(None, [row.get("phase")]))
+            point = found.setdefault(step, Point(run, step, {"model": report.model, **about(report)}))
+            _add(point, report, row)
+        yield from (point for point in found.values() if point.figures or point.histograms)
+
+
+def about(report: Report) -> dict[str, Any]:
+    """Return the report's meta; of a recorded step, only what all steps share."""
+    return {key: value for key, value in report.meta.items() if "step" not in report.meta or key not in _OF_STEP}
+
+
+def _add(point: Point, report: Report, row: Row) -> None:
+    for column in report.columns:
+        value = row.get(column.name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and column.name not in _PLACES:
+            point.figures[_unused(_tag(report, row, column.name), point.figures)] = value
+    flat = row.flat()
+    if isinstance(flat.get("hist"), Mapping):
+        point.histograms[_unused(_tag(report, row, "hist"), point.histograms)] = flat
+
+
+def _tag(report: Report, row: Row, figure: str) -> str:
+    name = row.fqn or str(row.get("name") or "") or MODEL
+    of_row = [f" {key} {row[key]}" for key in ("pass", "call", "rank") if row.get(key)]
+    place = f"{name}{row.get('path') or ''}{''.join(of_row)}"
+    if report.probe in _WHOLE:
+        return visible(f"{place}/{figure}")
+    if report.probe == "run":
+        section = f"activations.{figure}" if figure in (*STATS_KEYS, "hist") else figure
+    else:
+        section = ".".join(filter(None, [report.probe, row.get("kind"), figure]))
+    return visible(f"{section}/{place}")
+
+
+def _unused(tag: str, taken: Mapping[str, Any]) -> str:
+    """Return the tag, numbered if another row of the step has it."""
+    number, found = 1, tag
+    while found in taken:
+        number += 1
+        found = f"{tag} #{number}"
+    return found
+
+
+def buckets(flat: Mapping[str, Any]) -> tuple[list[float], list[int]]:
+    """Return the limits of a histogram's buckets from left to right, one more than counts, and the counts.
+
+    `flat` holds `hist`, counts by sign and power of two, and `zeros`, whose bucket is between the smallest magnitudes.
+    Empty buckets at either end are left out.
+    """
+    low, negative, positive = (flat["hist"][key] for key in ("low", "negative", "positive"))
+    sizes = [raised(1.0, low + i) for i in range(len(positive) + 1)]
+    limits, counts = [*(-size for size in reversed(sizes)), *sizes], [*reversed(negative), flat["zeros"], *positive]
+    used = [i for i, count in enumerate(counts) if count]
+    first, last = (used[0], used[-1]) if used else (len(negative), len(negative))
+    return limits[first : last + 2], counts[first : last + 1]

@@ -1,0 +1,117 @@
+"""TensorBoard's event files, written with the `tensorboard` package alone: its protocol buffers and record writer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from hookcli.report import Report
+from hookcli.report.grouping import View
+from hookcli.reporters import series
+from hookcli.reporters.base import Exporter, require
+from hookcli.system.escaping import visible
+
+_LONGEST = 100  # characters of a folder's name: file systems take 255 bytes
+
+
+class TensorboardReporter(Exporter):
+    """A folder of runs: FOLDER/MODEL/PHASE holds the figures of a model, with and without gradients.
+
+    Values are float32, as TensorBoard has them; NaN and infinities are as they are. What was run is on the Text tab.
+    """
+
+    target: ClassVar[Literal["new folder"]] = "new folder"
+    live = True
+    then = "tensorboard --logdir {path} shows them"
+
+    def __init__(self) -> None:
+        require("tensorboard", "tensorboard.summary.writer.record_writer")
+
+    def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
+        """Write each step as it comes, one event per report, so that TensorBoard shows it at its next look."""
+        runs: dict[tuple[str, ...], _Run] = {}
+        with ExitStack() as stack:
+            for point in series.points(reports):
+                run = runs.get(point.run)
+                if run is None:
+                    folder = _unused(path / "/".join(map(_safe, point.run)), [one.folder for one in runs.values()])
+                    run = runs[point.run] = stack.enter_context(_Run(folder, point.about))
+                run.add(point)
+
+
+class _Run:
+    """An event file in a folder of its own; a context manager that closes it."""
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._event: Any = import_module("tensorboard.compat.proto.event_pb2").Event
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        writer: Any = import_module("tensorboard.summary.writer.record_writer").RecordWriter
+        self._writer = writer((folder / name).open("xb"))
+        self._write(self._event(file_version="brain.Event:2"))
+        self._write(self._described(about))
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def add(self, point: series.Point) -> None:
+        """Append the figures of a step."""
+        event = self._event(step=point.step)
+        for tag, value in point.figures.items():
+            event.summary.value.add(tag=_text(tag), simple_value=value)
+        for tag, flat in point.histograms.items():
+            _fill(event.summary.value.add(tag=_text(tag)).histo, flat)
+        self._write(event)
+
+    def _write(self, event: Any) -> None:
+        event.wall_time = time.time()
+        self._writer.write(event.SerializeToString())
+        self._writer.flush()
+
+    def _described(self, about: Mapping[str, Any]) -> Any:
+        """Return the event for the Text tab: what was run, as lines that Markdown leaves as they are."""
+        event = self._event()
+        value = event.summary.value.add(tag="run")
+        value.metadata.plugin_data.plugin_name = "text"
+        value.tensor.dtype = import_module("tensorboard.compat.proto.types_pb2").DT_STRING
+        lines = [f"    {visible(f'{key}: {item}')}" for key, item in about.items() if item not in (None, "", [])]
+        value.tensor.string_val.append(_text("\n".join(lines)).encode())
+        return event
+
+
+def _fill(histo: Any, flat: Mapping[str, Any]) -> None:
+    limits, counts = series.buckets(flat)
+    finite = flat["numel"] - flat["nan"] - flat["inf"]
+    histo.min, histo.max, histo.num = flat["min"], flat["max"], finite
+    histo.sum, histo.sum_squares = flat["mean"] * finite, flat["l2"] ** 2
+    histo.bucket_limit.extend(limits[1:])
+    histo.bucket.extend(counts)
+
+
+def _safe(name: str) -> str:
+    """Return the name as that of a folder."""
+    shown = visible(name).replace("/", "_").replace("\\", "_").strip(". ")[:_LONGEST]
+    return _text(shown) or "model"
+
+
+def _unused(folder: Path, taken: Iterable[Path]) -> Path:
+    """Return the folder, numbered if another run of this output has it."""
+    number, found, known = 1, folder, set(taken)
+    while found in known:
+        number += 1
+        found = folder.with_name(f"{folder.name} {number}")
+    return found
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,341 @@
+"""Exports of records and reports, read back with the readers of TensorBoard, Arrow and Weights & Biases."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from records import HEADER, activation, gradient, recorded_step, save
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
+
+from hookcli import registry
+from hookcli.report import Column, Report, TensorStats
+from hookcli.report.grouping import View
+from hookcli.reporters import series
+
+Cli = Callable[..., Any]
+ODD = "od\x1b[31md.\u2028=1+1"
+NAN, INF = float("nan"), float("inf")
+
+
+def lines() -> list[Any]:
+    """Two models, one in two phases; odd names, NaN and infinities, and figures beyond float32."""
+    odd = [activation(ODD, "Li\nnear", TensorStats(128, NAN, INF, -1e300, 1e-300, 0.1, nan=3, inf=2), path='["a"]')]
+    odd += [activation(ODD, "Linear", TensorStats(128, 0.1, 0.2, -1.0, 2.0, 7.0), path='["b"]')]
+    grads = [gradient("odd.weight", "parameter", "Linear", INF, inf=3)]
+    first = recorded_step(0)
+    reports = (replace(first.reports[0], rows=odd), replace(first.reports[1], rows=grads))
+    return [
+        HEADER,
+        first,
+        recorded_step(100, std=1.5),
+        recorded_step(100, phase="no_grad", forward=0),
+        recorded_step(100, phase="no_grad", forward=1, std=0.3),
+        replace(first, model="../G /x", step=50, reports=reports, losses=[NAN]),
+        recorded_step(200, losses=[INF]),
+        recorded_step(300, complete=False),
+    ]
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A record of a run that was killed in the middle of a line, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = save(tmp_path / "r.run.jsonl", lines())
+    with path.open("a") as file:
+        file.write('{"line":"step","model":"Net","pha')
+    return path
+
+
+def relaxed(value: Any) -> Any:
+    return {"NaN": NAN, "Infinity": INF, "-Infinity": -INF}.get(value, value) if isinstance(value, str) else value
+
+
+def reports(cli: Cli, *argv: str) -> list[dict[str, Any]]:
+    return json.loads(cli(*argv, "-f", "json").out)["reports"]
+
+
+def figures(report: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, float]]:
+    """Each row with each of its declared figures."""
+    for row in report["rows"]:
+        for column in report["columns"]:
+            value = relaxed(row.get(column["name"]))
+            if isinstance(value, (int, float)) and column["name"] not in ("step", "forward", "calls", "call", "index"):
+                yield row, column["name"], value
+
+
+def same(a: Any, b: Any) -> bool:
+    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+
+
+def float32(value: float) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(INF, value)
+
+
+def tag(report: Mapping[str, Any], row: Mapping[str, Any], figure: str) -> str:
+    stats = ("mean", "std", "zeros", "nan", "inf")
+    place = (row["fqn"] or "(model)") + (row.get("path") or "")
+    place = place.replace("\x1b", "\\x1b").replace("\u2028", "\\u2028")
+    if report["probe"] == "step":
+        return f"(model)/{figure}"
+    return f"{'activations.' * (figure in stats)}{figure}/{place}"
+
+
+def test_tensorboard_has_every_figure_of_every_step(cli: Cli, record: Path) -> None:
+    ran = cli("show", record.name, "-f", "tensorboard", "-o", "runs/x")
+    assert ran.code == 0 and ran.out == ""
+    assert "wrote runs/x: " in ran.err and "tensorboard --logdir runs/x shows them" in ran.err
+    assert "1 of 9 lines is damaged" in ran.err
+    folders = {("Net", "train"): "Net/train", ("Net", "no_grad"): "Net/no_grad", ("../G /x", "train"): "_G _x/train"}
+    assert {str(path.parent.relative_to("runs/x")) for path in Path("runs").rglob("*tfevents*")} == set(
+        folders.values()
+    )
+    expected: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for report in reports(cli, "show", record.name, "--step", "all"):
+        for row, name, value in figures(report):
+            run = folders[report["model"], report["meta"]["phase"]]
+            expected.setdefault((run, tag(report, row, name)), []).append((row["step"], float32(value)))
+    found = {}
+    for run in folders.values():
+        events = EventAccumulator(f"runs/x/{run}", {"scalars": 0, "tensors": 0}).Reload()
+        found |= {(run, t): [(e.step, e.value) for e in events.Scalars(t)] for t in events.Tags()["scalars"]}
+        said = events.Tensors("run")[0].tensor_proto.string_val[0].decode()
+        assert "    command: train.py --epochs 3" in said and "    phase: " in said
+    assert found.keys() == expected.keys() and len(found) > 90
+    for key, values in expected.items():
+        assert all(s == t and same(v, w) for (s, v), (t, w) in zip(values, found[key], strict=True)), key
+    assert [v for _, v in found["Net/train", "(model)/loss"]] == [2.0, float32(2 / 101), INF]
+    assert [s for s, _ in found["Net/no_grad", "activations.std/head"]] == [100, 100]
+
+
+def test_a_folder_that_holds_something_is_left_alone(cli: Cli, record: Path) -> None:
+    Path("runs").mkdir()
+    assert cli("show", record.name, "-f", "tensorboard", "-o", "runs").code == 0
+    before = sorted(Path("runs").rglob("*"))
+    ran = cli("show", record.name, "-f", "tensorboard", "-o", "runs")
+    assert ran.code == 2 and "--output runs: is not empty; name another folder, or delete this one" in ran.err
+    assert sorted(Path("runs").rglob("*")) == before and not list(Path().glob(".hookcli-*"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("-f", "tensorboard"), "--format tensorboard: name the new folder to write, with --output"),
+        (("-f", "parquet"), "--format parquet: name the file to write, with --output"),
+        (("-f", "tensorboard", "-o", "r.run.jsonl"), "--output r.run.jsonl: is a file; this format writes a folder"),
+        (("-f", "parquet", "-o", "."), "--output .: is a folder"),
+        (("-f", "parquet", "-o", "x.parquet", "--columns", "mena"), "unknown column 'mena'; did you mean mean"),
+        (("-f", "parquet", "-o", "x.parquet", "--step", "7"), "step 7 was not recorded; nearest: 0 and 50"),
+        (("-f", "parquet", "-o", "x.parquet", "--probe", "act"), "unknown --probe 'act'"),
+        (("--step", "some"), "--step 'some': give a number from 0, or all"),
+        (("-f", "wandb", "-o", "r.run.jsonl/x"), "can't write to r.run.jsonl/"),
+    ],
+)  # fmt: skip
+def test_mistakes(cli: Cli, record: Path, argv: tuple[str, ...], said: str) -> None:
+    ran = cli("show", record.name, *argv)
+    assert ran.code == 2 and said in ran.err and len(ran.err.splitlines()) == 1, ran.err
+    assert sorted(path.name for path in Path().iterdir()) == [record.name]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "parquet", "wandb"])
+def test_a_library_that_is_missing_is_named_with_its_command(
+    cli: Cli, record: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    package = {"parquet": "pyarrow"}.get(name, name)
+    for module in (package, "pyarrow.parquet", "tensorboard.summary.writer.record_writer"):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+    ran = cli("show", record.name, "-f", name, "-o", "x")
+    assert ran.code == 2 and f"--format {name}: {package} is not installed; pip install 'hookcli[{name}]'" in ran.err
+    assert not Path("x").exists() and cli("show", record.name).code == 0
+
+
+def test_parquet_holds_what_json_and_csv_hold(cli: Cli, record: Path) -> None:
+    assert cli("show", record.name, "-o", "x.parquet").code == 0
+    table = pq.read_table("x.parquet")
+    said = reports(cli, "show", record.name, "--step", "all")
+    rows = [
+        {"model": report["model"], "probe": report["probe"], **row} for report in said for row in report["rows"]
+    ]  # fmt: skip
+    found = table.to_pylist()
+    assert len(found) == len(rows) and {"\x1b" in row["fqn"] for row in found} == {False, True}
+    for line, row in zip(found, rows, strict=True):
+        for name, value in line.items():
+            expected = relaxed(row.get(name))
+            expected = "x".join(map(str, expected)) if isinstance(expected, list) else expected
+            assert same(value, expected), (name, value, expected)
+    kinds = {field.name: str(field.type) for field in table.schema}
+    assert kinds["step"] == kinds["zeros"] == kinds["forward"] == "int64" and kinds["loss"] == kinds["std"] == "double"
+    assert kinds["fqn"] == kinds["shape"] == "string" and table.schema.field("zeros").metadata[b"unit"] == b"elements"
+    about = json.loads(table.schema.metadata[b"hookcli"])["reports"][0]
+    assert about["meta"]["command"] == "train.py --epochs 3" and about["rows"] == [] and "step" not in about["meta"]
+    written = csv.DictReader(io.StringIO(cli("show", record.name, "--step", "all", "-f", "csv").out))
+    assert sorted(written.fieldnames or ()) == sorted(table.column_names)
+    for line, row in zip(found, written, strict=True):
+        for name, text in row.items():
+            value = relaxed(text) if kinds[name] == "double" else text
+            number = {"double": float, "int64": int}.get(kinds[name], str)
+            shown = str(line[name]).replace("\x1b", "\\x1b").replace("\u2028", "\\u2028").replace("\n", "\\n")
+            expected = shown if number is str and line[name] is not None else line[name]
+            assert same(number(value) if text else None, expected or (None if expected == "" else expected)), name
+
+
+@pytest.mark.parametrize("narrowed", [("--columns", "step,fqn,ratio,loss"), ("--step", "100"), ("--probe", "grads"),
+                                      ("--over-time", "body.0"), ("--depth", "1"), ("--model", "Net")])  # fmt: skip
+def test_selections_are_the_same_in_both_tables(cli: Cli, record: Path, narrowed: tuple[str, ...]) -> None:
+    every = () if narrowed[0] in ("--step", "--over-time") else ("--step", "all")
+    if narrowed[0] == "--step":
+        ran = cli("show", record.name, *narrowed, "-o", "x.parquet")
+        table = pq.read_table("x.parquet")
+        assert ran.code == 0 and set(table["step"].to_pylist()) == {100} and set(table["phase"].to_pylist()) == {
+            "train", "no_grad",
+        }  # fmt: skip
+        return
+    assert cli("show", record.name, *narrowed, "-o", "x.parquet").code == 0
+    assert cli("show", record.name, *narrowed, *every, "-o", "x.csv").code == 0
+    table = pq.read_table("x.parquet")
+    text = pyarrow.csv.read_csv("x.csv", convert_options=pyarrow.csv.ConvertOptions(null_values=[""]))
+    shared = [name for name in table.column_names if name in text.column_names]
+    assert set(table.column_names) - set(shared) <= {"model", "probe"} and len(table) == len(text)
+    for name in shared:
+        if str(text.schema.field(name).type) in ("int64", "double"):
+            pairs = zip(table[name].to_pylist(), text[name].to_pylist(), strict=True)
+            assert all(same(a, b) for a, b in pairs), name
+
+
+def wandb_records(path: Path) -> Iterator[WandbRecord]:
+    """The records of an offline run: LevelDB's log format (blocks of 32 KiB) after a header of 7 bytes.
+
+    wandb itself has read them in Go since 0.2x, for `wandb sync`; its messages are those of its Python package.
+    """
+    data, at, parts = path.read_bytes(), 7, b""
+    assert data[:4] == b":W&B"
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:  # the rest of a block that has no room for a header is zeros
+            at += 32768 - at % 32768
+            continue
+        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        parts += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield WandbRecord.FromString(parts)
+            parts = b""
+
+
+def wandb_runs(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], Any]]:
+    """The config, the history and the run of each offline run."""
+    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        config: dict[str, Any] = {}
+        history: list[dict[str, Any]] = []
+        for found in wandb_records(path):
+            if found.WhichOneof("record_type") == "run":
+                run = found.run
+                config |= {item.key: json.loads(item.value_json) for item in run.config.update}
+            elif found.WhichOneof("record_type") == "history":
+                line: dict[str, Any] = {}
+                for item in found.history.item:
+                    *outer, name = item.nested_key or [item.key]
+                    (line.setdefault(outer[0], {}) if outer else line)[name] = relaxed(json.loads(item.value_json))
+                history.append(line)
+        yield config, history, run
+
+
+def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> None:
+    ran = cli("show", record.name, "-f", "wandb", "-o", "here")
+    assert ran.code == 0 and ran.out == "" and "wandb sync here/wandb/offline-run-* uploads them" in ran.err
+    expected: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for report in reports(cli, "show", record.name, "--step", "all"):
+        line = {tag(report, row, name): value for row, name, value in figures(report)}
+        expected.setdefault((report["model"], report["meta"]["phase"]), []).append(
+            line | {"step": report["meta"]["step"]}
+        )
+    found = {}
+    for config, history, run in wandb_runs(Path("here")):
+        found[config["model"], config["phase"]] = [
+            {key: value for key, value in line.items() if key[:1] != "_"} for line in history
+        ]
+        assert config["command"] == "train.py --epochs 3" and config["every"] == 100
+        assert run.run_group == "train.py" and run.job_type == config["phase"]
+    assert found.keys() == expected.keys()
+    for key, wanted in expected.items():
+        for mine, theirs in zip(wanted, found[key], strict=True):
+            assert mine.keys() == theirs.keys() and all(same(value, theirs[name]) for name, value in mine.items())
+    assert cli("show", record.name, "-f", "wandb", "-o", "here").code == 0  # beside the others
+    assert len(list(wandb_runs(Path("here")))) == 6
+
+
+def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
+    hist = {"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]}
+    stats = TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2)
+    row = activation("body", "Linear", stats)
+    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    for name in ("tensorboard", "wandb"):
+        (tmp_path / name).mkdir()
+        registry.load("reporters", name)().export([report], View(), tmp_path / name)
+    events = EventAccumulator(str(tmp_path / "tensorboard/Net")).Reload()
+    found = events.Histograms("activations.hist/body")[0].histogram_value
+    assert (found.min, found.max, found.num, found.sum, found.sum_squares) == (-1.5, 3, 8, 4.0, 16)
+    # Between -2 and -1 two, then none until -0.5, two zeros, one up to 1, none up to 2, three up to 4.
+    assert found.bucket_limit == [-1, -0.5, 0.5, 1, 2, 4] and found.bucket == [2, 0, 2, 1, 0, 3]
+    [(_, [line], _)] = wandb_runs(tmp_path / "wandb")
+    value = line["activations.hist/body"]
+    assert value["_type"] == "histogram"
+    assert value["bins"] == [-2, -1, -0.5, 0.5, 1, 2, 4] and value["values"] == [2, 0, 2, 1, 0, 3]
+
+
+def test_one_shot_commands_and_saved_reports(cli: Cli, net: Path) -> None:
+    own = ("net.py:Net", "-i", "2x3x4x4")
+    for name, output in (("json", "a.json"), ("parquet", "a.parquet"), ("tensorboard", "tb"), ("wandb", ".")):
+        ran = cli("activations", *own, "-f", name, "-o", output)
+        assert ran.code == 0 and ran.out == "", ran.err
+    [report] = json.loads(Path("a.json").read_text())["reports"]
+    assert cli("show", "a.json", "-f", "parquet", "-o", "b.parquet").code == 0
+    assert cli("show", "a.json", "-f", "tensorboard", "-o", "tb2").code == 0
+    for name in ("a", "b"):
+        table = pq.read_table(f"{name}.parquet")
+        assert table["std"].to_pylist() == [row["std"] for row in report["rows"]]
+        assert set(zip(*(table[name].to_pylist() for name in ("model", "probe")), strict=True)) == {
+            (report["model"], "activations")
+        }
+        [head] = json.loads(table.schema.metadata[b"hookcli"])["reports"]
+        assert {**head, "rows": report["rows"], "meta": {**head["meta"], "seconds": 0}} == {
+            **report, "meta": {**report["meta"], "seconds": 0},
+        }  # fmt: skip
+    for folder in ("tb", "tb2"):
+        [path] = Path(folder).rglob("*tfevents*")
+        events = EventAccumulator(str(path.parent)).Reload()
+        for row in report["rows"]:
+            [event] = events.Scalars(f"activations.std/{row['fqn'] or '(model)'}")
+            assert (event.step, event.value) == (0, float32(row["std"]))
+    [(config, [line], _)] = wandb_runs(Path())
+    assert config["device"] == "cpu" and config["torch"] == report["meta"]["torch"]
+    assert line["activations.max/conv"] == next(row["max"] for row in report["rows"] if row["fqn"] == "conv")
+
+
+def test_gradients_of_two_kinds_and_calls_have_tags_of_their_own() -> None:
+    rows = [
+        gradient("a", "output", "Linear", 1.0),
+        gradient("a", "input", "Linear", 2.0),
+        gradient("a", "input", "Linear", 3.0),
+    ]
+    rows[2] = replace(rows[2], values={**rows[2].values, "call": 1})
+    [point] = series.points([Report("grads", "Net", [Column("l2", "L2")], [*rows, rows[2]])])
+    assert point.figures == {
+        "grads.output.l2/a": 1.0,
+        "grads.input.l2/a": 2.0,
+        "grads.input.l2/a call 1": 3.0,
+        "grads.input.l2/a call 1 #2": 3.0,
+    }
