@@ -58,6 +58,7 @@ def _start() -> None:
     text = os.environ.get(_VARIABLE)
     if text is None:
         return
+    run: Any = None
     try:
         import json
 
@@ -70,6 +71,14 @@ def _start() -> None:
         without = isinstance(error, ModuleNotFoundError) and error.name == "hookcli"
         why = "has no hookcli" if without else f"can't record ({type(error).__name__}: {error})"
         _say(f"warning: {sys.executable} {why}: what it runs is not recorded")
+        record = run["record"] if run and _is_program(text) else ""
+        if os.path.isfile(record) and os.path.getsize(record) == 0:  # noqa: PTH113, PTH202
+            os.remove(record)  # noqa: PTH107
+
+
+def _is_program(text: str) -> bool:
+    """Tell whether this is the process that `hookcli run` started, without importing json."""
+    return f'"process": {os.getpid()},' in text
 
 
 def _load(run: "Any") -> None:
@@ -89,7 +98,7 @@ def _end() -> None:
     text = os.environ.get(_VARIABLE, "")
     if _ends:
         _ends[0]()
-    elif f'"process": {os.getpid()},' in text and "torch" not in sys.modules:
+    elif _is_program(text) and "torch" not in sys.modules:
         try:
             import json
 
