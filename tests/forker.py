@@ -164,6 +164,8 @@ def execute(file: str, argv: list[str], environment: dict[str, str]) -> NoReturn
     atexit._clear()
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_IGN)
     sys.excepthook = sys.__excepthook__
     run(argv[1:])
 

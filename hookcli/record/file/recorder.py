@@ -124,7 +124,9 @@ class Recorder:
             self.open().write(end)
         except OSError as problem:
             failed = problem
-        if self._writer is not None:
+        if self._writer is None:
+            self.kept = False
+        else:
             self.kept = self.kept or not self._writer.remove()
             self._writer.close()
         if failed and self.kept:

@@ -13,8 +13,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, Self
 
-import hookcli
-
 VARIABLE = "HOOKCLI_RUN"
 _BOOTSTRAP = str(Path(__file__).parent / "bootstrap")
 
@@ -38,7 +36,7 @@ class Launched:
     debug: bool = False
     began: float = field(default_factory=perf_counter)
     python: Sequence[Any] = (sys.prefix, *sys.version_info[:2])
-    package: str = hookcli.__file__
+    package: str = str(Path(__file__).parents[2] / "__init__.py")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
