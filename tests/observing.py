@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
+from hookcli.hooks.torch_private.data import DataLoaderIterator
 from hookcli.record.file.record import ModelRun, NonFinite, RecordedStep
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
@@ -27,6 +28,7 @@ WRAPPED = (
     (BaseProcess, "start"),
     (torch.amp.GradScaler, "scale"),
     (torch.amp.GradScaler, "step"),
+    (DataLoaderIterator, "__next__"),
     (torch_module, "_has_any_global_hook"),
 )
 

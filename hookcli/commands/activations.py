@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from functools import partial
+
+from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
 
 EXAMPLES = (
     "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",
     "hookcli activations convnext_tiny --type Linear --sort -max",
+    "hookcli activations resnet18 --hist --sort -outside_float8_e4m3",
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 
 
-def activations(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+def activations(model: Model = DEFAULT_MODEL, *, own: HistOptions, options: Options) -> int:
     """Show statistics of every module's outputs."""
-    return inspect_model(model, load("probes", "activations"), options)
+    return inspect_model(model, partial(load("probes", "activations"), hist=own.hist), options)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hookcli.commands.backward_options import PassesOptions
-from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice
+from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, HistOptions, Model, Options, check_choice, choice
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
 from hookcli.hooks.choices import GRADIENTS_OF, VIA
@@ -20,7 +20,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True)
-class GradsOptions:
+class GradsOptions(HistOptions):
     """Options of `hookcli grads` alone."""
 
     of: str = choice(
@@ -40,4 +40,6 @@ def grads(model: Model = DEFAULT_MODEL, *, own: GradsOptions, step: PassesOption
     check_choice("--via", own.via, VIA)
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
-    return inspect_model(model, partial(load("probes", "grads"), own.of, own.via), options, train=True, step=step)
+    return inspect_model(
+        model, partial(load("probes", "grads"), own.of, own.via, hist=own.hist), options, train=True, step=step
+    )

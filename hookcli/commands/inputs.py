@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options
+from functools import partial
+
+from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
 
@@ -13,6 +15,6 @@ EXAMPLES = (
 )
 
 
-def inputs(model: Model = DEFAULT_MODEL, *, options: Options) -> int:
+def inputs(model: Model = DEFAULT_MODEL, *, own: HistOptions, options: Options) -> int:
     """Show statistics of every module's inputs."""
-    return inspect_model(model, load("probes", "inputs"), options)
+    return inspect_model(model, partial(load("probes", "inputs"), hist=own.hist), options)

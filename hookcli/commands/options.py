@@ -141,6 +141,15 @@ class Options:
     debug: bool = option(False, _OUT, "Show full tracebacks of errors.", "--debug")
 
 
+@dataclass(frozen=True)
+class HistOptions:
+    """The option of commands that show statistics of tensors."""
+
+    hist: bool = option(
+        False, _SHOW, "Quantiles, and shares outside float16, bfloat16 and float8, from histograms.", "--hist"
+    )
+
+
 class OnlyFields(frozenset[str]):
     """Metadata of an annotated dataclass of options: the fields that a command has; the others keep their defaults."""
 

@@ -53,7 +53,7 @@ class RunOptions:
     ] = None
     probe: Annotated[
         list[str] | None,
-        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [the first three]."),
+        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [all but the last]."),
     ] = None
     match: Annotated[
         str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
@@ -66,8 +66,15 @@ class RunOptions:
             help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
         ),
     ] = None
+    keep_bad: Annotated[
+        str | None,
+        _option("--keep-bad", metavar="DIR", help="Keep the module of that value in DIR, and code that reproduces it."),
+    ] = None
     check: Annotated[
         bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
+    ] = False
+    hist: Annotated[
+        bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
     ] = False
     max_seconds: Annotated[
         float | None,
@@ -91,6 +98,8 @@ class RunOptions:
             match=self.match,
             first_bad=self.first_bad,
             check=self.check,
+            hist=self.hist,
+            keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
         )
 
 
@@ -155,6 +164,7 @@ def _become(
             name=program.name,
             argv=typed,
             plan=settings,
+            module=own.module,
             quiet=own.quiet,
             debug=own.debug,
         )

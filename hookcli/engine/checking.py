@@ -23,6 +23,7 @@ from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Loss, Step
 from hookcli.errors import ModelError, NoGradientsError, UsageError, unknown
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
@@ -86,7 +87,7 @@ def check(
 
 def examine(run: PreparedRun, plan: CheckPlan, shapes: Callable[[], Report] | None = None) -> Examination:
     """Judge a prepared run by a plan. `shapes` makes the report of MACs, else the run's model does."""
-    started = time.perf_counter()
+    started, own = time.perf_counter(), ProgramClock.total
     examiner = _Examiner(run, plan)
     with others_run_on():
         found = examiner.measured(shapes or examiner.shapes)
@@ -97,7 +98,8 @@ def examine(run: PreparedRun, plan: CheckPlan, shapes: Callable[[], Report] | No
     judgement = replace(judgement, findings=[_located(finding, run.model) for finding in judgement.findings])
     described = found.inventory.meta if found.inventory else run.info.to_meta()
     modules = sum(1 for _ in run.model.modules())
-    described = {**described, "seconds": time.perf_counter() - started, "modules": modules}
+    spent = {"seconds": time.perf_counter() - started, "hookcli_seconds": ProgramClock.total - own}
+    described = {**described, **spent, "modules": modules}
     report = judgement.report(run.name, described)
     measured = [r for r in (found.inventory, found.activations, found.grads, found.settings, found.shapes) if r]
     return Examination(report, measured, examiner.error)

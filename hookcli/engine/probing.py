@@ -14,6 +14,7 @@ from torch import nn
 from hookcli import registry
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import PluginError, UsageError, UserCode, in_brief
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
@@ -61,16 +62,19 @@ class Probing:
         self._name = name
         self.info = info
         self._started = time.perf_counter()
+        self._clock = ProgramClock()
 
     def attach(self, session: HookSession) -> None:
         """Let each probe ask the session for hooks."""
+        self._clock = session.clock
         for probe in self._probes:
             with _blaming(probe):
                 probe.attach(session)
 
     def reports(self, *, complete: bool) -> list[Report]:
         """A report per probe. On an accelerator this waits for the statistics."""
-        info = replace(self.info, seconds=time.perf_counter() - self._started, complete=complete)
+        seconds = time.perf_counter() - self._started
+        info = replace(self.info, seconds=seconds, hookcli_seconds=self._clock.own, complete=complete)
         reports = []
         for probe in self._probes:
             with _blaming(probe):

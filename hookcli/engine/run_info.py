@@ -50,6 +50,8 @@ class RunInfo:
     random: str = UNSET
     error: str = UNSET
     seconds: float = UNSET
+    hookcli_seconds: float = UNSET
+    """Seconds of `seconds` that hookcli's own work took."""
     complete: bool = UNSET
 
     def overlaid(self, other: RunInfo) -> RunInfo:

@@ -100,8 +100,8 @@ class ModuleHooks(HookGroup):
     def _attach(self, local: list[HookedModule], through: dict[int, HookedModule]) -> None:
         self._attached = True
         for hooked in local:
-            enter = PicklableHook(self.core.guard(self._here(partial(self._before, hooked), arguments=3)))
-            leave = PicklableHook(self.core.guard(self._here(partial(self._after, hooked), arguments=4)))
+            enter = PicklableHook(self.core.guarded(self._here(partial(self._before, hooked), arguments=3)))
+            leave = PicklableHook(self.core.guarded(self._here(partial(self._after, hooked), arguments=4)))
             self._handles.enter_context(hooked.module.register_forward_pre_hook(enter, with_kwargs=True))
             self._handles.enter_context(hooked.module.register_forward_hook(leave, with_kwargs=True, always_call=True))
         if through:
@@ -128,8 +128,8 @@ class ModuleHooks(HookGroup):
             hooked = modules.get(id(module))
             return self._after(hooked, module, args, keywords(module), output) if hooked else None
 
-        before = self.core.guard(self._here(enter, arguments=2))
-        after = self.core.guard(self._here(leave, arguments=3))
+        before = self.core.guarded(self._here(enter, arguments=2))
+        after = self.core.guarded(self._here(leave, arguments=3))
         self._handles.enter_context(register_module_forward_pre_hook(before))
         self._handles.enter_context(register_module_forward_hook(after, always_call=True))
 

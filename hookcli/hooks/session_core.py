@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import HookcliError, PluginError, in_brief
 from hookcli.hooks.calls import CallStack, HookedModule
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.kinds import HookKind
@@ -34,6 +35,7 @@ class SessionCore:
     `unhooked`: the parts that take no hooks, each with its reason: TorchScript, and with `follow` what is compiled,
     which would be compiled again with the hooks in it.
     `arrived`: how many gradients have arrived.
+    `clock`: counts the time that callbacks take, unless `guard` does.
     """
 
     model: nn.Module
@@ -44,12 +46,14 @@ class SessionCore:
     edits: Sequence[Edit] = ()
     follow: bool = False
     processes: int = 1
-    guard: CallbackGuard = lambda callback: callback
+    guard: CallbackGuard | None = None
     callers_run: bool = False
 
     def __post_init__(self) -> None:
         self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})
         self.callers_run |= self.follow
+        self.clock = ProgramClock()
+        self.guarded: CallbackGuard = self.guard or self.clock.counted
         self.stack = ExitStack()
         self.calls = CallStack()
         self._inner = False
@@ -120,6 +124,7 @@ class SessionCore:
         """Call the callbacks for the kind. Their errors become PluginErrors: the model did not raise them."""
         for callback in self._callbacks[event.kind]:
             try:
+                self.clock.enter()
                 callback(event)
             except HookcliError:
                 raise
@@ -128,3 +133,5 @@ class SessionCore:
                     raise
                 owner = type(getattr(callback, "__self__", callback)).__name__
                 raise PluginError(f"{owner} failed at {event.fqn or 'the model'}: {in_brief(error)}") from error
+            finally:
+                self.clock.leave()

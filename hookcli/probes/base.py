@@ -15,7 +15,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Reason, Report, Row, Skipped
+from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, type_text
@@ -97,7 +97,10 @@ def _require(method: str, given: Any, kind: type) -> None:
 
 
 class StatsProbe(Probe):
-    """A probe whose rows carry TensorStats. Tensors are reduced in the callback and read back only for `rows`."""
+    """A probe whose rows carry TensorStats. Tensors are reduced in the callback and read back only for `rows`.
+
+    `hist`: with histograms, from which come quantiles and the shares that narrower formats have no place for.
+    """
 
     columns: Sequence[Column] = (
         Column("fqn", "Layer"),
@@ -110,9 +113,11 @@ class StatsProbe(Probe):
         *STATS_COLUMNS,
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, hist: bool = False) -> None:
         self.session: HookSession | None = None
-        self._reduce = Reducer()
+        self._reduce = Reducer(hist=hist)
+        if hist:
+            self.columns = (*self.columns, *HIST_COLUMNS)
         self._taken: dict[tuple[Any, ...], tuple[dict[str, Any], PendingFigures]] = {}
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()

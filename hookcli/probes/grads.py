@@ -51,8 +51,9 @@ class GradsProbe(StatsProbe):
         *STATS_COLUMNS,
     )
 
-    def __init__(self, of: Of = "parameters", via: Via = "tensor") -> None:
-        super().__init__()
+    def __init__(self, of: Of = "parameters", via: Via = "tensor", *, hist: bool = False) -> None:
+        super().__init__(hist=hist)
+        self._hist = hist
         self.of = of
         self.via = via
         self._paths: dict[tuple[str, int], list[str] | None] = {}
@@ -85,7 +86,7 @@ class GradsProbe(StatsProbe):
         """Return a probe without full backward hooks on the modules that can't have them."""
         if not isinstance(error, OneTensorError) or self.via == "tensor":
             return None
-        other = GradsProbe(self.of, self.via)
+        other = GradsProbe(self.of, self.via, hist=self._hist)
         other.one_tensor = error
         return other
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing import parent_process, util
 from pathlib import Path
 from traceback import format_exception_only
@@ -56,20 +57,26 @@ class ProcessRecorder(Recorder):
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
 
     def end(
-        self, models: Sequence[ModelRun] = (), others: Mapping[str, int] = MappingProxyType({}), steps: int = 0
+        self,
+        models: Sequence[ModelRun] = (),
+        others: Mapping[str, int] = MappingProxyType({}),
+        *,
+        steps: int = 0,
+        own: float = 0.0,
     ) -> None:
-        """End the record of this process, if it has one, and print the summary of the program."""
+        """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
+        finish = partial(self._finish, models, others, steps, own)
         speaks = not (self._run.quiet or self._child or self._world.rank)
         parts = "" if self._child else self._parts_of_children()
         if self.opened or (models and not self._child):
             self.note(parts)
-            self._finish(models, others, steps, keep=True, speaks=speaks)
+            finish(keep=True, speaks=speaks)
         elif os.getpid() == self._run.process and self._files.untaken:
             if parts:
                 self._files.release()
                 say_aside(f"{self._run.name}: {parts}") if speaks else None
             else:
-                self._finish(models, others, steps, keep=self._run.named, speaks=speaks)
+                finish(keep=self._run.named, speaks=speaks)
         _keep_signal()
 
     def _parts_of_children(self) -> str:
@@ -80,12 +87,19 @@ class ProcessRecorder(Recorder):
         return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {where}"
 
     def _finish(
-        self, models: Sequence[ModelRun], others: Mapping[str, int], steps: int, *, keep: bool, speaks: bool
+        self,
+        models: Sequence[ModelRun],
+        others: Mapping[str, int],
+        steps: int,
+        own: float,
+        *,
+        keep: bool,
+        speaks: bool,
     ) -> None:
         code, error = _uncaught()
         if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
             code = 1
-        end = self.finish(code, error, list(models), others, steps=steps, keep=keep)
+        end = self.finish(code, error, list(models), others, steps=steps, own=own, keep=keep)
         if not self.kept:
             self._files.release()
         if speaks:

@@ -69,8 +69,10 @@ class _Process:
         observer.stop()
         for note in observer.notes():
             recorder.note(note)
+        if not self._plan.first_bad and observer.last_loss_is_nan():
+            recorder.note(f"the last loss is NaN; `{self._run.search()}` finds the first value that is not finite")
         models = list(observer.models.counts.values())
         if models and not any(model.recorded_steps or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
             recorder.note(self._plan.why_none(max(steps)))
-        recorder.end(models, dict(observer.models.others), observer.program_steps)
+        recorder.end(models, dict(observer.models.others), steps=observer.program_steps, own=observer.clock.own)

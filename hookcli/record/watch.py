@@ -40,6 +40,8 @@ def watch(
     first_bad: str | None = None,
     max_seconds: float | None = None,
     check: bool = False,
+    hist: bool = False,
+    keep_bad: str | Path | None = None,
 ) -> Recording: ...
 
 

@@ -1,6 +1,7 @@
 """Reports: plain numbers, no tensors, no torch."""
 
 from hookcli.report.report import (
+    HIST_COLUMNS,
     INFO,
     SCHEMA,
     SEVERITIES,
@@ -17,6 +18,7 @@ from hookcli.report.stats import STATS_KEYS, TensorStats, raised
 from hookcli.report.strict_json import relaxed, strict
 
 __all__ = [
+    "HIST_COLUMNS",
     "INFO",
     "SCHEMA",
     "SEVERITIES",

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError
-from hookcli.report import SCHEMA, SEVERITIES, STATS_KEYS, Report
-from hookcli.report.stats import COUNTS
+from hookcli.report import SCHEMA, STATS_KEYS, Report
+from hookcli.report.fits import (
+    COLUMN,
+    COMPLETE,
+    FINDING,
+    GROUPINGS,
+    META,
+    NEEDED,
+    ROW,
+    SKIPPED,
+    STEPS,
+    TOTALS,
+    is_figure,
+    is_mapping,
+    is_plain,
+    is_text,
+    optional,
+    require,
+)
 from hookcli.system.files import is_file, is_pipe, replacing
-
-_GREATEST = 2**63
-_SHOWN = 40  # characters of a value in a message
-_DEEPEST = 4  # lists within lists
 
 
 def looks_saved(text: str) -> bool:
@@ -66,173 +78,27 @@ def sound(report: Report) -> Report:
     Raises ValueError, which names the first value of another type.
     """
     require({"probe": report.probe, "model": report.model}, {"probe": is_text, "model": is_text})
-    require({"grouping": report.grouping}, {"grouping": lambda value: value in _GROUPINGS})
-    for what, values, fits in (("meta", report.meta, _META), ("totals", report.totals, _TOTALS)):
+    require({"grouping": report.grouping}, {"grouping": lambda value: value in GROUPINGS})
+    for what, values, fits in (("meta", report.meta, META), ("totals", report.totals, TOTALS)):
         require({what: values}, {what: is_mapping})
         require(values, fits, is_plain)
     for column in report.columns:
-        require(asdict(column), _COLUMN)
+        require(asdict(column), COLUMN)
     for item in report.skipped:
-        require(asdict(item), _SKIPPED)
+        require(asdict(item), SKIPPED)
     for finding in report.findings:
-        require(asdict(finding), _FINDING)
+        require(asdict(finding), FINDING)
     named = [column.name for column in report.columns if column.name not in STATS_KEYS]
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
-    needed = {*(named if report.probe in _COMPLETE else ()), *_NEEDED.get(report.probe, ())}
-    needed |= set(_STEPS if report.grouping == "steps" else ())
+    needed = {*(named if report.probe in COMPLETE else ()), *NEEDED.get(report.probe, ())}
+    needed |= set(STEPS if report.grouping == "steps" else ())
     for row in report.rows:
         flat = row.flat()
-        require(flat, _ROW, is_plain)
+        require(flat, ROW, is_plain)
         require({name: flat.get(name) for name in counted}, counted)
         if missing := needed - flat.keys():
             raise ValueError(f"a row has no {min(missing)!r}")
     return report
-
-
-Fits = Callable[[Any], bool]
-
-
-def require(values: Mapping[str, Any], fits: Mapping[str, Fits], otherwise: Fits | None = None) -> None:
-    """Raises ValueError for a value that does not fit its key; keys that are not in `fits` must fit `otherwise`, if
-    given.
-    """
-    for key, value in values.items():
-        fit = fits.get(key, otherwise)
-        if fit is not None and not fit(value):
-            raise ValueError(f"{key} can't be {str(value)[:_SHOWN]!r}")
-
-
-def is_text(value: Any) -> bool:
-    """Text."""
-    return isinstance(value, str)
-
-
-def is_count(value: Any) -> bool:
-    """True for a whole number from 0 that fits into 64 bits."""
-    return type(value) is int and 0 <= value < _GREATEST
-
-
-def is_figure(value: Any) -> bool:
-    """A number."""
-    return isinstance(value, float) or (type(value) is int and abs(value) < _GREATEST)
-
-
-def is_mapping(value: Any) -> bool:
-    """True for a JSON object."""
-    return isinstance(value, Mapping)
-
-
-def is_plain(value: Any, depth: int = 0) -> bool:
-    """True for None, a flag, text, a number, or a list of these."""
-    if isinstance(value, list):
-        return depth < _DEEPEST and all(is_plain(item, depth + 1) for item in value)
-    return value is None or isinstance(value, (bool, str)) or is_figure(value)
-
-
-def optional(fits: Fits) -> Fits:
-    """A condition that None meets, too."""
-    return lambda value: value is None or fits(value)
-
-
-def listed(fits: Fits) -> Fits:
-    """A condition for a list whose items all meet the given one."""
-    return lambda value: isinstance(value, (list, tuple)) and all(map(fits, value))
-
-
-def _is_integer(value: Any) -> bool:
-    return type(value) is int and abs(value) < _GREATEST
-
-
-def _is_shape(value: Any) -> bool:
-    """True for one shape or several."""
-    return isinstance(value, list) and (all(map(_is_integer, value)) or all(map(_is_shape, value)))
-
-
-def _is_hooks(value: Any) -> bool:
-    """True for the totals of communication hooks over a step."""
-    keys = {"buckets": is_count, "step": is_count, "bytes_before": is_count, "bytes_after": optional(is_count)}
-    fits = keys | dict.fromkeys(("relative_l2", "cosine"), optional(is_figure))
-    steps: list[Any] = list(value.values())
-    return all(is_mapping(s) and s.keys() >= fits.keys() and all(fit(s[k]) for k, fit in fits.items()) for s in steps)
-
-
-_GROUPINGS = ("nested", "disjoint", "events", "steps", "list")
-_STEPS = ("step", "fqns")
-_COMPLETE = ("shapes", "graph", "trace", "comm")  # probes whose rows have all columns
-_NEEDED = {"updates": ("weight", "update"), "grads": STATS_KEYS, "activations": STATS_KEYS, "inputs": STATS_KEYS}
-_COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
-_SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
-_FINDING: Mapping[str, Fits] = {
-    **dict.fromkeys(("check", "severity", "fqn", "message", "hint"), is_text),
-    **dict.fromkeys(("value", "threshold"), optional(is_figure)),
-    "file": optional(is_text),
-    "line": optional(is_count),
-}
-# Types of a row's values under these keys, if it has them.
-_ROW: Mapping[str, Fits] = {
-    **dict.fromkeys(
-        (
-            *("type", "kind", "path", "dtype", "name", "check", "severity", "message", "hint", "source", "note"),
-            *("change", "differs", "edited", "hook", "file", "figure", "module", "action", "rule", "needed_by"),
-        ),
-        optional(is_text),
-    ),
-    "fqn": is_text,
-    **dict.fromkeys(
-        (
-            *("call", "calls", "pass", "index", "depth", "params", "trainable", "macs", "order", "fired", "bytes"),
-            *(
-                "kept",
-                "bytes_before",
-                "bytes_after",
-                "elements",
-                "step",
-                "forward",
-                "forwards",
-                "steps",
-                "recorded_steps",
-            ),
-            *("no_grad_forwards", "parameters", "grad_nan", "grad_inf", "merged", "line", "size", "bucket"),
-        ),
-        optional(is_count),
-    ),
-    "id": is_count,
-    "next": listed(optional(is_count)),
-    "fqns": listed(is_text),
-    **dict.fromkeys(
-        (
-            *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
-            *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
-            *("relative_l2", "rel_l2", "max_abs", "mean_abs"),
-            *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
-        ),
-        optional(is_figure),
-    ),
-    **{key: is_count if key in COUNTS else is_figure for key in STATS_KEYS},
-    **dict.fromkeys(
-        ("shape", "input_shape", "output_shape", "in_shape", "out_shape", "grad_shape"), optional(_is_shape)
-    ),
-    "settings": is_mapping,
-}
-_META: Mapping[str, Fits] = {
-    **dict.fromkeys(("dtype", "loss"), is_text),
-    **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),
-    "fail_on": lambda value: value in SEVERITIES,
-    "seconds": is_figure,
-    **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
-    **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
-    "forward": optional(is_count),
-    **dict.fromkeys(("notes", "checks", "edits"), listed(is_text)),
-    "losses": listed(is_figure),
-    "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),
-    **dict.fromkeys(("a", "b", "ddp"), is_mapping),
-}
-_TOTALS: Mapping[str, Fits] = {
-    **dict.fromkeys(("order", "verdict", "structure", "weights"), is_text),
-    "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
-    **dict.fromkeys(("errors", "warnings", "checks", "modules", "backward_us"), is_count),
-    **dict.fromkeys(("macs", "kept_bytes", "param_bytes"), is_count),
-}
 
 
 def _missing(error: Exception) -> str:

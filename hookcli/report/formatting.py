@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from hookcli.report import Report, Row, TensorStats
+from hookcli.report.histogram import OUTSIDE
 from hookcli.report.stats import COUNTS, FIGURES
 from hookcli.system.escaping import visible, visible_lines
 
@@ -89,7 +90,7 @@ def cell(row: Row, name: str) -> str:
         return mark(row)
     if name == "fqn":
         return f"{row.fqn or '(model)'}{_times(row)}"
-    if name in COUNTS and name != "numel":
+    if name in OUTSIDE or (name in COUNTS and name != "numel"):
         return share(row, name)
     if name == "file" and row.get("line"):
         return f"{value}:{row['line']}"
@@ -146,12 +147,20 @@ def figure(value: int | float | None) -> str:
     return number(value)
 
 
+def setting(value: Any) -> str:
+    """A setting of an optimizer as it is typed: 0.001, or 0.9, 0.999."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(setting, value))
+    return "-" if value is None else f"{value:.6g}"
+
+
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
-    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after"), size),
+    **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"), size),
     **dict.fromkeys(("loss", "first_loss"), loss),
     "us": microseconds,
-    "seconds": seconds,
+    **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds"), seconds),
+    **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
     "fqns": ends,
     "cosine": cosine,
     "value": figure,
@@ -167,11 +176,11 @@ def _times(row: Row) -> str:
 
 
 def share(row: Row, name: str) -> str:
-    """Write zeros as a percentage of all elements, NaN and Inf as counts, since one is one too many."""
+    """Write counts as percentages of all elements, but NaN and Inf as counts, since one is one too many."""
     value, numel = row.get(name), row.get("numel")
     if value is None or not numel:
         return "-"
-    if name != "zeros":
+    if name in ("nan", "inf"):
         return f"{value:,}" if value else ""
     if value in (0, numel):
         return "0" if value == 0 else "100%"

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hookcli.report.stats import STATS_KEYS, TITLES, TensorStats
+from hookcli.report.histogram import OUTSIDE, QUANTILES, Histogram
+from hookcli.report.stats import HIST_KEYS, STATS_KEYS, TITLES, TensorStats
 from hookcli.report.strict_json import relaxed, strict
 
 SCHEMA = 1
@@ -28,6 +29,11 @@ class Column:
 
 
 STATS_COLUMNS = tuple(Column(*declared) for declared in TITLES)
+HIST_COLUMNS = (
+    *(Column(key, f"{share:.0%}" if share != 0.5 else "Median") for key, share in QUANTILES.items()),
+    *(Column(key, f"Outside {form.title}", "elements") for key, form in OUTSIDE.items()),
+)
+"""Columns of statistics that have histograms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +50,15 @@ class Row:
 
     def flat(self) -> dict[str, Any]:
         """All values in one mapping, as machine formats write them."""
-        return {**self.values, **(self.stats.named() if self.stats else {})}
+        if self.stats is None:
+            return dict(self.values)
+        hist = {"hist": self.stats.hist.to_dict()} if self.stats.hist is not None else {}
+        return {**self.values, **self.stats.named(), **hist}
 
     def __getitem__(self, key: str) -> Any:
-        return getattr(self.stats, key) if self.stats and key in STATS_KEYS else self.values[key]
+        if self.stats and key in STATS_KEYS:
+            return getattr(self.stats, key)
+        return self.stats.of_histogram(key) if self.stats and key in HIST_KEYS else self.values[key]
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value or statistic of this name, or the default."""
@@ -61,8 +72,11 @@ class Row:
         """The inverse of `flat`."""
         stats = {k: values[k] for k in STATS_KEYS if k in values}
         whole = len(stats) == len(STATS_KEYS)
-        rest = {k: v for k, v in values.items() if not (whole and k in stats)}
-        return cls(rest, TensorStats(**stats) if whole else None)
+        if not whole:
+            return cls(dict(values))
+        hist = Histogram.from_dict(values["hist"]) if "hist" in values else None
+        rest = {k: v for k, v in values.items() if k not in stats and k != "hist"}
+        return cls(rest, TensorStats(**stats, hist=hist))
 
 
 class Reason(StrEnum):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
+from hookcli.report.histogram import OUTSIDE, QUANTILES, Histogram
+
 
 def _count(title: str, kw_only: bool = True) -> Any:
     """A count of elements: an integer; counts of parts are added up."""
@@ -34,7 +36,8 @@ class TensorStats:
 
     `zeros`, `nan` and `inf` are counts among the `numel` elements. `mean`, `std`, `min`, `max` and `l2` are over
     the finite elements, `std` with Bessel's correction as `torch.Tensor.std` has it; each is NaN where it is not
-    defined (no finite element; for `std`, fewer than two). `l2` of a tensor without elements is 0.
+    defined (no finite element; for `std`, fewer than two). `l2` of a tensor without elements is 0. `hist` is None
+    unless asked for.
     """
 
     numel: int = _count("Elements", kw_only=False)
@@ -46,6 +49,7 @@ class TensorStats:
     zeros: int = _count("Zeros")
     nan: int = _count("NaN")
     inf: int = _count("Inf")
+    hist: Histogram | None = field(default=None, kw_only=True)
 
     @property
     def finite(self) -> int:
@@ -56,6 +60,14 @@ class TensorStats:
     def rms(self) -> float:
         """Root mean square of the finite elements; 0 without any."""
         return self.l2 / math.sqrt(self.finite) if self.finite else 0.0
+
+    def of_histogram(self, key: str) -> float | None:
+        """A figure of HIST_KEYS: a quantile, or the number of elements outside of a format; None without `hist`."""
+        if self.hist is None or not self.finite:
+            return None
+        if key in QUANTILES:
+            return self.hist.quantile(QUANTILES[key], self.zeros, self.min, self.max)
+        return self.hist.outside(OUTSIDE[key])
 
     def named(self, prefix: str = "") -> dict[str, float]:
         """The statistics by name, for a row; `prefix` tells two sets in one row apart ("before_mean")."""
@@ -93,7 +105,8 @@ class TensorStats:
 
     def scaled(self, factor: float) -> TensorStats:
         """The statistics of the tensor times a positive factor."""
-        return replace(self, **{key: factor * getattr(self, key) for key in FIGURES})
+        figures: dict[str, Any] = {key: factor * getattr(self, key) for key in FIGURES}
+        return replace(self, **figures, hist=self.hist.scaled(factor) if self.hist else None)
 
     @classmethod
     def merge(cls, parts: Iterable[TensorStats]) -> TensorStats:
@@ -106,15 +119,22 @@ class TensorStats:
             columns = columns if len(solid) == len(parts) else _columns(solid)
             mean, std = _spread(columns, [part.finite for part in solid])
             figures = {key: rule(columns[key]) for key, rule in _RULES.items()}
-            return cls(mean=mean, std=std, **figures, **counts)
+            return cls(mean=mean, std=std, **figures, **counts, hist=_merged_histograms(parts))
         undefined: dict[str, Any] = dict.fromkeys(FIGURES, math.nan) if counts["numel"] else {}
-        return cls(**counts, **undefined)
+        return cls(**counts, **undefined, hist=_merged_histograms(parts))
 
 
-_FIELDS = fields(TensorStats)
+def _merged_histograms(parts: Sequence[TensorStats]) -> Histogram | None:
+    """The histogram of all parts; None if one of them has none and needs one."""
+    found = [part.hist for part in parts if part.hist is not None or part.finite > part.zeros]
+    return Histogram.merge(filter(None, found)) if any(found) and None not in found else None
+
+
+_FIELDS = tuple(f for f in fields(TensorStats) if "title" in f.metadata)
 STATS_KEYS = tuple(f.name for f in _FIELDS)
 COUNTS = tuple(f.name for f in _FIELDS if "unit" in f.metadata)
 FIGURES = tuple(f.name for f in _FIELDS if "unit" not in f.metadata)
+HIST_KEYS = (*QUANTILES, *OUTSIDE)
 TITLES = tuple((f.name, f.metadata["title"], f.metadata.get("unit")) for f in _FIELDS)
 MOVES = {f.name: f.metadata["moves"] for f in _FIELDS if f.metadata.get("moves")}
 _KINDS = tuple((key, int if key in COUNTS else float) for key in STATS_KEYS)

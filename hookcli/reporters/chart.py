@@ -16,6 +16,7 @@ _WIDEST = 120
 _LOWEST, _HEIGHT = 7, 9  # lines of a chart, with its axis
 _DOTTED = 40  # up to this many points are drawn as separate points
 _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
+_FLAT = 1e-6  # relative change of a figure that counts as none
 _LABEL = 10  # columns for the axis labels, equal in all charts so that steps line up
 _TICKS = 5
 
@@ -46,9 +47,9 @@ def _lines(report: Report, view: View) -> Iterator[str]:
 
 
 def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, int]) -> Iterator[str]:
-    """Draw a chart with its title; a figure that never changed takes one line."""
+    """Draw a chart with its title; a figure that never changed, but for rounding, takes one line."""
     known = [value for _, value in points if not math.isnan(value)]
-    if min(known) == max(known):
+    if max(known) - min(known) <= _FLAT * max(map(abs, known)):
         where = "throughout" if len(known) == len(points) else f"in {len(known)} of {len(points)} recorded steps"
         yield f"{title}: {formatting.number(known[0])}" + (f" {where}" if points[1:] else "")
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 from hookcli.report import Report
 from hookcli.report.formatting import counted, duration, loss, number, quantity, size
+from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 
 
 def totals_line(report: Report) -> str:
@@ -14,8 +15,10 @@ def totals_line(report: Report) -> str:
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
     weights = report.totals.get("weights")  # on a separate line
-    said = [_total(key, value) for key, value in report.totals.items() if key != "weights"]
-    return "\n".join(filter(None, (" · ".join(filter(None, said)), weights)))
+    clipped = before_clipping(report.totals)
+    totals = {key: value for key, value in report.totals.items() if key != "weights" and not is_of_step(key)}
+    said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), weights, *step_lines(report.totals))))
 
 
 _NAMED = {
@@ -29,7 +32,7 @@ _NAMED = {
 _OVER_ALL = {"param_grad": "gradient", "ratio": "|dw|/|w|"}
 
 
-def _total(key: str, value: Any) -> str:
+def _total(key: str, value: Any, clipped: str = "") -> str:
     """Write one of the totals, by its name."""
     text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
     if key == "macs":
@@ -39,7 +42,7 @@ def _total(key: str, value: Any) -> str:
     if key == "hooks" and isinstance(value, dict):
         return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)
     if key in _OVER_ALL:
-        return f"{_OVER_ALL[key]} of the parameters {text}"
+        return f"{_OVER_ALL[key]} of the parameters {text}{clipped}"
     name = _NAMED.get(key, key)
     return _measured(key, value) or f"{text} {name.removesuffix('s') if value == 1 else name}"
 
@@ -86,7 +89,8 @@ def run_line(report: Report) -> str:
     if "processes" in meta:
         how = f" ({meta['parallel']})" if meta.get("parallel") else ""
         said.append(f"{meta['processes']} processes{how}{_of_ranks(meta)}")
-    said += [duration(meta["seconds"])] if "seconds" in meta else []
+    own = f" (hookcli {duration(meta['hookcli_seconds'])})" if "hookcli_seconds" in meta else ""
+    said += [duration(meta["seconds"]) + own] if "seconds" in meta else []
     if meta.get("plain_seconds"):
         said.append(f"{duration(meta['plain_seconds'])} without hooks")
     if meta.get("complete") is False:

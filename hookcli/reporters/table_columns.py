@@ -20,11 +20,26 @@ def _interest(kind: HookKind) -> tuple[bool, bool, bool, int]:
 _COUNTS = tuple(sorted(HookKind, key=_interest))
 _DISPENSABLE = (
     *_COUNTS,  # of firings: rare kinds first
-    *("index", "trainable", "weight", "update", "dtype", "numel", "input_shape", "before_l2", "l2", "call", "calls"),
+    *(
+        "index",
+        "trainable",
+        "forward_seconds",
+        "backward_seconds",
+        "weight",
+        "update",
+        "dtype",
+        "numel",
+        "input_shape",
+        "before_l2",
+        "l2",
+        "call",
+        "calls",
+    ),
     *("order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
+    *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),
 )
 _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),

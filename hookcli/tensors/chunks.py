@@ -118,10 +118,10 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def fetched(tensors: Sequence[Tensor]) -> list[list[Any]]:
-    """Each tensor as a list, those of one device in one copy. They have the same sizes but for dimension 0."""
+    """Each tensor as a list, those of one device and of the same sizes but for dimension 0 in one copy."""
     found: dict[int, list[Any]] = {}
-    for device in dict.fromkeys(x.device for x in tensors):
-        there = [number for number, x in enumerate(tensors) if x.device == device]
+    for kind in dict.fromkeys((x.device, x.shape[1:]) for x in tensors):
+        there = [number for number, x in enumerate(tensors) if (x.device, x.shape[1:]) == kind]
         rows = iter(torch.cat([tensors[number] for number in there]).tolist())
         found |= {number: [next(rows) for _ in range(len(tensors[number]))] for number in there}
     return [found[number] for number in range(len(tensors))]

@@ -13,6 +13,7 @@ import cmath
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 from hookcli.report import STATS_KEYS, TensorStats, raised
 from hookcli.tensors import chunks, tree
 from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, is_dense, reduced, resolved, unit_of, unnested
+from hookcli.tensors.histograms import device_counts, from_device, histogram
 from hookcli.tensors.sums import CHUNK, Sums, sums
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
@@ -31,14 +33,17 @@ _FAR = 16.0
 _FARTHEST = 450
 # Up to which size a Reducer sums a tensor to see whether it changed, and how many elements of a larger one it looks at.
 _SMALL, _GLIMPSED = 1 << 16, 251
+_FIGURES = len(STATS_KEYS)
 
 
 Part = TensorStats | tuple[int, Sums] | list[float]
 """A chunk's statistics: finished; a number of elements and their sums, on the CPU; or fetched from a device."""
 
 
-def measure(tensor: Tensor) -> PendingFigures:
+def measure(tensor: Tensor, *, hist: bool = False) -> PendingFigures:
     """Reduce a tensor of any dtype, layout and device, now. Nothing of the tensor is kept, and nothing is changed.
+
+    `hist`: with a histogram.
 
     A sharded tensor (a DTensor) is measured as the part that this process holds, a complex one by its magnitudes, a
     quantized one by the values that it stands for, a sparse one as the dense tensor that it stands for, and a bool one
@@ -48,7 +53,8 @@ def measure(tensor: Tensor) -> PendingFigures:
         values, implied = _plain(tensor.detach())
         if values.device.type == "meta":
             return PendingFigures([TensorStats(numel=values.numel(), l2=math.nan)])
-        pending = reduced((values,), CHUNK, _cpu_chunk, _device_chunk)
+        chunks_by = (_cpu_histogram, _device_histogram) if hist else (_cpu_chunk, _device_chunk)
+        pending = reduced((values,), CHUNK, *chunks_by)
         if implied:
             pending.parts.append(TensorStats.of_zeros(implied))
         return pending
@@ -61,17 +67,18 @@ class Reducer:
     the values is compared as well.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, hist: bool = False) -> None:
+        self._hist = hist
         self._seen: WeakIds[Tensor, tuple[object, PendingFigures]] = WeakIds()
 
     def __call__(self, tensor: Tensor) -> PendingFigures:
         glimpsed = glimpse(tensor)
         if glimpsed is None:
-            return measure(tensor)
+            return measure(tensor, hist=self._hist)
         state = version(tensor), glimpsed
         before, pending = self._seen.get(tensor) or (None, None)
         if pending is None or before != state:
-            pending = measure(tensor)
+            pending = measure(tensor, hist=self._hist)
             self._seen[tensor] = state, pending
         return pending
 
@@ -156,7 +163,8 @@ def _finished(part: Part) -> TensorStats:
     if isinstance(part, TensorStats):
         return part
     if isinstance(part, list):
-        return TensorStats.measured(part)
+        figures, counts = TensorStats.measured(part[:_FIGURES]), part[_FIGURES:]
+        return replace(figures, hist=from_device(counts)) if counts else figures
     n, found = part
     mean = found.total / n
     return TensorStats(
@@ -168,6 +176,16 @@ def _finished(part: Part) -> TensorStats:
         l2=math.sqrt(found.squares),
         zeros=int(found.zeros),
     )
+
+
+def _cpu_histogram(chunk: Tensor) -> Part:
+    """Statistics of a chunk on the CPU, with its histogram."""
+    return replace(_finished(_cpu_chunk(chunk)), hist=histogram(chunk))
+
+
+def _device_histogram(chunk: Tensor) -> Tensor:
+    """Statistics of a chunk as one tensor on its device, followed by the counts of its histogram."""
+    return torch.cat([_device_chunk(chunk), device_counts(chunk)])
 
 
 def _exact_chunk(chunk: Tensor) -> TensorStats:

@@ -33,9 +33,9 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     assert ran.err.startswith("hookcli: train.py: 5 steps of 1 model in ")
     assert "3 recorded steps in train.run.jsonl" in ran.err and "hookcli show train.run.jsonl" in ran.err
     found = lines("train.run.jsonl")
-    assert [line["line"] for line in found] == ["run", *["layout"] * 3, "step", "step", "step", "end"]
-    assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[4:7]] == [0, 2, 4]
-    assert found[6]["losses"] == [float(ran.out.split()[1])]
+    assert [line["line"] for line in found] == ["run", *["layout"] * 5, "step", "step", "step", "end"]
+    assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[6:9]] == [0, 2, 4]
+    assert found[8]["losses"] == [float(ran.out.split()[1])]
     again = cli("run", "--quiet", "train.py")
     assert again.err == "" and lines("train-2.run.jsonl")[-1]["exit_code"] is None
     shown = cli("show", "train.run.jsonl", "--step", "2")

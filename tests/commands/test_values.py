@@ -11,7 +11,7 @@ from commands.value_commands import SMALL, Cli, meta, rows
 from support import assert_stats, float64_stats
 from torch.nn.functional import cross_entropy
 
-from hookcli.report import TensorStats
+from hookcli.report import STATS_KEYS, TensorStats
 
 TOP = ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"]
 
@@ -42,7 +42,7 @@ def test_the_mean_of_every_parameters_gradient(cli: Cli, mode: str) -> None:
     found = rows(ran.out)
     assert found[0]["fqn"] == "fc.bias" and {row["fqn"] for row in found} == grads.keys()
     for row in found:
-        stats = TensorStats(**{key: row[key] for key in TensorStats.__dataclass_fields__})
+        stats = TensorStats(**{key: row[key] for key in STATS_KEYS})
         assert_stats(stats, float64_stats(grads[row["fqn"]]))  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ import torchvision
 from commands.value_commands import SMALL, Cli, meta, rows
 from support import float64_stats
 
-from hookcli.report import TensorStats
+from hookcli.report import STATS_KEYS, TensorStats
 
 
 def test_a_model_of_ones_own_with_arguments_weights_and_example(cli: Cli, net: Path) -> None:
@@ -70,7 +70,7 @@ def test_grouped_gradients_are_merged_exactly(cli: Cli) -> None:
     grouped = {row["fqn"]: row for row in rows(cli("grads", "resnet18", *SMALL, "--depth", "1", "-f", "json").out)}
     assert list(grouped) == ["fc", "layer4", "layer3", "layer2", "layer1", "bn1", "conv1.weight"]
     parts = [row for row in every if row["fqn"].startswith("layer3.")]
-    keys = TensorStats.__dataclass_fields__
+    keys = STATS_KEYS
     merged = TensorStats.merge(TensorStats(**{key: row[key] for key in keys}) for row in parts)
     assert grouped["layer3"]["merged"] == len(parts)
     assert grouped["layer3"]["mean"] == merged.mean and grouped["layer3"]["numel"] == merged.numel

@@ -135,7 +135,7 @@ def test_dense_memory_is_not_copied() -> None:
 
 def test_an_unchanged_tensor_is_reduced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Tensor] = []
-    monkeypatch.setattr(module, "measure", lambda t: calls.append(t) or PendingFigures([]))
+    monkeypatch.setattr(module, "measure", lambda t, hist: calls.append(t) or PendingFigures([]))
     reduce, x = Reducer(), torch.ones(3)
     first = reduce(x)
     assert reduce(x) is first and len(calls) == 1

@@ -28,6 +28,7 @@ from hookcli.engine.probing import parse_edits
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit, check_applied
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.select import Select
@@ -67,7 +68,8 @@ def compare(
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Comparison(a, b, step, select)
     error = _error_to_raise(run.execute(seed), run.sides)
-    info = replace(info or RunInfo(), seconds=time.perf_counter() - started, complete=error is None)
+    seconds = time.perf_counter() - started
+    info = replace(info or RunInfo(), seconds=seconds, hookcli_seconds=run.clock.own, complete=error is None)
     if isinstance(error, HookcliError):
         info.error = str(error).partition("\n")[0]
     report = run.report(tolerance or Tolerance(), info)
@@ -93,11 +95,12 @@ class _Comparison:
         self.select = select
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
         self.skipped: list[Skipped] = []
+        self.clock = ProgramClock()
 
     def execute(self, seed: int) -> tuple[BaseException | None, BaseException | None]:
         """Run both sides and return their errors."""
         with self._in_place(seed) as states:
-            lockstep = Lockstep(states, self.pairs.compare, self.pairs.unmatched, self.pairs.keep)
+            lockstep = Lockstep(states, self.clock.counted(self.pairs.compare), self.pairs.unmatched, self.pairs.keep)
             sessions = [
                 HookSession(side.model, select=partial(self._watched, n), fastpath=side.fastpath, edits=self.edits[n])
                 for n, side in enumerate(self.sides)

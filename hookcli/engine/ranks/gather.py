@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from hookcli.engine.ranks.group import Group
 from hookcli.report import STATS_KEYS, Report, Row, TensorStats
+from hookcli.report.histogram import Histogram
 
 _SIZES = struct.Struct("=qqq")  # bytes of the run's description, of the places and of the statistics
 Places = Sequence[tuple[Mapping[str, Any], bool]]
@@ -39,7 +40,7 @@ def gather(report: Report, group: Group) -> list[Report]:
 def pack(report: Report) -> bytes:
     """The report as bytes: JSON for the run, compressed JSON for the rows' places, and float64 for the statistics."""
     run = json.dumps(replace(report, rows=()).to_dict()).encode()
-    places = [(dict(row.values), row.stats is not None) for row in report.rows]
+    places = [({k: v for k, v in row.flat().items() if k not in STATS_KEYS}, bool(row.stats)) for row in report.rows]
     text = zlib.compress(json.dumps(places, separators=(",", ":")).encode(), level=1)
     figures = array.array("d", (figure for row in report.rows if row.stats for figure in row.stats.floats()))
     return _SIZES.pack(len(run), len(text), len(figures) * figures.itemsize) + run + text + figures.tobytes()
@@ -55,5 +56,12 @@ def unpack(packed: bytes, known: dict[bytes, Places]) -> Report:
     numbers = array.array("d", figures)
     width = len(STATS_KEYS)
     stats = (TensorStats.from_floats(numbers[at : at + width]) for at in range(0, len(numbers), width))
-    rows = [Row(values, next(stats) if measured else None) for values, measured in known[text]]
+    rows = [_row(values, next(stats) if measured else None) for values, measured in known[text]]
     return replace(Report.from_dict(json.loads(run)), rows=rows)
+
+
+def _row(values: Mapping[str, Any], stats: TensorStats | None) -> Row:
+    if stats is None or "hist" not in values:
+        return Row(values, stats)
+    rest = {key: value for key, value in values.items() if key != "hist"}
+    return Row(rest, replace(stats, hist=Histogram.from_dict(values["hist"])))

@@ -59,7 +59,7 @@ class InputGrads:
             edge: Edge = id(x) if x.is_leaf else (x.grad_fn, x.output_nr)  # type: ignore[assignment]
             shape = None if x.is_nested else x.shape
             use = found[id(x)] = ReceivedTensor(edge, [event], shape, -1 if x.is_inference() else version(x))
-            settle = unserializable_hook(self._core.guard(partial(self._settle, use)))
+            settle = unserializable_hook(self._core.guarded(partial(self._settle, use)))
             self._hooks.keep(x.register_hook(settle), leaf=x.is_leaf)
             if self._creation.available:
                 self._open.setdefault(edge, []).append(use)
@@ -104,7 +104,7 @@ class InputGrads:
             received = uses.get(id(after.variable) if leaf else (after, number), [])  # type: ignore[attr-defined]
             for use in reversed(received):  # an inner module's gradient comes before that of the module around it
                 use.made += 1
-                self._hooks.keep(node.register_hook(self._core.guard(partial(self._arrive, use, place))))
+                self._hooks.keep(node.register_hook(self._core.guarded(partial(self._arrive, use, place))))
 
     def _search(self, outputs: Sequence[Tensor], call: Call) -> None:
         """Hook the nodes that a call created since it began, as far as its outputs lead to them."""

@@ -76,7 +76,7 @@ class TensorHooks:
                 handed_on=handed_on,
             )
             version = TensorVersion.of_view(x)
-            hooks.append(self._core.guard(partial(self._arrive, event, version)))
+            hooks.append(self._core.guarded(partial(self._arrive, event, version)))
             hooks[-1].version = version
         table = tensor_hooks(x) or {}
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]

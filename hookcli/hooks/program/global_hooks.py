@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.process import BaseProcess
+from time import perf_counter
 from typing import Any, Self
 from weakref import ref
 
@@ -27,6 +28,7 @@ from hookcli.hooks.program.finalizer import KwargsWithToken, Token, raise_droppe
 from hookcli.hooks.program.listener import Listener
 from hookcli.hooks.program.outermost import OutermostCalls
 from hookcli.hooks.torch_private.autograd import in_backward
+from hookcli.hooks.torch_private.data import NO_WAITING, DataLoaderIterator
 from hookcli.hooks.torch_private.exchange import Wrapper, replaced
 from hookcli.hooks.torch_private.frames import in_extended_step
 from hookcli.hooks.torch_private.modules import other_global_hooks
@@ -65,6 +67,7 @@ class GlobalHooks:
             (BaseProcess, "start", self.children.counted, "processes that begin anew are not counted"),
             (scaler, "scale", _then(self._loss_scaled), "losses and gradients are shown as GradScaler scaled them"),
             (scaler, "step", _then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
+            (DataLoaderIterator, "__next__", self._data_waited, NO_WAITING),
             (torch_module, "_has_any_global_hook", without_ours, "torch.compile warns of global hooks"),
         ):
             on(replaced(owner, name, wrapper, lost))
@@ -111,6 +114,16 @@ class GlobalHooks:
                 self.listener.backward_over()
 
         return backward
+
+    def _data_waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def next_batch(batches: Any) -> Any:
+            began = perf_counter()
+            try:
+                return original(batches)
+            finally:
+                self.listener.data_waited(perf_counter() - began)
+
+        return next_batch
 
     def _got_parameters(self, _: None, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         self.listener.parameters_added(optimizer)

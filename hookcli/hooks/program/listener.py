@@ -51,5 +51,8 @@ class Listener(Protocol):
     def module_compiled(self, module: nn.Module) -> None:
         """`module.compile()` was called: hooks see no calls of the module any more."""
 
+    def data_waited(self, seconds: float) -> None:
+        """The program has waited so long for the next batch of a DataLoader."""
+
     def forked(self) -> None:
         """This process is a forked child, in which the hooks are off from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,10 @@ COLUMNS = (
     Column("weight", "Weight"),
     Column("update", "Update"),
     Column("ratio", "|dw|/|w|"),
+    Column("forward_seconds", "Forward", "seconds"),
+    Column("backward_seconds", "Backward", "seconds"),
 )
+TIMES = ("forward_seconds", "backward_seconds")
 JOINED = ("activations", "grads", "updates")
 
 
@@ -50,7 +53,7 @@ def overview(step: RecordedStep) -> Report:
     Statistics are those of the returned tensor; `output_grad` is the L2 norm of its gradient. The first row of a module
     also has the L2 norms of its own parameters, without those of its parts: `param_grad` of their gradients, `weight`,
     `update`, and `ratio` of the last two; grouping merges them exactly. `grad_nan` and `grad_inf` count over all its
-    gradients.
+    gradients. `forward_seconds` and `backward_seconds` are the module's times, with those of its parts.
     """
     modules = _modules(step.reports)
     rows = [row for fqn, module in modules.items() for row in _rows(fqn, module)]
@@ -58,7 +61,25 @@ def overview(step: RecordedStep) -> Report:
     skipped = list(dict.fromkeys(item for report in joined for item in report.skipped))
     whole = gathered(rows)
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
-    return Report("run", step.model, COLUMNS, rows, step_meta(step), totals, skipped)
+    return Report("run", step.model, COLUMNS, _timed(rows, step), step_meta(step), totals | step_totals(step), skipped)
+
+
+def step_totals(step: RecordedStep) -> dict[str, Any]:
+    """The figures of the whole step: its parameter `groups`, the gradient's norm before clipping, times and memory."""
+    by_probe = {report.probe: report for report in step.reports}
+    groups = [dict(row.values) for row in by_probe["optimizer"].rows] if "optimizer" in by_probe else []
+    before = [group["unclipped_grad"] for group in groups if group.get("unclipped_grad") is not None]
+    found: dict[str, Any] = {"groups": groups} if groups else {}
+    found |= {"unclipped_grad": norm(before)} if before else {}
+    return found | (dict(by_probe["time"].totals) if "time" in by_probe else {})
+
+
+def _timed(rows: Sequence[Row], step: RecordedStep) -> list[Row]:
+    """The rows with each module's times, on its first row."""
+    report = next((report for report in step.reports if report.probe == "time"), None)
+    times = {row.fqn: {key: row.get(key) for key in TIMES} for row in report.rows} if report else {}
+    unknown = dict.fromkeys(TIMES)
+    return [replace(row, values={**row.values, **times.pop(row.fqn, unknown)}) for row in rows]
 
 
 def probe_reports(step: RecordedStep, probe: str) -> list[Report]:

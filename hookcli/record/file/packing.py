@@ -134,7 +134,7 @@ def _floats(column: Iterable[Any]) -> bool:
 def _differences(head: Mapping[str, Any], columns: _Columns, layout: Layout) -> tuple[dict[str, Any], bytes]:
     """The fields and cells that differ from a layout's, and the floats."""
     floats = [key for key, column in columns.items() if _floats(column)]
-    exact = any(dtype in _DOUBLE for dtype in columns.get("dtype", ()))
+    exact = "lr" in columns or any(dtype in _DOUBLE for dtype in columns.get("dtype", ()))  # settings are read as typed
     cells = {key: column for key, column in columns.items() if key not in floats and column != layout.cells.get(key)}
     fields = {key: value for key, value in head.items() if value != layout.head.get(key)}
     said = {"floats": floats, "exact": exact, "cells": strict(cells), "head": strict(fields)}

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.packing import unpack, unpack_layout
 from hookcli.record.file.record import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
-from hookcli.report.files import require
+from hookcli.report.fits import require
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder
 

@@ -12,7 +12,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from hookcli.report import Report, relaxed, strict
-from hookcli.report.files import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require, sound
+from hookcli.report.files import sound
+from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
 
 RUN_SCHEMA = 2
 LAYOUT = "layout"
@@ -20,7 +21,7 @@ LAYOUT = "layout"
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 FITS: Mapping[str, Fits] = {
-    **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause"), is_text),
+    **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
     **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
     **dict.fromkeys(
@@ -30,6 +31,7 @@ FITS: Mapping[str, Fits] = {
     "losses": listed(is_figure),
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
     "complete": lambda value: isinstance(value, bool),
+    "hookcli_seconds": _FINITE,
     "exit_code": optional(is_figure),
     "error": optional(is_text),
     "versions": lambda value: is_mapping(value) and all(map(is_text, value.values())),
@@ -136,7 +138,8 @@ class NonFinite(_Line):
     """The first NaN or infinity of the run, with counts of both.
 
     `what` is "output", "gradient", "parameter gradient" or "loss". `reports` hold the rows before it, the non-finite
-    one last. `cause` names what was non-finite even earlier, if known.
+    one last. `cause` says what led to it, as far as known. `kept` says how to reproduce it, if that was
+    asked for.
     """
 
     kind: ClassVar[str] = "non_finite"
@@ -150,6 +153,7 @@ class NonFinite(_Line):
     inf: int
     reports: Sequence[Report]
     cause: str = ""
+    kept: str = ""
 
 
 @dataclass(slots=True)
@@ -181,7 +185,8 @@ class End(_Line):
     `exit_code` as a shell sees it; None if the program ended without an uncaught exception, perhaps by `sys.exit`,
     whose code Python tells nobody. `error` names the exception in one line. `models` are mappings of `ModelRun`.
     `others` counts calls of modules without parameters outside any model (a loss). `program_steps` counts the steps of
-    the program: one that several models or optimizers share counts once.
+    the program: one that several models or optimizers share counts once. `hookcli_seconds` is hookcli's own work within
+    `seconds`.
     """
 
     kind: ClassVar[str] = "end"
@@ -194,6 +199,7 @@ class End(_Line):
     others: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
     program_steps: int = 0
+    hookcli_seconds: float = 0.0
 
 
 Line = Header | RecordedStep | NonFinite | End

@@ -110,12 +110,16 @@ class Recorder:
         others: Mapping[str, int],
         *,
         steps: int = 0,
+        own: float = 0.0,
         keep: bool = True,
     ) -> End:
-        """Write the last line, and close the file. There is no record without any model, unless `keep` is set."""
+        """Write the last line, and close the file; `own`: seconds that hookcli has taken.
+
+        There is no record without any model, unless `keep` is set.
+        """
         seconds = perf_counter() - self._began
         ran = [asdict(model) for model in models]
-        end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps)
+        end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps, own)
         self.kept = keep or bool(models) or self._failed
         if not self.kept and self._writer is None:
             return end

@@ -84,10 +84,11 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     steps = end.program_steps
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
+    own = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
     ended = f", {end.error}" * bool(end.error) + (f" ({code})" if end.error and code else f", {code}" if code else "")
     kept = f"{formatting.counted(recorded, 'recorded step')} in {path}" if path else "no record was kept"
-    return f"{header.name}: {of}{formatting.clock(end.seconds)}{ended}; {kept}"
+    return f"{header.name}: {of}{formatting.clock(end.seconds)}{own}{ended}; {kept}"
 
 
 def _nothing(end: End) -> str:
@@ -139,7 +140,8 @@ def non_finite_line(found: NonFinite) -> str:
     where = "the loss" if found.what == "loss" else of_module
     cause = f"; {found.cause}" if found.cause else ""
     place = f"{found.model}, step {found.step:,}{phase}"
-    return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}"
+    kept = f"; {found.kept}" if found.kept else ""
+    return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}{kept}"
 
 
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:

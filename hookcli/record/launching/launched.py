@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ class Launched:
     """A program that `hookcli run` starts.
 
     `process` is its process id; `record` the path of its record, `named` if the user chose it; `name` and `argv` what
-    was started; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python` and `package` say
+    was started, `module` with -m; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python` and `package` say
     where hookcli is: in which Python (its prefix and version), and in which file.
     """
 
@@ -32,6 +33,7 @@ class Launched:
     name: str
     argv: Sequence[str]
     plan: Mapping[str, Any]
+    module: bool = False
     quiet: bool = False
     debug: bool = False
     began: float = field(default_factory=perf_counter)
@@ -42,6 +44,10 @@ class Launched:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The program, as the variable describes it. Raises TypeError if another version of hookcli wrote it."""
         return cls(**data)
+
+    def search(self) -> str:
+        """The command that stops this program at its first non-finite value."""
+        return shlex.join(["hookcli", "run", "--first-bad", "stop", *(["-m"] if self.module else []), *self.argv])
 
     def environment(self) -> dict[str, str]:
         """The program's environment variables: the user's, and hookcli's two."""

@@ -75,6 +75,7 @@ class BackwardPasses:
     def _went_through(self, step: ObservedStep) -> None:
         self._steps.search(step)
         if not step.model.optimizers():
+            step.model.differentiated = True
             step.measured.take_gradients()
             self._steps.close(step)
 

@@ -9,20 +9,23 @@ import torch
 from torch import nn
 
 from hookcli.errors import UsageError
+from hookcli.hooks.clock import ProgramClock
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.models import ObservedModels
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.step import MOST_FORWARDS, ObservedStep, Position, State
 from hookcli.record.observe.steps import ObservedSteps
 from hookcli.record.observe.unobservable import why_unobservable
+from hookcli.record.observe.updates import Snapshot
 from hookcli.tensors import tree
 
 
 class Forwards:
     """Begins and ends the outermost forwards, one at a time in each thread."""
 
-    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: ObservedSteps) -> None:
+    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: ObservedSteps, clock: ProgramClock) -> None:
         self._plan = plan
+        self._clock = clock
         self._models = models
         self._steps = steps
         self._running: dict[int, tuple[ObservedModel, ObservedStep | None]] = {}  # by thread
@@ -43,10 +46,22 @@ class Forwards:
             model.hidden = str(error)
             model.counts.note(str(error))
             step = None
+        if grad:
+            self._follow_updates_by_hand(model, step, number)
         self._running[threading.get_ident()] = model, step
         (model.training if grad else model.inference).start()
         if step is not None:
             step.begin_forward(module, args)
+
+    def _follow_updates_by_hand(self, model: ObservedModel, step: ObservedStep | None, number: int) -> None:
+        """Measure what the program has changed since the model's last forward, if no optimizer updates the model."""
+        before, model.before = model.before, None
+        if before is not None and step is not None and not step.observed_forwards:
+            step.updated_by_hand(before)
+        module = model.module
+        follows = model.differentiated is not False and "updates" in self._plan.probes and not model.optimizers()
+        if follows and module is not None and self._plan.records(number + 1):
+            model.before = Snapshot(module.parameters())
 
     def _find_step(self, model: ObservedModel, number: int, forward: int, *, grad: bool) -> ObservedStep | None:
         """The step that this forward belongs to, perhaps a new one; None if the forward is not observed."""
@@ -96,6 +111,7 @@ class Forwards:
             step.seconds = stopwatch.take()
             if not (grad and any(x.requires_grad for _, x in tree.leaves(output))):
                 self._steps.close(step)  # no gradient can come
+        model.ended = None if grad else self._clock.mark()
 
     def fail(self, thread: int | None = None) -> None:
         """Close the step of a forward that an exception ended in this thread, or another; its hooks were still on."""

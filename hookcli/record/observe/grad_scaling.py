@@ -22,6 +22,8 @@ class GradScaling:
         self._of_rows: list[Tensor | None] = []
         self._overflows: list[Tensor] = []
         self._skipped = False
+        self.last: Tensor | None = None
+        """The scale of the last pass; None if it had none."""
 
     @property
     def used(self) -> bool:
@@ -30,8 +32,8 @@ class GradScaling:
 
     def backward_over(self, rows: int, scaler: Any) -> None:
         """Note the scale of a pass that is over, with `rows` gradients so far; `scaler` is None for a plain loss."""
-        scale = loss_scale(scaler).clone() if scaler is not None else None  # get_scale() would wait for a GPU
-        self._of_rows += [scale] * (rows - len(self._of_rows))
+        self.last = loss_scale(scaler).clone() if scaler is not None else None  # get_scale() would wait for a GPU
+        self._of_rows += [self.last] * (rows - len(self._of_rows))
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """Note whether a step that begins has an overflow: a fused optimizer then skips it by itself."""

@@ -8,8 +8,10 @@ from time import perf_counter
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.clock import Mark
 from hookcli.record.file.record import ModelRun
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.updates import Snapshot
 from hookcli.record.observe.wrappers import unwrap
 
 
@@ -63,6 +65,12 @@ class ObservedModel:
         self.counts = counts
         self.training, self.inference = Stopwatch(), Stopwatch()
         self.hidden = ""
+        self.ended: Mark | None = None
+        """The moment when its last step ended; None if unknown."""
+        self.differentiated: bool | None = None
+        """Whether a recorded step had a backward pass, although no optimizer has its parameters; None if unknown."""
+        self.before: Snapshot | None = None
+        """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
         self._module = weakref.ref(unwrap(module))
         self._optimizer_steps = optimizer_steps
         self._version = -1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.record.observe.backward import BackwardPasses
 from hookcli.record.observe.error_boundary import ErrorBoundary
@@ -32,15 +34,17 @@ class Observer:
     def __init__(self, plan: RecordingPlan, sink: StepSink, only: Callable[[nn.Module], bool] | None = None) -> None:
         self.optimizer_steps = OptimizerSteps()
         self.models = ObservedModels(self.optimizer_steps, only)
+        self.clock = ProgramClock()
         self._sink = sink
-        self._steps = ObservedSteps(plan, sink, self.safe)
-        self._forwards = Forwards(plan, self.models, self._steps)
+        self._steps = ObservedSteps(plan, sink, self.safe, self.clock)
+        self._forwards = Forwards(plan, self.models, self._steps, self.clock)
         self._passes = BackwardPasses(self._steps)
-        self._optimizer_calls = OptimizerCalls(plan, self.optimizer_steps, self.models, self._steps)
+        self._optimizer_calls = OptimizerCalls(plan, self.optimizer_steps, self.models, self._steps, self.clock)
         self._hooks = GlobalHooks(self)
         self._lock = threading.RLock()
-        self._boundary = ErrorBoundary(self._give_up)
+        self._boundary = ErrorBoundary(self._give_up, self.clock)
         self._on = self._active = False
+        self._last_loss: Tensor | None = None
 
     def start(self, optimizers: Iterable[Optimizer] | None = None) -> Self:
         """Begin to observe. `optimizers` are those that exist already; None searches for them."""
@@ -73,6 +77,12 @@ class Observer:
     def serves_parent(self) -> bool:
         """True in a forked child that loads its parent's data, or keeps its objects."""
         return self._hooks.children.serves_parent
+
+    def last_loss_is_nan(self) -> bool:
+        """True if the last backward pass began at NaN. Waits for an accelerator."""
+        with suppress(RuntimeError):  # a tensor of torch.func, or an accelerator that failed
+            return self._last_loss is not None and bool(self._last_loss.isnan().any())
+        return False
 
     def notes(self) -> list[str]:
         """Notes on the whole run."""
@@ -110,8 +120,10 @@ class Observer:
         if not self._active:
             self._steps.discard()
             return
-        with self._lock, self._boundary:
-            self._forwards.begin(module, args)
+        with self._lock:
+            self.clock.outermost()
+            with self._boundary:
+                self._forwards.begin(module, args)
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """See Listener."""
@@ -130,6 +142,8 @@ class Observer:
 
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
         """See Listener."""
+        if type(tensors) is Tensor:
+            self._last_loss = tensors.detach()
         if self._steps:
             self._safely(self._passes.begin, tensors, gradients, inputs)
 
@@ -168,6 +182,10 @@ class Observer:
         self._safely(self._optimizer_calls.scaler_stepped, optimizer)
 
     # The program.
+
+    def data_waited(self, seconds: float) -> None:
+        """See Listener."""
+        self.clock.waited += seconds
 
     def module_compiled(self, module: nn.Module) -> None:
         """See Listener."""

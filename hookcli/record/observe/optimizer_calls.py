@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.clock import ProgramClock
+from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.models import ObservedModels
 from hookcli.record.observe.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
 from hookcli.record.observe.recording_plan import RecordingPlan
@@ -21,12 +23,18 @@ class OptimizerCalls:
     """Follows each call of `Optimizer.step`; its end is reported unless an exception comes first."""
 
     def __init__(
-        self, plan: RecordingPlan, optimizer_steps: OptimizerSteps, models: ObservedModels, steps: ObservedSteps
+        self,
+        plan: RecordingPlan,
+        optimizer_steps: OptimizerSteps,
+        models: ObservedModels,
+        steps: ObservedSteps,
+        clock: ProgramClock,
     ) -> None:
         self._plan = plan
         self._optimizer_steps = optimizer_steps
         self._models = models
         self._steps = steps
+        self._clock = clock
         self.program_steps = ProgramSteps()
         self._snapshots: dict[int, Snapshot] = {}  # by optimizer, while it steps
 
@@ -36,13 +44,15 @@ class OptimizerCalls:
         self._snapshots.pop(id(optimizer), None)  # of a step that an exception ended
         steps = self._steps.of(optimizer)
         for step in steps:
+            step.times.begin_optimizer()
             step.measured.scaling.step_begins(optimizer)
+            step.measured.take_groups(optimizer)
             if not closure:
                 step.measured.take_gradients(optimizer)
                 self._steps.search(step)
         if not (steps or self._may_record(optimizer)) or capturing():
             return None
-        snapshot = Snapshot(optimizer, closure, copies="updates" in self._plan.probes)
+        snapshot = Snapshot.of(optimizer, closure, copies="updates" in self._plan.probes)
         self._snapshots[id(optimizer)] = snapshot
         return partial(self._close_if_failed, optimizer, snapshot)
 
@@ -65,8 +75,10 @@ class OptimizerCalls:
         snapshot = self._snapshots.pop(id(optimizer), None)
         steps = self._steps.of(optimizer)
         for step in steps:
+            step.times.end_optimizer()
             if snapshot is not None:
-                if snapshot.closure:
+                if snapshot.closure:  # which may have opened the step
+                    step.measured.take_groups(optimizer)
                     step.measured.take_gradients(optimizer)
                 step.measured.parameters.take_updates(snapshot)
         models = self._models.of(optimizer)
@@ -82,6 +94,11 @@ class OptimizerCalls:
             self._stepped(step, optimizer)
         if snapshot is not None:
             self._record_hidden(optimizer, snapshot)
+        self._note_end(models)
+
+    def _note_end(self, models: Iterable[ObservedModel]) -> None:
+        for model in models:
+            model.ended = self._clock.mark()
 
     def _parameters_elsewhere(self, optimizer: Optimizer) -> dict[str, None]:
         """A note on parameters in no model that has run, such as a temperature in the loss; empty if there are none.
@@ -108,13 +125,15 @@ class OptimizerCalls:
 
     def scaler_stepped(self, optimizer: Optimizer) -> None:
         """A GradScaler has let the optimizer step, or has skipped the step."""
-        for model in self._models.of(optimizer):
+        models = self._models.of(optimizer)
+        for model in models:
             model.training.lap()
         for step in self._steps.of(optimizer):
             if id(optimizer) not in step.stepped:
                 step.measured.scaling.step_skipped()
                 step.measured.take_gradients(optimizer)
                 self._stepped(step, optimizer)
+        self._note_end(models)
 
     def _stepped(self, step: ObservedStep, optimizer: Optimizer) -> None:
         if step.end_optimizer_step(optimizer):

@@ -44,10 +44,14 @@ class Recording:
         first_bad: str | None = None,
         max_seconds: float | None = None,
         check: bool = False,
+        hist: bool = False,
+        keep_bad: str | Path | None = None,
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
-        plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check)
+        kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
+        plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check, hist, kept)
+        self._search = first_bad
         name = plain_type(model)
         writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
         self._recorder = Recorder(writer.path, writer.begun, new_header(name, [], every), say)
@@ -79,11 +83,14 @@ class Recording:
         if not self._observer.stop():
             return
         atexit.unregister(self._end)
+        if not self._search and self._observer.last_loss_is_nan():
+            self._recorder.note("the last loss is NaN; first_bad='stop' finds the first value that is not finite")
         models = list(self._observer.models.counts.values())
         for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._recorder.note(note)
         said = f"{type(error).__name__}: {error}" if error else None
-        self._recorder.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps)
+        own = self._observer.clock.own
+        self._recorder.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps, own=own)
 
     def _end(self) -> None:
         """The program ends, perhaps by an exception that Python has just shown."""

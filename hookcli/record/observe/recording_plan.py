@@ -6,13 +6,14 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from threading import Event
 
 from hookcli import registry
 from hookcli.errors import UsageError, shortened, unknown
 
 DEFAULT_EVERY = 100
-PROBES = ("activations", "grads", "updates")
+PROBES = ("activations", "grads", "updates", "optimizer", "time")
 FIRST_BAD = ("report", "stop")
 _OTHERS = ("inputs",)
 
@@ -22,9 +23,10 @@ class RecordingPlan:
     """Records every `every`th step from `start` until before `stop`, for `max_seconds` from now on.
 
     `probes` by name: "grads" measures gradients of parameters and of what modules return, "updates" what optimizers
-    change. `match` is a glob that narrows modules and parameters. `first_bad` observes every step; at the first
-    non-finite value, "report" says so and "stop" ends the program. `check` judges the recorded training steps.
-    Raises UsageError for values out of range.
+    change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
+    narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
+    "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
+    training steps. `hist`: statistics have histograms. Raises UsageError for values out of range.
     """
 
     every: int = DEFAULT_EVERY
@@ -35,6 +37,8 @@ class RecordingPlan:
     match: str | None = None
     first_bad: str | None = None
     check: bool = False
+    hist: bool = False
+    keep_bad: str | None = None
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
     """Set when the record can take no more; no step is observed from then on."""
@@ -44,6 +48,10 @@ class RecordingPlan:
             raise UsageError(f"every {self.every} steps: give a number from 1")
         if self.first_bad not in (None, *FIRST_BAD):
             raise UsageError(unknown("first-bad", str(self.first_bad), FIRST_BAD))
+        if self.keep_bad is not None and self.first_bad is None:
+            raise UsageError("--keep-bad: needs a search; add --first-bad report, or --first-bad stop")
+        if self.keep_bad is not None and find_spec("safetensors") is None:
+            raise UsageError("--keep-bad: needs safetensors: pip install 'hookcli[safetensors]'")
 
     def records(self, step: int) -> bool:
         """True if this step goes into the record."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record import NonFinite
+from hookcli.record.file.summary import non_finite_line
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.step import ObservedStep
 from hookcli.report import Report, Row
+from hookcli.report.formatting import setting
+from hookcli.system.escaping import shell_path
 from hookcli.tensors.stats import resolve
 
 _BEFORE = 5  # rows shown before the non-finite one
@@ -26,6 +30,7 @@ class Search:
     def __init__(self, plan: RecordingPlan) -> None:
         self.on = plan.first_bad is not None
         self._found = False
+        self._updates = LargeUpdates()
         self._stop = plan.first_bad == "stop"
 
     def look(self, step: ObservedStep) -> NonFinite | None:
@@ -36,6 +41,11 @@ class Search:
         if found is not None:
             self.on, self._found = False, True
         return found
+
+    def step_over(self, step: ObservedStep) -> None:
+        """Note the updates of a step that is over."""
+        if self.on and step.phase == "train":
+            self._updates.note(step)
 
     def stop_if_asked(self) -> None:
         """Raise StopProgram, once, if a value was found and the program is to end there.
@@ -57,13 +67,16 @@ class Search:
                     columns = StatsProbe.columns if what == "output" else probe.columns
                     report = Report(probe.name, step.model.name, columns, before, grouping="list")
                     found = _found(step, step.measured.name(row.fqn), what, row["nan"], row["inf"], [report])
-                    return replace(found, cause=_cause(step, row.fqn)) if what == "output" else found
+                    causes = [*(_causes(step, row) if what == "output" else ()), *self._updates.cause(step)]
+                    found = replace(found, cause="; ".join(causes))
+                    return replace(found, kept=_kept(step, row, found)) if step.measured.keep_bad else found
         return None
 
     def _in_losses(self, step: ObservedStep) -> NonFinite | None:
         for value in step.losses.new():
             if not math.isfinite(value):
-                return _found(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
+                found = _found(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
+                return replace(found, cause="; ".join(self._updates.cause(step)))
         return None
 
 
@@ -71,9 +84,56 @@ def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports:
     return NonFinite(step.model.name, step.phase, step.number, fqn, what, nan, inf, reports)
 
 
-def _cause(step: ObservedStep, fqn: str) -> str:
-    """Name what was non-finite before a module returned such values: its own parameters, or the model's input."""
-    for name, parameter in step.module.get_submodule(fqn).named_parameters(recurse=False):
+def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
+    """Name what was non-finite before a module returned such values, or the limit of its dtype."""
+    for name, parameter in step.module.get_submodule(row.fqn).named_parameters(recurse=False):
         if not parameter.isfinite().all():
-            return f"its {name} is not finite"
-    return "the model's input is not finite" if step.measured.input_is_non_finite() else ""
+            yield f"its {name} is not finite"
+            return
+    if step.measured.input_is_non_finite():
+        yield "the model's input is not finite"
+    elif row["inf"] and row["dtype"] == "float16":
+        yield "float16 ends at 65,504"
+
+
+def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
+    """Keep the module, and say how to reproduce the value; else why it was not kept."""
+    assert step.measured.keep_bad is not None
+    name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}"
+    try:
+        path = step.measured.keep_bad.write(row.fqn, name, non_finite_line(found))
+    except Exception as error:  # a full disk, or a tensor that safetensors can't hold
+        return f"it could not be kept ({type(error).__name__}: {error})"
+    return (
+        f"python {shell_path(path)} reproduces it" if path else f"modules are kept for outputs, not for a {found.what}"
+    )
+
+
+class LargeUpdates:
+    """The last update of each model, if it was large: the usual cause of values that are not finite."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, Row]] = {}
+
+    def note(self, step: ObservedStep) -> None:
+        """Note the updates of a step that is over: the group that changed most. Waits for an accelerator."""
+        rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
+        if rows:
+            most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
+            self._last[step.model.name] = step.number, most
+
+    def cause(self, step: ObservedStep) -> Iterator[str]:
+        """Say how large the model's last update was, if it was large."""
+        if step.model.name not in self._last:
+            return
+        number, row = self._last[step.model.name]
+        ratio = row["ratio"]
+        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
+            return
+        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
+        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
+        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
+        yield f"the update at step {number:,} {did}{rate}"
+
+
+_LARGE = 0.1  # a healthy update is a thousandth of the weights

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.gradients.grad_arrivals import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.record.file.record import RecordedStep
@@ -21,6 +22,7 @@ from hookcli.record.observe.losses import Losses
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.step_measurements import StepMeasurements
+from hookcli.record.observe.step_times import StepTimes
 from hookcli.record.observe.updates import Snapshot
 
 # Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
@@ -48,7 +50,13 @@ class ObservedStep:
     """Hooks a model for one step. Keeps the model alive until it is closed."""
 
     def __init__(
-        self, model: ObservedModel, module: nn.Module, plan: RecordingPlan, guard: CallbackGuard, position: Position
+        self,
+        model: ObservedModel,
+        module: nn.Module,
+        plan: RecordingPlan,
+        guard: CallbackGuard,
+        clock: ProgramClock,
+        position: Position,
     ) -> None:
         self.model = model
         self.module = module
@@ -59,7 +67,8 @@ class ObservedStep:
         self.seconds: float | None = None
         self.notes: dict[str, None] = {}
         self.losses = Losses(module)
-        self.measured = StepMeasurements(model, module, plan, guard, training=self.phase == "train")
+        self.times = StepTimes(clock, model.ended)
+        self.measured = StepMeasurements(model, module, plan, guard, self.times, training=self.phase == "train")
         self._complete = True
         self._session = self.measured.session
         self._arrivals = GradArrivals()
@@ -77,9 +86,11 @@ class ObservedStep:
         self.observed_forwards += 1
         if module is self.module:
             self._session.modules.enter(args)
+        self.times.begin("forward")
 
     def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Take the hooks off the modules; those on tensors stay for the gradients."""
+        self.times.end("forward")
         self.detach()
         if self.state is not State.CLOSED:  # as another thread may have done meanwhile
             self._arrivals.watch(output)
@@ -105,12 +116,14 @@ class ObservedStep:
         """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
         self.losses.begin_pass()
         self._session.modules.attach()
+        self.times.begin("backward")
 
     def end_backward(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
         """End a backward pass through this model. Its loss is the sum of `terms`, without the scale of `scaler`.
 
         `terms` is None if the pass did not begin at single numbers. `counts`: whether it leaves gradients in the model.
         """
+        self.times.end("backward")
         self.measured.backward_over(scaler)
         if counts and terms is not None:
             self.losses.add(terms)
@@ -154,6 +167,13 @@ class ObservedStep:
         self.measured.take_gradients(optimizer)
         self.measured.parameters.take_updates(snapshot)
 
+    def updated_by_hand(self, snapshot: Snapshot) -> None:
+        """Measure what the program itself has changed in the weights since the model's forward before this step."""
+        if self.measured.parameters.take_updates(snapshot):
+            self.notes[_BY_HAND] = None
+        else:
+            self.measured.parameters.forget_updates()
+
     # The end.
 
     def leave_unfinished(self, why: str = "") -> None:
@@ -189,5 +209,6 @@ class ObservedStep:
 
 
 _NO_NUMBER = "backward() was called on a tensor that is not a single number: it is not part of the loss"
+_BY_HAND = "no optimizer updates this model: |dw| is the change of its weights since its forward before this one"
 _SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
 _UNFINISHED = "the program ended, or moved on, before the step finished"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -19,13 +20,15 @@ from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, StatsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
-from hookcli.record.observe import updates
+from hookcli.record.observe import parameter_groups, updates
 from hookcli.record.observe.grad_scaling import GradScaling
+from hookcli.record.observe.keep_bad import KeepBad
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.rows import merge_calls
 from hookcli.record.observe.step_checks import check_step
+from hookcli.record.observe.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.wrappers import PlainNames
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
@@ -35,11 +38,20 @@ from hookcli.tensors.stats import measure, resolve
 Seen = list[tuple[dict[str, Any], PendingFigures]]
 
 
+_WITHOUT_HOOKS = ("updates", "optimizer", "time")  # probes that are measured by other means than the session's hooks
+
+
 class StepMeasurements:
     """Hooks on the modules of a model for one step. `training`: whether gradients are measured, too."""
 
     def __init__(
-        self, model: ObservedModel, module: nn.Module, plan: RecordingPlan, guard: CallbackGuard, training: bool
+        self,
+        model: ObservedModel,
+        module: nn.Module,
+        plan: RecordingPlan,
+        guard: CallbackGuard,
+        times: StepTimes,
+        training: bool,
     ) -> None:
         self.name = PlainNames(module)
         self.scaling = GradScaling()
@@ -47,10 +59,11 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        self.parameters = ParameterRows(module, self.name, self._matches)
+        self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._inputs: list[PendingFigures] = []
         self._searched: dict[str, int] = {}
+        self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
             nn.Identity() if model.hidden else module,
             select=lambda fqn, _: fqn not in self._compiled and self._matches(fqn),
@@ -61,10 +74,11 @@ class StepMeasurements:
         if plan.match is not None and not any(map(self._matches, names)):
             model.counts.note(f"no module or parameter matches --match {plan.match}")
         self._probes: list[Probe] = [
-            GradsProbe(of="outputs") if name == "grads" else registry.load("probes", name)()
+            GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
             for name in plan.probes
-            if name != "updates" and (training or name != "grads")
+            if name not in _WITHOUT_HOOKS and (training or name != "grads")
         ]
+        self._times = TimeProbe(times, module, self.name, training) if "time" in plan.probes else None
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 
@@ -78,8 +92,10 @@ class StepMeasurements:
         self.session.__enter__()
         if self._plan.first_bad:
             self.session.forward_pre(self._take_input)
-        for probe in self._probes:
+        for probe in [*self._probes, *([self._times] if self._times else [])]:
             probe.attach(self.session)
+        if self.keep_bad:
+            self.keep_bad.attach(self.session)
 
     def _take_input(self, event: HookEvent) -> None:
         if event.fqn == "":
@@ -94,6 +110,15 @@ class StepMeasurements:
         for probe in self._probes:
             if isinstance(probe, GradsProbe):
                 self.scaling.backward_over(len(probe.pending()), scaler)
+                if "optimizer" in self._plan.probes:
+                    self.parameters.take_unclipped(self.scaling.last)
+        if self._times:
+            self._times.backward_over()
+
+    def take_groups(self, optimizer: Optimizer) -> None:
+        """Note the settings of an optimizer whose step begins."""
+        if "optimizer" in self._plan.probes:
+            self.parameters.take_groups(optimizer)
 
     def take_gradients(self, optimizer: Optimizer | None = None) -> None:
         """Measure the gradients of parameters as they are now: of all, or of those in an optimizer."""
@@ -134,7 +159,10 @@ class StepMeasurements:
         if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
             reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
-        return reports
+        if rows := self.parameters.group_rows():
+            reports.append(Report("optimizer", name, parameter_groups.COLUMNS, rows, meta, grouping="list"))
+        # The last one, so that hookcli's own time has all of this in it.
+        return [*reports, self._times.report(name, meta)] if self._times else reports
 
     def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
         found = probe.report(self._model.name, meta)
@@ -155,3 +183,12 @@ class StepMeasurements:
         for fqn, reason in self._compiled.items():
             if (name := self.name(fqn)) not in seen:
                 yield Skipped(name, reason)
+
+
+def _probe(name: str, hist: bool) -> Probe:
+    """The probe of this name; those of other distributions know no histograms."""
+    probe: Probe = registry.load("probes", name)(**({"hist": True} if hist and name in _WITH_HISTOGRAMS else {}))
+    return probe
+
+
+_WITH_HISTOGRAMS = ("activations", "inputs")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.session_core import CallbackGuard
 from hookcli.record.file.record import NonFinite, RecordedStep
 from hookcli.record.observe.model import ObservedModel
@@ -40,10 +41,11 @@ class StepSink(Protocol):
 class ObservedSteps:
     """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
 
-    def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard) -> None:
+    def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock) -> None:
         self._plan = plan
         self._sink = sink
         self._guard = guard
+        self._clock = clock
         self._search = Search(plan)
         self._open: list[ObservedStep] = []
 
@@ -70,7 +72,7 @@ class ObservedSteps:
         module = model.module
         if module is None:
             return None
-        step = ObservedStep(model, module, self._plan, self._guard, position)
+        step = ObservedStep(model, module, self._plan, self._guard, self._clock, position)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
             self.leave(other)
@@ -100,7 +102,10 @@ class ObservedSteps:
         if step not in self._open:
             return
         self._open.remove(step)
+        if step.phase == "train" and step.model.differentiated is None:
+            step.model.differentiated = False
         self.search(step)
+        self._search.step_over(step)
         step.remove_hooks()
         if not step.kept or self._plan.ended.is_set():
             return

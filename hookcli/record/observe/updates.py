@@ -28,16 +28,18 @@ COLUMNS = (
 
 
 class Snapshot:
-    """Copies of an optimizer's parameters from before a step, which take as much memory again until it is over.
+    """Copies of parameters from before a step, which take as much memory again until it is over."""
 
-    Without `copies` no change is measured.
-    """
-
-    def __init__(self, optimizer: Optimizer, closure: bool = False, *, copies: bool = True) -> None:
+    def __init__(self, parameters: Iterable[Tensor], closure: bool = False) -> None:
         self.closure = closure
         """True if the step runs the model itself, so that gradients exist only once it is over."""
-        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None or p.requires_grad]
-        self._before = {id(p): _local(p).detach().clone() for p in held} if copies else {}
+        held = [p for p in parameters if p.grad is not None or p.requires_grad]
+        self._before = {id(p): _local(p).detach().clone() for p in held}
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, closure: bool, *, copies: bool) -> Snapshot:
+        """The parameters of an optimizer; without `copies` no change is measured."""
+        return cls((p for group in optimizer.param_groups for p in group["params"]) if copies else (), closure)
 
     def changes(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Change]:
         """The change of each of these parameters that the optimizer holds, by fqn."""

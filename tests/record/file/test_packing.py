@@ -18,7 +18,9 @@ from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.writer import RecordWriter
 from hookcli.report import Column, Report, Row, TensorStats
+from hookcli.report.histogram import Histogram
 
+HIST = Histogram(-3, (1, 2), (0, 5), (0, 0, 1, 0))
 OLD = Path(__file__).parent / "data" / "schema1.run.jsonl"
 """A record as hookcli wrote it before reports were packed."""
 
@@ -66,7 +68,9 @@ def any_float() -> float:
 
 def any_stats() -> TensorStats:
     counts = {name: random.choice((0, 1, 2**62)) for name in ("zeros", "nan", "inf")}
-    return TensorStats(random.randint(0, 2**40), *(any_float() for _ in range(5)), **counts)
+    return TensorStats(
+        random.randint(0, 2**40), *(any_float() for _ in range(5)), **counts, hist=random.choice((None, HIST))
+    )
 
 
 def any_report(dtype: str) -> Report:
@@ -74,7 +78,7 @@ def any_report(dtype: str) -> Report:
     rows = []
     for number in range(random.randint(0, 12)):
         values = {"fqn": f"body.{number}", "type": "Linear", "shape": [random.randint(1, 9), 3], "dtype": dtype}
-        values |= {"weight": any_float(), "ratio": random.choice((None, any_float())), "hist": {"0": [1, 2]}}
+        values |= {"weight": any_float(), "ratio": random.choice((None, any_float()))}
         values |= random.choice(({}, {"sharded": True}, {"kind": "output"}))
         rows.append(Row(values, random.choice((None, any_stats()))))
     return Report("grads", "Net", (Column("nan", "NaN"),), rows, {"step": random.randint(0, 9)}, {"l2": any_float()})

@@ -92,7 +92,7 @@ def assert_recorded(recorded: RecordedStep, step: Step) -> None:
     """The record tells all of this step, and nothing else."""
     assert recorded.losses == pytest.approx(step.losses, rel=1e-6)
     reports = {report.probe: report for report in recorded.reports}
-    assert set(reports) == {"activations", "grads", "updates"}
+    assert set(reports) == {"activations", "grads", "updates", "optimizer", "time"}
     _assert_rows(reports["activations"], step.outputs)
     _assert_rows(reports["grads"], step.output_grads, "output")
     _assert_rows(reports["grads"], {(fqn, ""): [grad] for fqn, grad in step.grads.items()}, "parameter")

@@ -109,7 +109,12 @@ def test_a_step_that_fails() -> None:
     failed, again = seen.recorded[1:3]
     assert ["step failed" in "".join(w.notes) for w in seen.recorded] == [False, True, False, False]
     assert [w.complete for w in seen.recorded] == [True, False, True, True]
-    assert len(failed.losses) == 1 and {r.probe for r in failed.reports} == {"activations", "grads"}
+    assert len(failed.losses) == 1 and {r.probe for r in failed.reports} == {
+        "activations",
+        "grads",
+        "optimizer",
+        "time",
+    }
     assert rows(again, "updates")["bias"]["update"] == pytest.approx(0.1)
 
 

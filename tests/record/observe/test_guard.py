@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from hookcli.hooks.clock import ProgramClock
 from hookcli.record.observe.error_boundary import ErrorBoundary
 
 
 def test_an_exception_is_told_and_goes_no_further() -> None:
     told: list[Exception] = []
-    guard = ErrorBoundary(told.append)
+    guard = ErrorBoundary(told.append, ProgramClock())
     with guard, guard:
         raise ValueError("ours")
     assert [str(error) for error in told] == ["ours"]
@@ -22,7 +23,7 @@ def test_an_exception_is_told_and_goes_no_further() -> None:
 
 def test_what_ends_the_program_passes() -> None:
     told: list[Exception] = []
-    with pytest.raises(KeyboardInterrupt), ErrorBoundary(told.append):
+    with pytest.raises(KeyboardInterrupt), ErrorBoundary(told.append, ProgramClock()):
         raise KeyboardInterrupt
     assert told == []
 
@@ -44,11 +45,11 @@ def test_what_a_signal_handler_raises_passes(handler: Callable[..., None]) -> No
     told: list[Exception] = []
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        with pytest.raises(TimeoutError, match="of the program"), ErrorBoundary(told.append):
+        with pytest.raises(TimeoutError, match="of the program"), ErrorBoundary(told.append, ProgramClock()):
             signal.raise_signal(signal.SIGALRM)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert told == []
-    with ErrorBoundary(told.append):
+    with ErrorBoundary(told.append, ProgramClock()):
         late()  # which is no handler now
     assert len(told) == 1

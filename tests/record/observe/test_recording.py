@@ -17,6 +17,7 @@ import hookcli
 from hookcli.errors import UsageError
 from hookcli.record.file.reading import read_record
 from hookcli.record.observe.recording import Recording, _shares_parameters
+from hookcli.record.observe.recording_plan import PROBES
 
 
 class Net(nn.Module):
@@ -59,7 +60,7 @@ def test_a_record_of_one_model_among_others() -> None:
     assert [(place.model, place.step) for place in record.entries] == [("Net", 0), ("Net", 2), ("Net", 4)]
     assert record.header is not None and record.header.name == "Net" and record.header.argv == []
     assert record.end is not None and record.end.exit_code == 0 and len(record.end.models) == 1
-    assert [r.probe for r in recording.reports()] == ["activations", "grads", "updates"]
+    assert [r.probe for r in recording.reports()] == list(PROBES)
     recorded = recording.latest["Net", "train"]
     assert recorded.step == 4 and set(rows(recorded, "activations")) == {"", "body", "body.0", "body.1", "head"}
 
@@ -89,7 +90,8 @@ def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     recording.stop()
     model(torch.ones(1, 4))
     record = read_record(recording.path)
-    assert len(record.entries) == 1 and record.non_finite[0].fqn == "body.0" and record.lines == 4
+    assert len(record.entries) == 1 and record.non_finite[0].fqn == "body.0"
+    assert record.lines == 6  # the header, two layouts, the value, the step, the end
 
 
 def test_a_full_disk_is_told_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_a_step_that_is_left_out_is_told_and_is_no_bad_value(first_bad: str | No
     assert [(w.step, w.losses) for w in seen.recorded] == [(0, [loss]), (0, [loss])]
     assert any("skipped a step" in note for note in seen.recorded[0].notes)
     assert not any("skipped a step" in note for note in seen.recorded[1].notes)
-    assert [r.probe for r in seen.recorded[0].reports] == ["activations", "grads"]
+    assert [r.probe for r in seen.recorded[0].reports] == ["activations", "grads", "time"]
     (overflowed,) = [row for row in seen.recorded[0].reports[1].rows if row.fqn == "2.weight"]
     assert overflowed.stats.inf + overflowed.stats.nan > 0
     assert seen.ran["Sequential"].steps == 1 and seen.non_finites == []

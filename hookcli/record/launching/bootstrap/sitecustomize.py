@@ -126,4 +126,4 @@ if _FOLDER in sys.path and _VARIABLE in os.environ:
     _wait()
     # The user's own, if there is one; else the error that Python expects, which takes this module off `sys.modules`.
     del sys.modules["sitecustomize"]
-    import sitecustomize  # noqa: F401
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401

@@ -1,0 +1,99 @@
+"""The parameter groups of the optimizers that step: their settings, and norms over their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from hookcli.report import Column, Row
+from hookcli.report.norms import norm, ratio
+
+SETTINGS = ("lr", "weight_decay", "momentum", "betas")
+COLUMNS = (
+    Column("optimizer", "Optimizer"),
+    Column("group", "Group"),
+    Column("parameters", "Params"),
+    Column("lr", "Learning rate"),
+    Column("weight_decay", "Weight decay"),
+    Column("momentum", "Momentum"),
+    Column("betas", "Betas"),
+    Column("unclipped_grad", "Grad before clipping"),
+    Column("param_grad", "Grad"),
+    Column("weight", "Weight"),
+    Column("update", "Update"),
+    Column("ratio", "|dw|/|w|"),
+)
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """A parameter group as an optimizer's step began. Settings that are tensors are copied, not read."""
+
+    optimizer: str
+    number: int
+    settings: Mapping[str, Any]
+    parameters: Sequence[int]
+    """`id` of each parameter."""
+
+
+def groups_of(optimizer: Optimizer) -> list[ParameterGroup]:
+    """The optimizer's parameter groups, as they are now."""
+    return [
+        ParameterGroup(
+            type(optimizer).__name__,
+            number,
+            {key: _kept(group[key]) for key in SETTINGS if key in group},
+            [id(p) for p in group["params"]],
+        )
+        for number, group in enumerate(optimizer.param_groups)
+    ]
+
+
+def group_row(group: ParameterGroup, known: Mapping[int, Mapping[str, Any]]) -> Row | None:
+    """The row of a group, if it holds any of the `known` parameters; figures are the norms over these.
+
+    `known` has for each parameter, by id: its `numel`, and where measured its norms `unclipped_grad`, `param_grad`,
+    `weight` and `update`.
+    """
+    mine = [known[key] for key in group.parameters if key in known]
+    if not mine:
+        return None
+    norms = {key: _norm(values.get(key) for values in mine) for key in _NORMS}
+    return Row(
+        {
+            "optimizer": group.optimizer,
+            "group": group.number,
+            "parameters": sum(values["numel"] for values in mine),
+            **{key: _plain(group.settings.get(key)) for key in SETTINGS},
+            **norms,
+            "ratio": ratio(norms["update"], norms["weight"]),
+        }
+    )
+
+
+_NORMS = ("unclipped_grad", "param_grad", "weight", "update")
+
+
+def _norm(parts: Iterable[float | None]) -> float | None:
+    found = [part for part in parts if part is not None]
+    return norm(found) if found else None
+
+
+def _kept(setting: Any) -> Any:
+    if isinstance(setting, (list, tuple)):
+        return [_kept(item) for item in setting]
+    return setting.detach().clone() if isinstance(setting, Tensor) else setting
+
+
+def _plain(setting: Any) -> Any:
+    """The setting as a number or a list of numbers; None for anything else. Waits for an accelerator."""
+    if isinstance(setting, list):
+        found = [_plain(item) for item in setting]
+        return None if None in found else found
+    if isinstance(setting, Tensor):
+        return float(setting) if setting.numel() == 1 else None
+    return float(setting) if isinstance(setting, (int, float)) else None

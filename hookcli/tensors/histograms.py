@@ -1,0 +1,98 @@
+"""Counts of a chunk's elements by sign and power of two, from the bits of their exponents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hookcli.report.histogram import FORMATS, Histogram
+
+
+class _Layout(NamedTuple):
+    """The bits of a floating-point number: sign and exponent lie above the `shift` bits of the mantissa."""
+
+    bits: torch.dtype
+    shift: int
+    exponents: int
+    """Number of values of the exponent's field; the first stands for zeros and subnormals, the last for NaN and Inf."""
+
+    @property
+    def bias(self) -> int:
+        return self.exponents // 2 - 1
+
+
+_LAYOUTS = {torch.float32: _Layout(torch.int32, 23, 256), torch.float64: _Layout(torch.int64, 52, 2048)}
+
+
+def histogram(chunk: Tensor) -> Histogram:
+    """The histogram of a one-dimensional chunk on the CPU, of any real dtype."""
+    if chunk.dtype is not torch.float32:
+        chunk = chunk.to(torch.float32 if _fits(chunk.dtype) else torch.float64)
+    layout = _LAYOUTS[chunk.dtype]
+    fields = _fields(chunk, layout)
+    counts = torch.bincount(fields, minlength=2 * layout.exponents).tolist()
+    found = _histogram(counts, _overflows(chunk).tolist() if _any_large(counts, layout) else _NONE, layout)
+    if not counts[0] + counts[layout.exponents]:
+        return found
+    tiny = chunk[(fields == 0) | (fields == layout.exponents)].double()  # zeros, and subnormals
+    raised = tiny[tiny != 0] * 2.0**_RAISED  # to normal numbers, exactly
+    lowered = histogram(raised).scaled(2.0**-_RAISED) if len(raised) else None
+    return Histogram.merge([found, lowered]) if lowered else found
+
+
+def device_counts(chunk: Tensor) -> Tensor:
+    """The counts of a chunk on its device, as float64 numbers for `from_device`; nothing is read back.
+
+    Subnormals of float64 count as its smallest normal numbers. Those of float32 do so on MPS, which has no float64.
+    """
+    wide = chunk.to(torch.float32 if chunk.device.type == "mps" else torch.float64)
+    layout = _LAYOUTS[wide.dtype]
+    fields, bins = _fields(wide, layout), 2 * layout.exponents
+    subnormal = (fields % layout.exponents == 0) & (wide != 0)
+    fields = torch.where(subnormal, fields + 1, fields)
+    counts = torch.histc(fields.to(wide.dtype), bins=bins, min=0, max=bins)  # bincount would wait for the device
+    return torch.cat([counts.to(wide.dtype), _overflows(wide).to(wide.dtype)])
+
+
+def from_device(numbers: Sequence[float]) -> Histogram:
+    """The histogram of `device_counts`, fetched."""
+    counts, overflows = numbers[: -len(FORMATS)], numbers[-len(FORMATS) :]
+    layout = next(layout for layout in _LAYOUTS.values() if 2 * layout.exponents == len(counts))
+    return _histogram([int(n) for n in counts], [int(n) for n in overflows], layout)
+
+
+_NONE = (0,) * len(FORMATS)
+_RAISED = 200
+_LARGE = 8  # the lowest exponent of a number that overflows one of the formats
+
+
+def _fits(dtype: torch.dtype) -> bool:
+    """True if float32 has every value of the dtype."""
+    return dtype.is_floating_point and dtype.itemsize <= 2
+
+
+def _fields(chunk: Tensor, layout: _Layout) -> Tensor:
+    """Sign and exponent of each element as one number; the sign is the higher half."""
+    return (chunk.view(layout.bits) >> layout.shift) & (2 * layout.exponents - 1)
+
+
+def _any_large(counts: Sequence[int], layout: _Layout) -> bool:
+    first = layout.bias + _LARGE
+    return any(any(counts[side + first : side + layout.exponents - 1]) for side in (0, layout.exponents))
+
+
+def _overflows(chunk: Tensor) -> Tensor:
+    """For each format the number of finite elements that are too large for it."""
+    sizes = chunk.abs()
+    sizes = torch.where(sizes < torch.inf, sizes, 0.0)
+    return torch.stack([(sizes > f.most if f.beyond else sizes >= f.most).sum() for f in FORMATS])
+
+
+def _histogram(counts: Sequence[int], overflows: Sequence[int], layout: _Layout) -> Histogram:
+    """The histogram of the counts by field, without zeros, subnormals, NaN and Inf."""
+    positive, negative = (counts[side + 1 : side + layout.exponents - 1] for side in (0, layout.exponents))
+    low = 1 - layout.bias
+    return Histogram.of(dict(enumerate(negative, low)), dict(enumerate(positive, low)), overflows)

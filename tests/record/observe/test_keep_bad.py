@@ -1,0 +1,130 @@
+"""The cause of the first value that is not finite, and the module that is kept so that it can be reproduced."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from observing import Seen, observed
+from record.observe.figures import Shrink
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from hookcli.errors import UsageError
+from hookcli.record.file.summary import non_finite_line
+from hookcli.record.observe import recording_plan
+from hookcli.record.observe.recording_plan import RecordingPlan
+
+
+def diverging(last: Callable[[], nn.Module] = nn.Tanh, rate: float = 1e20, dtype: torch.dtype = torch.float32) -> Seen:
+    def program() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 8), last()).to(dtype)
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4, dtype=dtype)).sum().backward()
+            optimizer.step()
+        return model
+
+    return observed(program, every=100, first_bad="report", **_keep)
+
+
+_keep: dict[str, str] = {}
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(_keep, "keep_bad", str(tmp_path / "bad"))
+    return tmp_path / "bad"
+
+
+def test_the_cause_is_the_update_before() -> None:
+    (bad,) = diverging(nn.Identity).non_finites
+    said = re.fullmatch(r"the update at step (\d) was (\d)e(\d+) times the weights; learning rate 1e\+20", bad.cause)
+    assert said is not None and int(said[1]) == bad.step - 1 and int(said[3]) >= 19
+    assert bad.cause in non_finite_line(bad)
+
+
+def test_small_updates_are_no_cause() -> None:
+    class Log(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x - 100).log()
+
+    (bad,) = diverging(Log, 1e-3).non_finites
+    assert (bad.step, bad.fqn, bad.cause, bad.kept) == (0, "3", "", "")
+
+
+class Overflow(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp2() * 60000 * 2
+
+
+def test_the_end_of_float16_is_a_cause() -> None:
+    (bad,) = diverging(Overflow, 1e-3, torch.float16).non_finites
+    assert bad.cause == "float16 ends at 65,504"
+
+
+def reproduced(said: str) -> str:
+    found = re.fullmatch(r"python (\S+) reproduces it", said)
+    assert found is not None, said
+    command = [sys.executable, found[1]]
+    tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=tests)
+    assert run.returncode == 0, run.stderr
+    now, then = re.fullmatch(r"now: (.*)then:(.*)", run.stdout, re.DOTALL).groups()  # type: ignore[union-attr]
+    assert now.strip() == then.strip() and re.search("nan|inf", now)
+    return Path(found[1]).read_text()
+
+
+def test_what_is_kept_reproduces_the_value(kept: Path) -> None:
+    (bad,) = diverging(nn.Identity).non_finites
+    text = reproduced(bad.kept)
+    assert "module = torch.nn.Linear(in_features=" in text and bad.fqn in text
+    (file,) = kept.glob("*.safetensors")
+    found = load_file(file)
+    assert not all(x.isfinite().all() for key, x in found.items() if key == "output")
+    assert {key for key in found if key != "rng.cpu"} == {"input.0", "output", "module.weight", "module.bias"}
+
+
+def test_a_class_of_the_program_is_pickled(kept: Path) -> None:
+    (bad,) = diverging(lambda: Shrink(8), 1e-3).non_finites
+    assert "torch.load(here.with_suffix('.pt'), weights_only=False)" in reproduced(bad.kept)
+
+
+def test_a_parameter_that_is_not_finite_is_the_cause() -> None:
+    (bad,) = diverging(lambda: nn.PReLU(8, init=float("nan"))).non_finites
+    assert bad.cause == "its weight is not finite"
+
+
+def test_only_outputs_are_kept(kept: Path) -> None:
+    def program() -> nn.Module:
+        model = nn.Linear(2, 2)
+        model.weight.register_hook(lambda g: g * float("nan"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        return model
+
+    (bad,) = observed(program, first_bad="report", keep_bad=str(kept)).non_finites
+    assert bad.kept == "modules are kept for outputs, not for a parameter gradient" and not kept.exists()
+
+
+def test_a_folder_that_cannot_be(kept: Path) -> None:
+    kept.write_text("a file")
+    (bad,) = diverging(nn.Identity).non_finites
+    assert "it could not be kept (FileExistsError" in bad.kept
+
+
+def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="--keep-bad: needs a search; add --first-bad"):
+        RecordingPlan(keep_bad="bad")
+    monkeypatch.setattr(recording_plan, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=re.escape("pip install 'hookcli[safetensors]'")):
+        RecordingPlan(keep_bad="bad", first_bad="stop")
