@@ -23,8 +23,8 @@ class Launched:
     """A program that `hookcli run` starts.
 
     `process` is its process id; `record` the path of its record, `named` if the user chose it; `name` and `argv` what
-    was started, `module` with -m; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python` and `package` say
-    where hookcli is: in which Python (its prefix and version), and in which file.
+    was started, `module` with -m; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python`
+    and `package` say where hookcli is: in which Python (its prefix and version), and in which file.
     """
 
     process: int  # the first field: see `_end` in sitecustomize.py
