@@ -13,24 +13,13 @@ import time
 from statistics import median
 
 import torch
+from _bench_merge import report
 
-from hookcli.engine.ranks.gather import gather, pack
+from hookcli.engine.ranks.gather import gather
 from hookcli.engine.ranks.group import joined
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats, ranks
+from hookcli.report.measured_rows import pack
+from hookcli.report.merged_ranks import merged
 from hookcli.system.torchrun import world
-
-COLUMNS = (*(Column(name, name) for name in ("fqn", "type", "call", "index", "path", "shape", "dtype")), *STATS_COLUMNS)
-
-
-def report(rows: int, rank: int) -> Report:
-    """As `hookcli activations` makes it of a model with so many modules."""
-    found = []
-    for index in range(rows):
-        fqn = f"blocks.{index // 8}.attention.{index % 8}"
-        values = {"fqn": fqn, "type": "Linear", "call": 0, "index": index, "path": ""}
-        stats = TensorStats(4096, 0.1 * rank, 1.0 + index, -3.0, 3.0, 64.0, zeros=index % 7)
-        found.append(Row(values | {"shape": [4, 1024], "dtype": "float32"}, stats))
-    return Report("activations", "a transformer", COLUMNS, found, {"seconds": 1.0, "complete": True}, {"rows": rows})
 
 
 def main(rounds: int, sizes: list[int]) -> None:
@@ -46,7 +35,7 @@ def main(rounds: int, sizes: list[int]) -> None:
                 gathering.append(time.perf_counter() - started)
                 if parts:
                     started = time.perf_counter()
-                    ranks.merged(dict(enumerate(parts)))
+                    merged(dict(enumerate(parts)))
                     merging.append(time.perf_counter() - started)
             if parts:
                 said = {"rows": rows, "bytes": len(pack(own)), "gather": median(gathering), "merge": median(merging)}

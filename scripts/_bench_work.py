@@ -26,6 +26,7 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.tensors import sums
 
 Actions = dict[str, Callable[[], object]]
+COMM_STEPS = 3  # as `hookcli comm` makes by default; the first one has more to do
 
 
 def build(name: str, train: bool = False) -> tuple[nn.Module, Tensor]:
@@ -202,9 +203,9 @@ def rank(store: str, number: int) -> Iterator[None]:
 
 
 def comm(name: str) -> Actions:
-    """A step of DDP with a hook, and the same with all that `hookcli comm` does in one."""
+    """As many steps of DDP with a hook as `hookcli comm` makes, and the same with all that it does in them."""
     from hookcli.hooks.communication.comm_hooks import find_hook
-    from hookcli.hooks.communication.ddp_observer import CommObserver, Payload
+    from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
     from hookcli.probes.comm import CommProbe
 
     hook = find_hook(name)
@@ -213,22 +214,27 @@ def comm(name: str) -> Actions:
     plain.register_comm_hook(hook.make_state(), hook.function)
     reference = dist.new_group()
     fqns = {id(p): fqn for fqn, p in observed.module.named_parameters()}
-    observer = CommObserver(hook, fqns, CommProbe(), Payload(reference), reference)
+    observer = CommObserver(hook, fqns, CommProbe(), Payload(reference), ExactMeans(reference))
     observer.register(observed)
 
     def step(ddp: nn.Module) -> None:
         ddp.zero_grad(set_to_none=True)
         backward(ddp, x)
 
+    def plainly() -> None:
+        for _ in range(COMM_STEPS):
+            step(plain)
+
     def under_observer() -> int:
-        observer.look = probe = CommProbe()
-        observer.begin(0)
-        with observer.payload.counting():
-            step(observed)
+        observer.look, observer.means = (probe := CommProbe()), ExactMeans(reference)
+        for number in range(COMM_STEPS):
+            observer.begin(number)
+            with observer.payload.counting():
+                step(observed)
         return len(probe.report("resnet50", {}).rows)
 
     step(plain), step(observed)  # DDP rebuilds its buckets after the first
-    return {"plain DDP": partial(step, plain), "hookcli comm": under_observer}
+    return {"plain DDP": plainly, "hookcli comm": under_observer}
 
 
 def twice(name: str, probe: str | None = None, **settings: Any) -> None:

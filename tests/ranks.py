@@ -52,7 +52,11 @@ def run_ranks(size: int, job: Callable[..., Any], *args: Any, timeout: float = T
             if pipe not in ready:
                 stop_ranks(size)
                 raise RanksError(f"rank {rank} {'died' if ready else f'took more than {timeout:.0f} s'}")
-            found.append(pipe.recv())
+            try:
+                found.append(pipe.recv())
+            except EOFError:
+                stop_ranks(size)
+                raise RanksError(f"rank {rank} died") from None
     return found
 
 

@@ -11,7 +11,7 @@ from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
 from hookcli.hooks.choices import BACKENDS, PARALLEL
-from hookcli.report import Column, Report, ranks
+from hookcli.report import Column, Report, Skipped, ranks
 from hookcli.system.torchrun import leftover, world
 
 if TYPE_CHECKING:
@@ -106,7 +106,14 @@ class Processes:
         chosen = parts if asked is None else {rank: parts[rank] for rank in asked}
         if self.options.ranks != "merged":
             return ranks.beside(chosen)
-        return ranks.merged(parts, whole() if ranks.merges(parts) else None)
+        from hookcli.report.merged_ranks import merged
+
+        shapes = whole() if ranks.merges(parts) else None
+        report = merged(parts, shapes)
+        if shapes is None and ranks.merges(parts) and any(row.get("kind") != "parameter" for row in report.rows):
+            assumed = Skipped("", "the shapes of the whole batch: dimension 0 is taken for the batch everywhere")
+            report = replace(report, skipped=[*report.skipped, assumed])
+        return report
 
 
 @contextmanager

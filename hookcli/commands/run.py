@@ -22,6 +22,7 @@ from hookcli.record.observe.recording_plan import (
     PROBES,
     RecordingPlan,
     check_probes,
+    parse_no_grad,
     parse_steps,
 )
 from hookcli.system.streams import say
@@ -73,6 +74,10 @@ class RunOptions:
     check: Annotated[
         bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
     ] = False
+    no_grad: Annotated[
+        str | None,
+        _option("--no-grad", metavar="off|N", help="Forwards without gradients per recorded step of their model [1]."),
+    ] = None
     hist: Annotated[
         bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
     ] = False
@@ -98,6 +103,7 @@ class RunOptions:
             match=self.match,
             first_bad=self.first_bad,
             check=self.check,
+            no_grad=parse_no_grad(self.no_grad),
             hist=self.hist,
             keep_bad=str(Path(self.keep_bad).absolute()) if self.keep_bad is not None else None,
         )

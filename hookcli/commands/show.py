@@ -11,13 +11,17 @@ import typer
 
 from hookcli.commands.options import SHOWING, OnlyFields, Options
 from hookcli.commands.output import Output, remark
+from hookcli.commands.processes import parse_ranks
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.every_step import COLUMNS
 from hookcli.record.file.query import Query
-from hookcli.record.file.reading import Record, read_record
-from hookcli.record.file.summary import non_finite_line, ran_line
+from hookcli.record.file.ranked_record import RankedRecord, open_record
+from hookcli.record.file.ranks_view import further, rank_remarks, ranks_beside
+from hookcli.record.file.reading import Record, latest_record
+from hookcli.record.file.summary import left_out_line, non_finite_line, ran_line
 from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports
+from hookcli.report.ranks import ranks_named
 from hookcli.system.files import at_rest, is_pipe
 
 EXAMPLES = (
@@ -74,16 +78,24 @@ def parse_step(text: str | None) -> int | None:
 
 
 def show(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="A record from hookcli run, or a saved JSON report.")],
+    record: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RECORD]",
+            help="A record from hookcli run (a file, or a folder of ranks), or a saved JSON report [the latest record].",
+            show_default=False,
+        ),
+    ] = None,
     *,
     which: ShowOptions,
-    options: Annotated[Options, OnlyFields(("depth", *SHOWING))],
+    options: Annotated[Options, OnlyFields(("depth", "ranks", *SHOWING))],
 ) -> int:
     """Show a record from `hookcli run`, or a saved report.
 
     A record has a row per module: statistics of its output, L2 norms of the gradients of its output and parameters, and
     the size of the last update relative to the weights. Any format works. Does not import torch.
     """
+    record = record or str(latest_record())
     path = Path(record)
     query = which.query()
     output = Output(options, default="table" if which.over_time is None else "chart")
@@ -97,7 +109,7 @@ def show(
             from hookcli.commands.show_follow import follow as follow_record
 
             return follow_record(path, query, output)
-        return _show(read_record(path, source), query, output)
+        return _show(open_record(path, source), query, output)
 
 
 def _is_report(path: Path) -> bool:
@@ -119,16 +131,35 @@ def _check_report(path: Path, query: Query, follow: bool) -> None:
 def _show(record: Record, query: Query, output: Output) -> int:
     """Write the reports to stdout; to stderr, how the run ended and what the record lacks."""
     if query.every_step or (output.exports and query.over_time is None):
+        if output.options.ranks != "merged":
+            raise UsageError(
+                f"--ranks {output.options.ranks} shows one step; give --step N, and a format such as table"
+            )
         return _show_each(record, query, output)
-    reports = query.reports(record)
+    reports = _selected(record, query, output.options.ranks)
     if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
         reports += query.non_finite(record)
     for report in reports:
         output.check_columns(report.columns)
     for text in remarks(record):
         remark(text, output.options)
+    if isinstance(record, RankedRecord) and output.options.ranks == "merged":
+        remark(further(record), output.options)
     output.write(reports)
     return 0
+
+
+def _selected(record: Record, query: Query, ranks: str) -> list[Report]:
+    """The selected reports, of all ranks together or of ranks beside each other. Raises UsageError."""
+    reports = query.reports(record)
+    if ranks == "merged":
+        return reports
+    if not isinstance(record, RankedRecord):
+        raise UsageError(f"--ranks {ranks}: {record.path} is the record of one process; give the folder of its ranks")
+    asked = parse_ranks(ranks, record.ranks)
+    if gone := [rank for rank in asked or () if rank not in record.parts]:
+        raise UsageError(f"--ranks {ranks}: no part of {ranks_named(gone)} is in {record.path}")
+    return ranks_beside(record, query, asked)
 
 
 def _show_each(record: Record, query: Query, output: Output) -> int:
@@ -156,9 +187,11 @@ def remarks(record: Record) -> list[str]:
         error = f"; it ended with {record.end.error}" if record.end and record.end.error else ""
         lines = [f"{record.path}: has no header, so the script and its settings are unknown{error}"]
     if record.end is None:
-        ago = time.time() - record.path.stat().st_mtime
+        ago = time.time() - record.written()
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
     lines += [] if record.entries else ["no step was recorded"]
     lines += map(non_finite_line, record.non_finite[:1])
+    lines += filter(None, [left_out_line(record.end)] if record.end else [])
+    lines += rank_remarks(record) if isinstance(record, RankedRecord) else []
     damage = record.damage()
     return [*lines, *([damage] if damage else [])]

@@ -12,6 +12,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.overview import COLUMNS, overview
 from hookcli.record.file.query import NothingToShowError, Query
+from hookcli.record.file.ranked_tail import tail_of
 from hookcli.record.file.reading import Record
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.summary import non_finite_line, ran_line
@@ -34,15 +35,15 @@ def follow(path: Path, query: Query, output: Output) -> int:
     """
     if query.step is not None or output.path or output.options.format not in (None, "table", "chart"):
         raise UsageError("--follow shows the latest steps as they come; leave out --step, --output and --format")
-    if is_folder(path):
-        raise UsageError(f"{path}: is a folder; give a record in it")
-    if not exists(path):
+    if output.options.ranks != "merged":
+        raise UsageError(f"--ranks {output.options.ranks} and --follow: leave one out; --follow merges the ranks")
+    tail = tail_of(path)
+    if not exists(tail.path):
         _require_folder(path)
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
         output.check_columns(COLUMNS)  # now, not when the first step comes
     on_terminal = is_terminal(require_stdout())
-    tail = Tail(path)
     try:
         if on_terminal:
             _on_terminal(tail, query, output)

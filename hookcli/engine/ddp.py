@@ -23,7 +23,7 @@ from hookcli.engine.preserve import preserved
 from hookcli.engine.run_info import RunInfo
 from hookcli.errors import CommHookError, HookcliError, UsageError, UserCode
 from hookcli.hooks.communication.comm_hooks import CommHook, check_works
-from hookcli.hooks.communication.ddp_observer import CommObserver, Payload
+from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload
@@ -83,11 +83,12 @@ def communicate(
         return probe.report(run.name, meta | asdict(steps) | {"ddp": logged})
 
     with _reference() as reference:
+        means = ExactMeans(reference, wanted=not all(hook.exact for hook in hooks))
         try:
             for hook in hooks:
                 feedback.stage(f"running {run.name} under {hook.name}")
                 with UserCode(partial(failure.crashed, model, info)), preserved(model, run.inputs):
-                    logged[hook.name] = _HookRun(run, hook, steps, probe, reference, info).go()
+                    logged[hook.name] = _HookRun(run, hook, steps, probe, means, info).go()
         except HookcliError as error:
             error.reports = (report(complete=False),)
             raise
@@ -133,7 +134,7 @@ class _HookRun:
     hook: CommHook
     steps: DDPSteps
     probe: CommProbe
-    reference: ProcessGroup
+    means: ExactMeans
     info: RunInfo
 
     def go(self) -> Any:
@@ -142,7 +143,7 @@ class _HookRun:
         fqns = {id(p): fqn for fqn, p in model.named_parameters()}
         cap = {} if self.steps.bucket_cap_mb is None else {"bucket_cap_mb": self.steps.bucket_cap_mb}
         ddp = DistributedDataParallel(model, **cap)  # type: ignore[arg-type]
-        observer = CommObserver(self.hook, fqns, self.probe, Payload(self.reference), self.reference)
+        observer = CommObserver(self.hook, fqns, self.probe, Payload(self.means.group), self.means)
         observer.register(ddp)
         for number in range(self.steps.steps):
             observer.begin(number)

@@ -18,7 +18,7 @@ from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
-from hookcli.tensors.tree import dtype_text, shape_of, type_text
+from hookcli.tensors.tree import dtype_text, shape_of, shard_of, type_text
 
 
 class Probe(ABC):
@@ -124,7 +124,7 @@ class StatsProbe(Probe):
 
     def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
         """Reduce the tensor into a row; a later tensor with the same key replaces it."""
-        row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)}
+        row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | shard_of(tensor)
         try:
             self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run

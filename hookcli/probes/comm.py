@@ -17,6 +17,9 @@ from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
 
+# Gradients that differ by more are not those of the same step again, which on GPUs may differ by rounding.
+_SAME = 1e-3
+
 
 class CommProbe:
     """A row per hook, step and bucket: bytes, time, the gradients before and after the hook, and the error.
@@ -61,8 +64,29 @@ class CommProbe:
         after = resolve([self._after[e] for e in whole])
         errors = dict(zip(self._errors, distance.resolve(list(self._errors.values())), strict=True))
         rows = [self._row(e, b, a, errors.get(e)) for e, b, a in zip(whole, before, after, strict=True)]
+        self._compare_steps(dict(zip(whole, before, strict=True)))
         found = (rows, meta, totals(rows) if rows else {}, list(self._skipped))
         return Report(self.name, model, self.columns, *found, grouping="steps")
+
+    def _compare_steps(self, before: Mapping[Exchange, TensorStats]) -> None:
+        """Say so if a step had other gradients than the first one, with whose exact means all results are compared."""
+        steps: dict[tuple[str, int], list[TensorStats]] = {}
+        for exchange in self._after:  # in their order
+            steps.setdefault((exchange.hook, exchange.step), []).append(before[exchange])
+        whole = {key: TensorStats.merge(parts) for key, parts in steps.items()}
+        first = next(iter(whole.values()), None)
+        for (hook, step), stats in whole.items():
+            if (
+                first
+                and stats.numel == first.numel
+                and not all(
+                    math.isclose(getattr(stats, key), getattr(first, key), rel_tol=_SAME)
+                    for key in ("min", "max", "l2")
+                )
+            ):
+                self.skip(
+                    "", f"step {step} under {hook}: other gradients than the first step's, which gave the exact mean"
+                )
 
     def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, error: Discrepancy | None) -> Row:
         if exchange.uncounted:

@@ -154,8 +154,6 @@ class GradsProbe(StatsProbe):
         } | edited(event)
         if event.handed_on:
             values["handed_on"] = True
-        if tree.is_sharded(event.grad):
-            values["sharded"] = True
         self.take(values, event.grad, *key)
 
     def _expect_outputs(self, event: HookEvent) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing import parent_process, util
 from pathlib import Path
@@ -20,7 +21,7 @@ from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
-from hookcli.system.torchrun import World, world
+from hookcli.system.torchrun import World, joined_world
 
 
 class ProcessRecorder(Recorder):
@@ -37,6 +38,7 @@ class ProcessRecorder(Recorder):
         self._world = World()
         header = new_header(run.name, run.argv, run.plan["every"])
         super().__init__(self._files.record, self._open, header, say_aside, debug=run.debug, began=run.began)
+        self.announce = not (run.quiet or is_terminal(sys.__stderr__))
 
     @property
     def _child(self) -> bool:
@@ -49,10 +51,12 @@ class ProcessRecorder(Recorder):
             super().step(step)
 
     def _open(self, header: Header) -> RecordWriter:
-        self._world = _world()
+        self._world = joined_world()
+        self.announce = self.announce and not (self._child or self._world.rank)
         if parent_process() is not None:
             util.Finalize(None, self._ended, exitpriority=-1)
         if self._world.size > 1:
+            header = replace(header, rank=self._world.rank, ranks=self._world.size)
             return self._files.rank(self._world.rank, header)
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
 
@@ -105,33 +109,30 @@ class ProcessRecorder(Recorder):
         if speaks:
             self._print(end)
 
+    @property
+    def _shown(self) -> Path:
+        """The file or folder that `hookcli show` takes for the whole record."""
+        return self._files.folder if self._world.size > 1 else self.path
+
     def _print(self, end: End) -> None:
         try:
             if sys.__stderr__ is not None:
                 aside(f"hookcli: {self._summarized(end)}\n", sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
-            see = f"hookcli show {shell_path(self.path)}"
+            see = f"hookcli show {shell_path(self._shown)}"
             say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
 
     def _summarized(self, end: End) -> str:
         shown = is_terminal(sys.__stderr__)
         width = terminal_size(sys.__stderr__).columns if shown else None
         color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return self.summary(end, _relative(self.path), width, color).rstrip("\n")
+        return self.summary(end, _relative(self._shown), width, color).rstrip("\n")
 
 
 def say_aside(text: str) -> None:
     """Print to the stderr that the process began with: the program may have replaced `sys.stderr`."""
     if sys.__stderr__ is not None:
         say(text, sys.__stderr__)
-
-
-def _world() -> World:
-    """This process's rank, as torch.distributed knows it once it is initialized, else as the launcher says."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return World(distributed.get_rank(), distributed.get_world_size())
-    return world()
 
 
 def _loads_data() -> bool:

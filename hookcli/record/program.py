@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.record.launching.launched import Launched
 from hookcli.record.process_recorder import ProcessRecorder, say_aside
-from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import Optimizer
@@ -20,9 +19,8 @@ def start(data: Mapping[str, Any]) -> Callable[[], object]:
     """Start recording this process, which has just imported torch. Returns the function to call at its end."""
     run = Launched.from_json(data)
     process = _Process(run)
-    if world().writes:  # of several ranks only the first one is recorded
-        process.begin(optimizers=())
-        os.register_at_fork(after_in_child=process.forked)
+    process.begin(optimizers=())
+    os.register_at_fork(after_in_child=process.forked)
     return process.end
 
 

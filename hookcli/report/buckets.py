@@ -13,7 +13,7 @@ from typing import Any
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.norms import norm as l2_norm
-from hookcli.report.ranks import alike
+from hookcli.report.ranks import ALIKE
 
 COLUMNS = (
     Column("hook", "Hook"),
@@ -110,8 +110,7 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
 def _of_ranks(rows: Sequence[Row]) -> Row:
     where = {key: rows[0][key] for key in _WHERE} | {"seconds": max(row["seconds"] for row in rows)}
     before = TensorStats.merge(TensorStats.of(row.values, "before_") for row in rows)
-    found = [row.stats for row in rows if row.stats]
-    after = found[0] if all(alike(found[0], other) for other in found) else TensorStats.merge(found)
+    after = _agreed([row.stats for row in rows if row.stats])
     handed = [row["bytes_after"] for row in rows]
     most = max(handed) if None not in handed else None
     norm, *norms = (_rms([row[key] for row in rows]) for key in ("after_l2", "exact_l2", "error_l2"))
@@ -119,6 +118,17 @@ def _of_ranks(rows: Sequence[Row]) -> Row:
     if most is None or len(set(handed)) == 1:
         return merged
     return replace(merged, values={**merged.values, "note": f"ranks hand over {min(handed):,} to {most:,} bytes"})
+
+
+def _agreed(found: Sequence[TensorStats]) -> TensorStats:
+    """The statistics of one rank if all agree, else those of all together."""
+    import numpy as np  # which starts slower than the commands that show no ranks
+
+    from hookcli.report.merging import parts_agree
+
+    figures = np.array([[stats.floats()] for stats in found])
+    [agree] = parts_agree(figures, np.ones((len(found), 1), np.bool_), ALIKE)
+    return found[0] if agree else TensorStats.merge(found)
 
 
 _WHERE = ("hook", "step", "bucket", "order", "params", "fqns", "elements", "bytes_before")

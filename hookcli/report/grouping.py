@@ -49,13 +49,19 @@ def deepest(report: Report) -> int:
 
 
 def fitting_depth(report: Report, lines: int) -> float:
-    """The greatest depth, at least 1, at which the report has at most `lines` rows; math.inf if all fit."""
+    """The greatest depth with at most `lines` rows, or the least that tells parts apart; math.inf if all fit."""
     if report.grouping == "steps":
         return 1
     if len(report.rows) <= lines or not _has_names(report):
         return math.inf
-    levels = range(deepest(report), 1, -1)
-    return next((depth for depth in levels if len(group_rows(report, depth).rows) <= lines), 1)
+    levels = range(deepest(report), _branching(report), -1)
+    return next((depth for depth in levels if len(group_rows(report, depth).rows) <= lines), levels.stop)
+
+
+def _branching(report: Report) -> int:
+    """The least depth at which there is more than a lone child of the model, whose row would say nothing new."""
+    names = {tuple(row.fqn.split(".")) for row in report.rows if row.fqn}
+    return next((n for n in range(1, deepest(report) + 1) if len({parts[:n] for parts in names}) > 1), 1)
 
 
 def _has_names(report: Report) -> bool:

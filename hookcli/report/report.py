@@ -86,6 +86,8 @@ class Reason(StrEnum):
     """The module was not called during the run."""
     NOT_JUDGED = "not_judged"
     """The check did not run, or its measurements are missing."""
+    TIED = "tied"
+    """The parameter is the same tensor as another one, which was measured."""
     OTHER = "other"
 
 

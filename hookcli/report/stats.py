@@ -19,13 +19,13 @@ def _count(title: str, kw_only: bool = True) -> Any:
 def _figure(
     title: str,
     default: float = math.nan,
-    merge: Callable[[Sequence[float]], float] | None = None,
+    merge: str | None = None,
     moves: Callable[[int], float] | None = None,
 ) -> Any:
     """A float over the finite elements, in their unit.
 
-    `merge` makes one figure of those of several parts. `moves` is by how much the figure of n elements moves at most
-    when the elements move by an rms of 1.
+    `merge` names the rule that makes one figure of those of several parts. `moves` is by how much the figure of n
+    elements moves at most when the elements move by an rms of 1.
     """
     return field(default=default, metadata={"title": title, "merge": merge, "moves": moves})
 
@@ -43,9 +43,9 @@ class TensorStats:
     numel: int = _count("Elements", kw_only=False)
     mean: float = _figure("Mean", moves=lambda n: 1.0)  # merged together with std
     std: float = _figure("Std", moves=lambda n: math.sqrt(n / (n - 1)) if n > 1 else 1.0)
-    min: float = _figure("Min", merge=min)
-    max: float = _figure("Max", merge=max)
-    l2: float = _figure("L2", 0.0, merge=lambda norms: math.hypot(*norms), moves=math.sqrt)
+    min: float = _figure("Min", merge="least")
+    max: float = _figure("Max", merge="most")
+    l2: float = _figure("L2", 0.0, merge="norm", moves=math.sqrt)
     zeros: int = _count("Zeros")
     nan: int = _count("NaN")
     inf: int = _count("Inf")
@@ -118,7 +118,7 @@ class TensorStats:
         if solid:
             columns = columns if len(solid) == len(parts) else _columns(solid)
             mean, std = _spread(columns, [part.finite for part in solid])
-            figures = {key: rule(columns[key]) for key, rule in _RULES.items()}
+            figures: dict[str, Any] = {key: _MERGE[rule](columns[key]) for key, rule in RULES.items()}
             return cls(mean=mean, std=std, **figures, **counts, hist=_merged_histograms(parts))
         undefined: dict[str, Any] = dict.fromkeys(FIGURES, math.nan) if counts["numel"] else {}
         return cls(**counts, **undefined, hist=_merged_histograms(parts))
@@ -138,7 +138,12 @@ HIST_KEYS = (*QUANTILES, *OUTSIDE)
 TITLES = tuple((f.name, f.metadata["title"], f.metadata.get("unit")) for f in _FIELDS)
 MOVES = {f.name: f.metadata["moves"] for f in _FIELDS if f.metadata.get("moves")}
 _KINDS = tuple((key, int if key in COUNTS else float) for key in STATS_KEYS)
-_RULES = {f.name: f.metadata["merge"] for f in _FIELDS if f.metadata.get("merge")}
+RULES = {f.name: f.metadata["merge"] for f in _FIELDS if f.metadata.get("merge")}
+_MERGE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "least": min,
+    "most": max,
+    "norm": lambda norms: math.hypot(*norms),
+}
 _in_order = attrgetter(*STATS_KEYS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -54,6 +55,28 @@ def leftover() -> str | None:
     )
 
 
+def joined_world() -> World:
+    """Return this process's rank as torch.distributed knows it once it is initialized, else as torchrun says."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return World(distributed.get_rank(), distributed.get_world_size())
+    return world()
+
+
+def run_name() -> str:
+    """Return text that is the same for all processes of a run, and as a rule another for another run.
+
+    A launcher without a port of its own, such as torchrun on one machine, is told by its process id.
+    """
+    said = [f"{name}={os.environ[name]}" for name in _OF_RUN if name in os.environ]
+    here = world()
+    return " ".join([*said, *([f"launcher={os.getppid()}"] if 1 < here.size == here.local_size else [])])
+
+
+_OF_RUN = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+    *("SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+)
 LAUNCHER = "HOOKCLI_LAUNCHER"
 """The process id of hookcli's own launcher, in the environment of the processes that it starts."""
 _LOOK = 0.2  # seconds

@@ -129,6 +129,19 @@ def is_sharded(tensor: Tensor) -> bool:
     return distributed is not None and isinstance(tensor, distributed.DTensor)
 
 
+def shard_of(tensor: Tensor) -> dict[str, list[int]]:
+    """`{"sharded": [1]}` for a DTensor of which each process holds a part; its part's place, by dimension of the mesh.
+
+    Empty for a tensor that this process holds whole, also among replicas.
+    """
+    if not is_sharded(tensor):
+        return {}
+    held: Any = tensor
+    places = zip(held.device_mesh.get_coordinate() or [], held.placements, strict=False)
+    shard = [place for place, placement in places if not placement.is_replicate()]
+    return {"sharded": shard} if shard else {}
+
+
 def lone(shapes: Sequence[Any]) -> Any:
     """The value of a shape column: a single shape itself, several as a list, None for none."""
     return shapes[0] if len(shapes) == 1 else shapes or None

@@ -32,10 +32,19 @@ def test_torchrun(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(DDP.replace("\nmodel", "\n    model").replace("\noptim", "\n    optim")))
     ran = run(tmp_path, "torchrun", "--nproc-per-node", "2", "train.py", "a")
     assert ran.returncode == 0 and ran.stdout.count("['a']") == 2, ran.stderr
-    assert "train.run/rank0.jsonl" in names(tmp_path) and "train.run.jsonl" not in names(tmp_path)
-    assert ran.stderr.count("hookcli: ") == 1 and "hookcli: train.py: 5 steps of 1 model in " in ran.stderr
-    end = lines(str(tmp_path / "train.run" / "rank0.jsonl"))[-1]
-    assert (end["line"], end["program_steps"]) == ("end", 5)
+    assert names(tmp_path) == ["train.run/rank0.jsonl", "train.run/rank1.jsonl"]
+    announced, summary = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
+    assert announced.startswith("hookcli: recording in ") and "rank" in announced
+    assert summary.startswith("hookcli: train.py: 5 steps of 1 model in ") and summary.endswith(
+        "3 recorded steps in train.run"
+    )
+    for rank in (0, 1):
+        found = lines(str(tmp_path / "train.run" / f"rank{rank}.jsonl"))
+        assert (found[0]["rank"], found[0]["ranks"], found[-1]["line"]) == (rank, 2, "end")
+    shown = forks.run(
+        (*RUN[:3], "show", "train.run"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60
+    )
+    assert shown.returncode == 0 and "2 ranks" in shown.stdout, shown.stdout + shown.stderr
 
 
 HOGWILD = """

@@ -79,7 +79,8 @@ def test_all_that_scripts_do_in_one(tmp_path: Path) -> None:
     (out, err), (seen_out, seen_err) = (process.communicate(timeout=120) for process in both)
     assert err == b"" and seen_out == out and [process.returncode for process in both] == [5, 5]
     told = seen_err.decode().splitlines()
-    assert len(told) == 1 and told[0].startswith("hookcli: warning: can't write ") and "File too large" in told[0]
+    assert told[0] == f"hookcli: recording in {tmp_path / 'record.jsonl'}" and len(told) == 2
+    assert told[1].startswith("hookcli: warning: can't write ") and "File too large" in told[1]
     record = read_record(tmp_path / "record.jsonl")
     assert [w.step for w in record.entries][:4] == [0, 2, 4, 6] and {w.model for w in record.entries} == {"Sequential"}
 
@@ -102,7 +103,8 @@ def test_a_script_that_is_killed_leaves_a_record(tmp_path: Path) -> None:
             process.stdout.readline()
         process.send_signal(how)
         _, err = process.communicate(timeout=60)
-        assert process.returncode == -how and err == b""
+        named = f"hookcli: recording in {folder / 'record.jsonl'}\n"  # there is no summary to name it
+        assert process.returncode == -how and err.decode() == named
         record = read_record(folder / "record.jsonl")
         assert record.end is None and [w.step for w in record.entries][:2] == [0, 2]
 

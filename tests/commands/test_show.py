@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import forks
 import pytest
 from commands.shown import on_terminal
-from records import HEADER, RUN, activation, bad, end, recorded_step, save, text
+from records import HEADER, RUN, activation, bad, end, ran, recorded_step, save, text
 
 from hookcli.commands.show import EXAMPLES
 from hookcli.report import Report, TensorStats
@@ -59,6 +60,32 @@ def test_golden(record: Path, columns: int, request: pytest.FixtureRequest) -> N
     assert "\x1b" not in found and max(map(len, found.splitlines())) <= columns
     for said in ("Net · step 0 · loss 2.000", "Discriminator · step 100", "5.000", "13.00", "12 NaN, 1 Inf"):
         assert said in found
+
+
+def test_the_latest_record_is_shown_without_a_name(cli: Cli, record: Path) -> None:
+    save(Path("later.run.jsonl"), (HEADER, recorded_step(7)))
+    Path("reserved.run.jsonl").touch()  # by a run that has recorded nothing so far
+    os.utime(record, (1, 1))
+    assert "Net · step 7" in cli("show").out
+    os.utime("later.run.jsonl", (0, 0))
+    found = cli("show", "--over-time", "head")
+    assert found.code == 0 and f"4 recorded steps in {record.name}" in found.err
+
+
+def test_a_folder_without_a_record(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = cli("show")
+    assert (
+        found.code == 2 and "no record in this folder (hookcli run writes records named SCRIPT.run.jsonl)" in found.err
+    )
+
+
+def test_the_headline_is_short_and_says_what_was_left_out(cli: Cli, record: Path) -> None:
+    models = [ran(left_out=500), ran("Critic", left_out=16), ran("Other")]
+    save(record, (HEADER, recorded_step(0), end(models, exit_code=1, error=f"ValueError: {'x' * 3000}")))
+    headline, left_out = cli("show").err.splitlines()
+    assert "ValueError: xxx" in headline and "… (3,012 characters) (exit code 1)" in headline and len(headline) < 300
+    assert "516 forwards without gradients were left out (Net, Critic); --no-grad N records more" in left_out
 
 
 def test_colour_on_a_terminal_alone(cli: Cli, record: Path) -> None:

@@ -6,10 +6,14 @@ from functools import cache
 from typing import Any
 
 import comm_jobs
+import torch.distributed as dist
 from ranks import run_ranks
 from torch import Tensor
 
 from hookcli.report import Report, Row
+
+COUNTS_BYTES = hasattr(dist.ProcessGroup, "register_pre_hook")
+"""Whether this torch tells of the bytes that collectives send; 2.15 does."""
 
 ELEMENTS = sum(p.numel() for p in comm_jobs.model().parameters())
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import comm_jobs
 import pytest
 import torch
-from engine.ddp_runs import ELEMENTS, last, ran
+from engine.ddp_runs import COUNTS_BYTES, ELEMENTS, last, ran
 from ranks import run_ranks, stop_ranks
 from support import assert_stats, float64_stats
 from torch import Tensor
@@ -19,9 +19,10 @@ from hookcli.report.buckets import merge_ranks
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
 
 
-QUANTIZED = ("quantize-per-tensor", "quantize-per-channel")
+needs_bytes = pytest.mark.skipif(not COUNTS_BYTES, reason="this torch has no hooks on process groups")
 
-
+# Before torch 2.15 PyTorch's quantizing hooks end in an IndexError.
+QUANTIZED = ("quantize-per-tensor", "quantize-per-channel") if COUNTS_BYTES else ()
 HOOKS = ["allreduce", "fp16", "bf16", "powersgd", *QUANTIZED, "noop", "fp16+powersgd"]
 
 
@@ -107,6 +108,7 @@ BYTES = {
 }
 
 
+@needs_bytes
 @pytest.mark.parametrize("hook", HOOKS)
 def test_payload_bytes(hook: str) -> None:
     for report in ran(*HOOKS)[0]:
@@ -130,7 +132,8 @@ def test_a_hook_that_draws_random_numbers_does_not_change_the_next_step() -> Non
 def test_powersgd_warms_up_as_told() -> None:
     for row in ran(*HOOKS)[0][0].rows:
         if row["hook"] == "powersgd":
-            assert (row["relative_l2"] < 1e-6) == (row["step"] < 2) == (row["ratio"] == 1)
+            assert (row["relative_l2"] < 1e-6) == (row["step"] < 2)
+            assert not COUNTS_BYTES or (row["ratio"] == 1) == (row["step"] < 2)
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -164,9 +167,11 @@ def test_half_precision_is_measured_by_a_mean_in_float32() -> None:
     """There the plain allreduce itself rounds, and that shows."""
     for report in run_ranks(2, comm_jobs.run_half):
         [row] = last(report, "allreduce")
-        assert 1e-4 < row["relative_l2"] < 2e-2 and row["bytes_after"] == 2 * ELEMENTS
+        assert 1e-4 < row["relative_l2"] < 2e-2
+        assert row["bytes_after"] == (2 * ELEMENTS if COUNTS_BYTES else None)
 
 
+@needs_bytes
 def test_bytes_of_collectives_of_every_sort() -> None:
     """An allgather in half precision, a functional collective of 5 floats, a broadcast of 3 that rank 0 alone sends."""
     reports = run_ranks(2, comm_jobs.run, ["comm_jobs:gathers"])

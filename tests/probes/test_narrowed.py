@@ -95,7 +95,7 @@ def test_a_step_without_backward_or_without_grad_is_no_error() -> None:
         with torch.no_grad():
             model(ids)
         graph, trace = seen.reports()
-        assert graph.rows == [] and [item.fqn for item in graph.skipped] == ["(loss)"]
+        assert graph.rows == [] and [item.fqn for item in graph.skipped if item.fqn] == ["(loss)"]
         calls = ["", "embed", "mix", "mix", "mix", "head"]  # each with a row as it begins and one as it ends
         assert sorted(row.fqn for row in trace.rows) == sorted(2 * calls)
         assert {row["kind"] for row in trace.rows} == {"forward_pre", "forward"}
@@ -104,4 +104,7 @@ def test_a_step_without_backward_or_without_grad_is_no_error() -> None:
     nodes = [row["node"] for row in graph.rows]
     assert nodes.count("TBackward0") == 4 and nodes.count("EmbeddingBackward0") == 1
     assert {row["fired"] for row in graph.rows} == {0}
-    assert {row["kind"] for row in trace.rows} == {"forward_pre", "forward", "node_creation", "saved_tensor_pack"}
+    kinds = {"forward_pre", "forward", "saved_tensor_pack"}
+    assert {row["kind"] for row in trace.rows} == kinds | (
+        {"node_creation"} if hasattr(torch.autograd.graph, "node_creation_hook") else set()
+    )

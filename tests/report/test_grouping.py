@@ -116,6 +116,14 @@ def test_the_depth_that_fits() -> None:
     assert fitting_depth(report(*rows), 3) == 1
 
 
+def test_a_lone_child_is_no_grouping() -> None:
+    """Which would say what the model's own row says: a model around a model, the one Sequential of a generator."""
+    rows = [module(""), module("model"), *(module(f"model.{i}") for i in range(9))]
+    rows += [module(f"model.{i}.{j}") for i in range(9) for j in range(4)]
+    assert fitting_depth(report(*rows), 14) == 2 == fitting_depth(report(*rows), 4)
+    assert fitting_depth(report(module(""), module("lone")), 1) == 1
+
+
 def test_sorting_puts_what_is_missing_last_both_ways() -> None:
     rows = [module("a", found=stats(1, 2.0)), module("b", found=TensorStats(0)), module("c", found=stats(1, 1.0))]
     assert [r.fqn for r in apply_view(report(*rows), View(sort="mean")).rows] == ["c", "a", "b"]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_stats, float64_stats
 
-from hookcli.engine.ranks.gather import pack, unpack
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats, ranks
-from hookcli.tensors.stats import stats
+from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, Skipped, TensorStats, ranks
+from hookcli.report.measured_rows import pack, unpack
+from hookcli.report.merged_ranks import merged
+from hookcli.report.merging import merge_parts
+from hookcli.tensors.stats import Reducer, resolve, stats
 
 COLUMNS = (Column("fqn", "Layer"), Column("path", "Path"), Column("shape", "Shape"), *STATS_COLUMNS)
 
@@ -38,45 +42,45 @@ def test_the_parts_of_a_batch_are_merged_exactly(size, count, offset, holes) -> 
     whole = torch.randn(size * count, 3) + offset
     if holes:
         whole[0, 0], whole[-1, -1] = math.nan, math.inf
-    found = ranks.merged(parts_of(*whole.chunk(count)), report(row("a", whole))).rows[0]
+    found = merged(parts_of(*whole.chunk(count)), report(row("a", whole))).rows[0]
     assert found["shape"] == list(whole.shape)
     assert_stats(found.stats, float64_stats(whole))
 
 
 def test_without_the_whole_tensors_grow_along_dimension_0_and_gradients_of_parameters_do_not() -> None:
     halves = torch.randn(4, 3).chunk(2)
-    assert ranks.merged(parts_of(*halves)).rows[0]["shape"] == [4, 3]
+    assert merged(parts_of(*halves)).rows[0]["shape"] == [4, 3]
     same = torch.randn(2, 3)
-    found = ranks.merged(parts_of(same, same.clone(), kind="parameter")).rows[0]
+    found = merged(parts_of(same, same.clone(), kind="parameter")).rows[0]
     assert found["shape"] == [2, 3] and found.stats == stats(same)
 
 
 def test_the_whole_tells_which_dimension_grows() -> None:
     whole = torch.randn(5, 4, 3)
-    found = ranks.merged(parts_of(*whole.chunk(2, dim=1)), report(row("a", whole))).rows[0]
+    found = merged(parts_of(*whole.chunk(2, dim=1)), report(row("a", whole))).rows[0]
     assert found["shape"] == [5, 4, 3]
     assert_stats(found.stats, float64_stats(whole))
 
 
 def test_what_does_not_grow_with_the_batch_counts_once_if_the_ranks_agree() -> None:
     table = torch.randn(3, 2)
-    merged = ranks.merged(parts_of(table, table.clone()), report(row("a", table)))
-    assert merged.rows[0]["shape"] == [3, 2] and merged.rows[0].stats == stats(table) and not merged.skipped
-    differing = ranks.merged(parts_of(table, table + 1), report(row("a", table)))
+    found = merged(parts_of(table, table.clone()), report(row("a", table)))
+    assert found.rows[0]["shape"] == [3, 2] and found.rows[0].stats == stats(table) and not found.skipped
+    differing = merged(parts_of(table, table + 1), report(row("a", table)))
     assert_stats(differing.rows[0].stats, float64_stats(torch.cat([table, table + 1])))
     assert differing.skipped == [Skipped("a", "does not grow with the batch, and each rank has another")]
 
 
 def test_a_gradient_that_is_a_sum_over_ranks_has_no_row() -> None:
     table = torch.randn(3, 2)
-    merged = ranks.merged(parts_of(table, table, kind="output"), report(row("a", table, kind="output")))
-    assert not merged.rows and "sum over ranks" in merged.skipped[0].reason and merged.totals == {"rows": 0}
+    found = merged(parts_of(table, table, kind="output"), report(row("a", table, kind="output")))
+    assert not found.rows and "sum over ranks" in found.skipped[0].reason and found.totals == {"rows": 0}
 
 
 def test_shards_are_put_together_and_keep_the_shape_of_the_whole() -> None:
     whole = torch.randn(5, 3)
     shards = [Row({"fqn": "a", "shape": [5, 3], "sharded": True}, stats(part)) for part in whole.split(3)]
-    found = ranks.merged({rank: report(shard) for rank, shard in enumerate(shards)}).rows[0]
+    found = merged({rank: report(shard) for rank, shard in enumerate(shards)}).rows[0]
     assert found["shape"] == [5, 3] and "sharded" not in found.values
     assert_stats(found.stats, float64_stats(whole))
 
@@ -84,21 +88,76 @@ def test_shards_are_put_together_and_keep_the_shape_of_the_whole() -> None:
 def test_an_empty_shard_adds_nothing() -> None:
     whole = torch.randn(1, 3)
     shards = [Row({"fqn": "a", "shape": [1, 3], "sharded": True}, stats(part)) for part in (whole, whole[:0])]
-    found = ranks.merged({rank: report(shard) for rank, shard in enumerate(shards)}).rows[0]
+    found = merged({rank: report(shard) for rank, shard in enumerate(shards)}).rows[0]
     assert_stats(found.stats, float64_stats(whole))
+
+
+def test_a_shard_that_several_ranks_hold_counts_once() -> None:
+    """Replicas of shards, as FSDP2 has them on two dimensions of ranks (HSDP)."""
+    whole = torch.randn(5, 3)
+    copies = [(place, part) for _ in range(2) for place, part in enumerate(whole.split(3))]
+    rows = [Row({"fqn": "a", "shape": [5, 3], "sharded": [place]}, stats(part)) for place, part in copies]
+    found = merged({rank: report(each) for rank, each in enumerate(rows)})
+    assert found.rows[0].stats and not found.skipped
+    assert_stats(found.rows[0].stats, float64_stats(whole))
+
+
+def test_without_the_whole_what_is_the_same_on_all_ranks_counts_once() -> None:
+    """Positions, or what tensor parallel ranks all compute. Zeros are the same whatever they are of."""
+    positions, other, zeros = torch.randn(4, 3), torch.randn(4, 3), torch.zeros(4, 3)
+    found = merged({r: report(row("a", positions), row("b", other + r), row("c", zeros)) for r in range(2)})
+    assert [each["shape"] for each in found.rows] == [[4, 3], [8, 3], [8, 3]] and not found.skipped
+    assert found.rows[0].stats == stats(positions)
+    gradients = merged(parts_of(positions, positions.clone(), kind="output"))
+    assert gradients.rows[0].stats == stats(positions) and not gradients.skipped
+
+
+def test_single_numbers_are_merged_and_stay_single() -> None:
+    """A module that returns its loss: the mean over ranks is that of the whole batch."""
+    [found] = merged(parts_of(torch.tensor(1.0), torch.tensor(3.0))).rows
+    assert found["shape"] == [] and found["mean"] == 2.0
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_many_tensors_are_merged_as_each_by_itself(data: st.DataObject) -> None:
+    """Equal to float64 of the concatenated tensors, and to the last digit but one to `TensorStats.merge`."""
+    kinds = st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int16])
+    numbers = st.one_of(
+        st.floats(-1e4, 1e4, width=16), st.sampled_from([0.0, math.nan, math.inf, -math.inf, 1e300, -1e300, 1e-300])
+    )
+    places, count = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    dtypes = [data.draw(kinds) for _ in range(places)]
+    tensors = [[_tensor(data.draw(st.lists(numbers, max_size=5)), dtype) for dtype in dtypes] for _ in range(count)]
+    held = np.array(data.draw(st.lists(st.booleans(), min_size=places * count, max_size=places * count)))
+    held = held.reshape(count, places)
+    figures = np.array([[stats(tensor).floats() for tensor in part] for part in tensors])
+    for place, found in enumerate(merge_parts(figures, held)):
+        parts = [tensors[part][place] for part in range(count) if held[part, place]]
+        expected = TensorStats.merge(map(stats, parts))
+        for key in STATS_KEYS:
+            assert getattr(found, key) == pytest.approx(getattr(expected, key), rel=1e-15, abs=0.0, nan_ok=True), key
+        if parts:
+            assert_stats(found, float64_stats(torch.cat(parts)))
+
+
+def _tensor(values: list[float], dtype: torch.dtype) -> torch.Tensor:
+    if dtype is torch.int16:
+        return torch.tensor([int(value) if abs(value) < 3e4 else 7 for value in values], dtype=dtype)
+    found = torch.tensor(values, dtype=torch.float64)
+    return found.to(dtype) * (1 + 2j if dtype.is_complex else 1)
 
 
 def test_what_some_ranks_did_not_see_is_said() -> None:
     a, b = row("a", torch.ones(2)), row("b", torch.ones(2))
     parts = {0: report(a, skipped=[Skipped("c", "never called"), Skipped("b", "never called")]), 1: report(a, b)}
     parts[2] = parts[0]
-    merged = ranks.merged(parts)
-    assert {row.fqn for row in merged.rows} == {"a", "b"}
-    assert [(item.fqn, item.reason) for item in merged.skipped] == [
+    found = merged(parts)
+    assert {row.fqn for row in found.rows} == {"a", "b"}
+    assert [(item.fqn, item.reason) for item in found.skipped] == [
         ("c", "never called (ranks 0, 2)"),
         ("b", "never called (ranks 0, 2)"),
         ("b", "not seen on ranks 0, 2"),
-        ("", "the shapes of the whole batch: dimension 0 is taken for the batch everywhere"),
     ]
 
 
@@ -107,14 +166,14 @@ def test_the_time_is_the_slowest_ranks_and_the_loss_that_of_all_shares() -> None
         {"seconds": s, "loss_value": v, "complete": c, "rank": r}
         for r, (s, v, c) in enumerate([(1.0, 2.0, True), (3.0, 0.5, False)])
     ]
-    merged = ranks.merged({rank: report(row("a", torch.ones(2)), meta=meta) for rank, meta in enumerate(metas)})
-    assert merged.meta == {"seconds": 3.0, "loss_value": 2.5, "complete": False}
+    found = merged({rank: report(row("a", torch.ones(2)), meta=meta) for rank, meta in enumerate(metas)})
+    assert found.meta == {"seconds": 3.0, "loss_value": 2.5, "complete": False}
 
 
 def test_events_are_the_first_ranks() -> None:
     parts = {rank: report(Row({"fqn": str(rank)}), grouping="events") for rank in range(2)}
-    merged = ranks.merged(parts)
-    assert [row.fqn for row in merged.rows] == ["0"]
+    found = merged(parts)
+    assert [row.fqn for row in found.rows] == ["0"]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +216,25 @@ def test_a_packed_report_is_the_same_report() -> None:
     found = unpack(pack(given) + b"\0" * 9, known)
     assert repr(found.to_dict()) == repr(given.to_dict())
     assert len(known) == 1 and repr(unpack(pack(given), known).to_dict()) == repr(given.to_dict())
+
+
+def test_histograms_travel_and_are_merged() -> None:
+    whole = torch.randn(8, 3)
+    halves = {
+        rank: report(Row({"fqn": "a", "path": "", "shape": [4, 3]}, _with_hist(half)))
+        for rank, half in enumerate(whole.chunk(2))
+    }
+    halves[0] = replace(halves[0], rows=[*halves[0].rows, Row({"fqn": "no statistics"})])
+    back = {rank: unpack(pack(part), {}) for rank, part in halves.items()}
+    assert [repr(part.to_dict()) for part in back.values()] == [repr(part.to_dict()) for part in halves.values()]
+    back[0] = replace(back[0], rows=back[0].rows[:1])
+    [found] = merged(back).rows
+    assert found.stats is not None and found.stats.hist == _with_hist(whole).hist
+
+
+def _with_hist(tensor: torch.Tensor) -> TensorStats:
+    [found] = resolve([Reducer(hist=True)(tensor)])
+    return found
 
 
 def test_a_row_of_a_report_travels_in_a_few_hundred_bytes() -> None:

@@ -10,20 +10,17 @@ from functools import partial
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.errors import CommHookError, UserCode
 from hookcli.hooks.communication.comm_hooks import CommHook
 from hookcli.hooks.communication.comm_payload import Payload
+from hookcli.hooks.communication.exact_means import HALF, ExactMeans
 from hookcli.hooks.torch_private.distributed import FutureBase, GradBucket
 
-__all__ = ["BucketListener", "CommObserver", "Exchange", "Payload"]
-
-_HALF = (torch.float16, torch.bfloat16)
+__all__ = ["BucketListener", "CommObserver", "ExactMeans", "Exchange", "Payload"]
 
 
 class StreamTime:
@@ -91,21 +88,19 @@ class BucketListener(Protocol):
 class CommObserver:
     """Wraps `hook`, and registers the wrapper on a DDP model. `fqns` maps the ids of the model's parameters to names.
 
-    The exact mean comes from an allreduce of a clone before the hook is called. It uses a process group of its own,
-    `reference`, so that it can't get between the collectives that some hooks issue in callbacks. The `allreduce` hook
-    itself returns that mean, bit for bit. `failure` is the first error.
+    `means` are taken before the hook is called, in the first step only; the `allreduce` hook itself returns them, bit
+    for bit. `failure` is the first error.
     """
 
     hook: CommHook
     fqns: Mapping[int, str]
     look: BucketListener
     payload: Payload
-    reference: ProcessGroup
+    means: ExactMeans
     step: int = 0
     order: int = 0
     failure: Exception | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _clones: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
 
     def register(self, ddp: DistributedDataParallel) -> None:
         """Register the wrapped hook on a DDP model."""
@@ -114,8 +109,6 @@ class CommObserver:
     def begin(self, step: int) -> None:
         """Begin a step: its buckets are counted from 0."""
         self.step, self.order = step, 0
-        if step == 1:  # DDP has rebuilt its buckets
-            self._clones.clear()
 
     def observe(self, state: object, bucket: GradBucket) -> Future[Tensor]:
         """The communication hook that DDP calls: calls the wrapped hook, and shows the bucket before and after it."""
@@ -126,26 +119,16 @@ class CommObserver:
         self.order += 1
         try:
             self.look.ready(exchange, buffer)
-            exact = self._exact(fqns, buffer)
+            sizes = [p.numel() for p in bucket.parameters()]
+            itself = self.hook.exact and buffer.dtype not in HALF
+            exact = None if itself else self.means.of(fqns, sizes, buffer)
             exchange.ready = StreamTime(buffer.device)
             with self.payload.within(exchange):
                 future = self._called(exchange, state, bucket)
-            return future.then(partial(self._finish, exchange, exact, buffer.shape))
+            return future.then(partial(self._finish, exchange, sizes, exact, buffer.shape))
         except Exception as error:
             self._fail(error)
             raise
-
-    def _exact(self, fqns: tuple[str, ...], buffer: Tensor) -> Tensor | None:
-        """Compute the mean over all ranks, in at least float32; None if the hook itself returns it."""
-        half = buffer.dtype in _HALF
-        if self.hook.exact and not half:
-            dist.barrier(self.reference)  # computing the mean would make the ranks meet, too: times stay comparable
-            return None
-        clone = self._clones.get(fqns)
-        if clone is None:  # kept for the next step: allocating memory costs as much as the copy
-            clone = self._clones[fqns] = torch.empty_like(buffer, dtype=torch.float32 if half else None)
-        dist.all_reduce(clone.copy_(buffer).div_(self.reference.size()), group=self.reference)
-        return clone
 
     def _called(self, exchange: Exchange, state: object, bucket: GradBucket) -> Future[Tensor]:
         with UserCode(lambda error: CommHookError(f"{self.hook.name} failed on {exchange}")):
@@ -157,13 +140,17 @@ class CommObserver:
             )
         return future
 
-    def _finish(self, exchange: Exchange, exact: Tensor | None, shape: torch.Size, future: Future[Any]) -> Tensor:
+    def _finish(
+        self, exchange: Exchange, sizes: list[int], exact: Tensor | None, shape: torch.Size, future: Future[Any]
+    ) -> Tensor:
         try:
             with UserCode(lambda error: CommHookError(f"{self.hook.name} failed in a callback for {exchange}")):
                 result = future.value()
             exchange.done = StreamTime(torch.device("cpu") if exchange.ready is None else exchange.ready.device)
             self._check(exchange, result, shape)
             self.payload.close(exchange)
+            if exact is None:
+                self.means.note(exchange.fqns, sizes, result)
             self.look.done(exchange, result, result if exact is None else exact)
         except Exception as error:
             self._fail(error)

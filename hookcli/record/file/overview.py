@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.record.file.record import RecordedStep
-from hookcli.report import Column, Report, Row
+from hookcli.report import Column, Reason, Report, Row
 from hookcli.report.norms import gathered, norm, ratio
 
 COLUMNS = (
@@ -45,6 +45,7 @@ class _Module:
     grads: dict[str, Row] = field(default_factory=dict)
     param_grads: list[Row] = field(default_factory=list)
     updates: list[Row] = field(default_factory=list)
+    tied: list[str] = field(default_factory=list)
 
 
 def overview(step: RecordedStep) -> Report:
@@ -53,12 +54,17 @@ def overview(step: RecordedStep) -> Report:
     Statistics are those of the returned tensor; `output_grad` is the L2 norm of its gradient. The first row of a module
     also has the L2 norms of its own parameters, without those of its parts: `param_grad` of their gradients, `weight`,
     `update`, and `ratio` of the last two; grouping merges them exactly. `grad_nan` and `grad_inf` count over all its
-    gradients. `forward_seconds` and `backward_seconds` are the module's times, with those of its parts.
+    gradients. `forward_seconds` and `backward_seconds` are the module's times, with those of its parts. `note` says to
+    what a tied parameter of the module is tied.
     """
     modules = _modules(step.reports)
-    rows = [row for fqn, module in modules.items() for row in _rows(fqn, module)]
     joined = [report for report in step.reports if report.probe in JOINED]
     skipped = list(dict.fromkeys(item for report in joined for item in report.skipped))
+    for item in skipped:
+        owner, _, name = item.fqn.rpartition(".")
+        if item.kind == Reason.TIED and owner in modules:
+            modules[owner].tied.append(f"{name} {item.reason}")
+    rows = [row for fqn, module in modules.items() for row in _rows(fqn, module)]
     whole = gathered(rows)
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
     return Report("run", step.model, COLUMNS, _timed(rows, step), step_meta(step), totals | step_totals(step), skipped)
@@ -159,10 +165,11 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     values = {name: said.get(name) if said else None for name in ("calls", "shape", "dtype")}
     gradients = [row for row in ([grad] if grad else []) + (module.param_grads if first else []) if row.stats]
     counts = {f"grad_{name}": sum(row[name] for row in gradients) if gradients else None for name in ("nan", "inf")}
+    tied = {"note": ", ".join(module.tied)} if first and module.tied else {}
     own = _own_parameters(module) if first else dict.fromkeys(("param_grad", "weight", "update", "ratio"))
     return Row(
         {"fqn": fqn, "type": module.type, "path": path, **values}
-        | {"output_grad": grad.get("l2") if grad else None, **own, **counts},
+        | {"output_grad": grad.get("l2") if grad else None, **own, **counts, **tied},
         output.stats if output else None,
     )
 

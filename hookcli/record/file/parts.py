@@ -19,13 +19,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from hookcli.record.file.record import Header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.system.streams import takes
+from hookcli.system.torchrun import joined_world
 
 _SUFFIX = ".jsonl"
 
@@ -94,7 +95,11 @@ class RecordFiles:
         return RecordWriter.numbered(self.record.parent, stem).begun(header)
 
     def rank(self, number: int, header: Header) -> RecordWriter:
-        """Open the part of a rank and write its header; the reserved file goes. Raises OSError."""
+        """Open the part of a rank and write its header, which says which rank it is; the reserved file goes.
+
+        Raises OSError.
+        """
+        header = replace(header, rank=number, ranks=max(joined_world().size, number + 1))
         writer = self._part(f"rank{number}", header)
         self.release()
         return writer

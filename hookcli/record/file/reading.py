@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -123,6 +124,10 @@ class Record:
                 except _NOT_WHOLE:
                     self.damaged.append(entry.line)
 
+    def written(self) -> float:
+        """Time of the last write, in seconds since the epoch."""
+        return self.path.stat().st_mtime
+
     def damage(self) -> str | None:
         """One line on the lines that were left out: `2 of 31 lines are damaged and left out: 7, 31`.
 
@@ -189,16 +194,18 @@ def read_record(path: str | Path, source: Path | None = None) -> Record:
 
 def latest_record() -> Path:
     """The record in the working directory that was written last. Raises UsageError if there is none."""
-    found = [path for pattern in ("*.run.jsonl", "*.run") for path in Path().glob(pattern) if exists(path)]
+    found = [path for pattern in ("*.run.jsonl", "*.run") for path in Path().glob(pattern) if _written(path)]
     if not found:
         raise UsageError("no record in this folder (hookcli run writes records named SCRIPT.run.jsonl); give its path")
     return max(found, key=_written)
 
 
 def _written(path: Path) -> float:
-    """Time of the last write to a record, in seconds since the epoch: a folder's is that of its files."""
-    files = [*path.iterdir()] if is_folder(path) else []
-    return max(file.stat().st_mtime for file in (path, *files))
+    """Time of the last write to a record or its parts, in seconds since the epoch; 0 if nothing is written yet."""
+    files = path.glob("*.jsonl") if is_folder(path) else [path]
+    with suppress(OSError):  # a file may be deleted meanwhile
+        return max((file.stat().st_mtime for file in files if file.stat().st_size), default=0.0)
+    return 0.0
 
 
 def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:

@@ -24,9 +24,8 @@ FITS: Mapping[str, Fits] = {
     **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
     **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
-    **dict.fromkeys(
-        ("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters", "left_out"), is_count
-    ),
+    **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
+    **dict.fromkeys(("left_out", "rank", "ranks"), is_count),
     "forward": optional(is_count),
     "losses": listed(is_figure),
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
@@ -83,7 +82,8 @@ class Header(_Line):
     """The first line: what was run, and how it was recorded.
 
     `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
-    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps.
+    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps. `rank` is the process's
+    number among the program's `ranks` processes.
     """
 
     kind: ClassVar[str] = "run"
@@ -94,6 +94,8 @@ class Header(_Line):
     every: int
     versions: Mapping[str, str]
     schema: int = RUN_SCHEMA
+    rank: int = 0
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ class Recorder:
     expected one until then. `began`: when the run began, by `perf_counter`, which all processes of a machine share.
     """
 
+    announce = False
+    """Whether to name the record when its first step is written: a program that is killed prints no summary."""
+
     def __init__(
         self,
         path: Path,
@@ -71,6 +74,9 @@ class Recorder:
     def step(self, step: RecordedStep) -> None:
         """Append a step. Raises OSError if the file can take no more."""
         self.open().write(step)
+        if self.announce:
+            self.announce = False
+            self._say(f"recording in {self.path}")
         before = self.latest.get((step.model, step.phase))
         found = any((one.model, one.step, one.phase) == (step.model, step.step, step.phase) for one in self._non_finite)
         if found or step.complete or before is None or not before.complete:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hookcli.errors import shortened
 from hookcli.record.file.overview import findings, overview
 from hookcli.record.file.record import End, Header, NonFinite, RecordedStep
 from hookcli.registry import load
@@ -19,6 +20,7 @@ from hookcli.system.escaping import shell_path, shell_word, visible
 _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
 _ROWS = 14  # rows per model
+_ERROR = 100  # characters of an exception's message; the program has shown all of it
 _MODEL_COLUMNS = (
     Column("name", "Model"),
     Column("parameters", "Params"),
@@ -86,9 +88,22 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
     own = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
-    ended = f", {end.error}" * bool(end.error) + (f" ({code})" if end.error and code else f", {code}" if code else "")
+    error = shortened(end.error, _ERROR) if end.error else ""
+    ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
     kept = f"{formatting.counted(recorded, 'recorded step')} in {path}" if path else "no record was kept"
     return f"{header.name}: {of}{formatting.clock(end.seconds)}{own}{ended}; {kept}"
+
+
+def left_out_line(end: End) -> str:
+    """516 forwards without gradients were left out (Agent.actor); --no-grad N records more. Empty if there are none."""
+    models = [model for model in end.models if model.get("left_out")]
+    number = sum(model["left_out"] for model in models)
+    verb = "were" if number != 1 else "was"
+    names = ", ".join(model["model"] for model in models[:_SHOWN]) + (", ..." if models[_SHOWN:] else "")
+    said = (
+        f"{formatting.counted(number, 'forward')} without gradients {verb} left out ({names}); --no-grad N records more"
+    )
+    return said if models else ""
 
 
 def _nothing(end: End) -> str:
@@ -147,6 +162,7 @@ def non_finite_line(found: NonFinite) -> str:
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
     said = [*end.notes, *(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
     said += [f"{step.model}: {note}" for step in steps for note in step.notes]
+    said += [left_out_line(end)] if left_out_line(end) else []
     said += [f"called outside any model: {_called(end.others)}"] if end.others else []
     return list(dict.fromkeys(said))
 

@@ -18,7 +18,7 @@ from hookcli.record.integrations.recorded import Recorded
 
 
 class HookcliCallback(Recorded, TrainerCallback):
-    """Records `trainer.train()` and its evaluations in the process of world rank zero. See Recorded for its settings.
+    """Records `trainer.train()` and its evaluations. See Recorded for its settings.
 
     The Trainer reports no exceptions to callbacks, so after one the record ends with the program or the next training;
     inside a `with` block of the callback it ends at once.
@@ -27,9 +27,8 @@ class HookcliCallback(Recorded, TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **others: Any
     ) -> None:
-        """Begin to record, in the first process."""
-        if state.is_world_process_zero:
-            self._start(model)
+        """Begin to record."""
+        self._start(model)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any

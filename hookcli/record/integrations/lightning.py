@@ -16,12 +16,11 @@ from hookcli.record.integrations.recorded import Recorded
 
 
 class HookcliCallback(Recorded, Callback):
-    """Records `trainer.fit` and its validation in the process of global rank zero. See Recorded for its settings."""
+    """Records `trainer.fit` and its validation. See Recorded for its settings."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to record, in the first process."""
-        if trainer.is_global_zero:
-            self._start(pl_module)
+        """Begin to record."""
+        self._start(pl_module)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """End the record."""

@@ -10,13 +10,14 @@ from torch import nn
 from hookcli.record.observe.recording import Recording
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import say
+from hookcli.system.torchrun import joined_world
 
 
 class Recorded:
     """Records a training with the `settings` of `hookcli.watch`, such as `every=100` and `output`.
 
-    `recording` is that of the last training; None before it, and in processes other than the first of several. Raises
-    TypeError for an unknown setting and, when the training begins, UsageError for an invalid value.
+    Each of several ranks records its part. `recording` is that of the last training; None before it. Raises TypeError
+    for an unknown setting and, when the training begins, UsageError for an invalid value.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -38,7 +39,8 @@ class Recorded:
             self.recording = None
             return
         self.recording.start()
-        say(f"recording the training; see it with: hookcli show {shell_path(self.recording.path)}")
+        if joined_world().rank == 0:
+            say(f"recording the training; see it with: hookcli show {shell_path(self.recording.record)}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Only the settings: a callback sent to another process records there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -82,9 +83,15 @@ class Forwards:
 
     def _position(self, model: ObservedModel, number: int, forward: int, grad: bool) -> Position:
         """The position of a forward. Forwards without gradients between training steps have numbers of their own."""
-        if grad or not model.optimizers():
-            return Position("train" if grad else "no_grad", number, None, self._plan.records(number))
-        return Position("no_grad", number, forward, self._plan.covers(number) and model.due(self._plan.every))
+        plan = self._plan
+        if grad:
+            return Position("train", number, None, plan.records(number))
+        if not model.optimizers():
+            kept = plan.records(number) and model.takes_no_grad(math.inf if plan.no_grad else 0, number)
+            return Position("no_grad", number, None, kept)
+        kept = plan.covers(number) and model.due(plan.every)
+        kept = kept and model.takes_no_grad(plan.no_grad, number // plan.every)
+        return Position("no_grad", number, forward, kept)
 
     def pop(self) -> tuple[ObservedModel | None, ObservedStep | None]:
         """Remove and return this thread's forward, which is over."""

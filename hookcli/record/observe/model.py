@@ -78,6 +78,7 @@ class ObservedModel:
         self._forwards = 0
         self._since_training = 0
         self._due = 0
+        self._no_grad_taken = -1, 0
         self._steps: int | None = None
         self._stepped: set[int] = set()
 
@@ -142,4 +143,13 @@ class ObservedModel:
         if self._forwards <= self._due:
             return False
         self._due = self._forwards + every - 1
+        return True
+
+    def takes_no_grad(self, limit: float, period: int) -> bool:
+        """True if to record this forward without gradients: at most `limit` in a period. Counts those left out."""
+        before = self._no_grad_taken[1] if self._no_grad_taken[0] == period else 0
+        if before >= limit:
+            self.counts.left_out += 1
+            return False
+        self._no_grad_taken = period, before + 1
         return True

@@ -14,6 +14,7 @@ from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record import ModelRun
 from hookcli.record.observe.model import ObservedModel
+from hookcli.record.observe.naming import model_name
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.unobservable import COMPILED_IN_PLACE, bypassing_owner, forward_called, why_never_ran
 from hookcli.record.observe.wrappers import plain_type
@@ -34,7 +35,8 @@ class ObservedModels:
         self.narrowed = only is not None
         self._only = only
         self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
-        self._built: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()  # models of each class
+        self._built: Counter[str] = Counter()  # models that want each name
         self._parameters_of: WeakIds[Optimizer, nn.Module] = WeakIds()
         self._compiled = frames_compiled()
 
@@ -51,14 +53,16 @@ class ObservedModels:
             return None
         if (owner := bypassing_owner(module)) is not None:
             self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
-        return self._add(module, plain_type(module))
+        kind = plain_type(module)
+        self._seen[kind] += 1
+        return self._add(module, model_name(module) if self._seen[kind] <= _NAMED else kind)
 
-    def _add(self, module: nn.Module, kind: str) -> ObservedModel:
+    def _add(self, module: nn.Module, wanted: str) -> ObservedModel:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
         self._drop_compiled_parts(module)
-        self._built[kind] += 1
-        number = self._built[kind]
-        name = kind if number == 1 else f"{kind} #{number}" if number <= _NAMED else f"{kind} (further ones)"
+        self._built[wanted] += 1
+        number = self._built[wanted]
+        name = wanted if number == 1 else f"{wanted} #{number}" if number <= _NAMED else f"{wanted} (further ones)"
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
         found = self._models[module] = ObservedModel(module, counts, self._optimizer_steps)
         return found
@@ -79,7 +83,7 @@ class ObservedModels:
             if model.hidden == COMPILED_IN_PLACE and id(part) in parts:
                 del self._models[part]
                 self.counts.pop(model.name, None)
-                self._built[plain_type(part)] -= 1
+                self._built[model.name.partition(" #")[0]] -= 1
 
     def hidden(self, optimizer: Optimizer) -> list[ObservedModel]:
         """Models of an optimizer's parameters whose forward no hook sees; the parameters alone if no model is known."""

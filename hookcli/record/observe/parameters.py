@@ -8,11 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.record.observe import updates
 from hookcli.record.observe.optimizer_steps import parameter_ids
 from hookcli.record.observe.parameter_groups import ParameterGroup, group_row, groups_of
 from hookcli.record.observe.wrappers import PlainNames
-from hookcli.report import Row, Skipped
+from hookcli.report import Reason, Row, Skipped
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, measure, resolve
@@ -83,7 +84,15 @@ class ParameterRows:
             "no gradient reached it" if complete else "gradients are read as the optimizer steps, which did not happen"
         )
         reasons = {True: none, False: "frozen (requires_grad=False)"}
-        return [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing]
+        return [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing] + self.tied()
+
+    def tied(self) -> list[Skipped]:
+        """Further names of parameters that have been measured under their first one."""
+        first = {id(p): self._name(fqn) for fqn, p in self._matching()}
+        modules = self._model.named_modules(remove_duplicate=False)
+        every = [(f"{owner}.{name}".lstrip("."), p) for owner, m in modules for name, p in part_tables(m)[0].items()]
+        names = [(self._name(fqn), first[id(p)]) for fqn, p in every if id(p) in first]
+        return [Skipped(name, f"tied to {other}", kind=Reason.TIED) for name, other in names if name != other]
 
     def group_rows(self) -> list[Row]:
         """A row per parameter group that stepped. Waits for an accelerator."""
@@ -126,4 +135,4 @@ def _values(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str, An
         "path": "",
         "shape": tree.shape_of(grad),
         "dtype": tree.dtype_text(grad),
-    } | ({"sharded": True} if tree.is_sharded(grad) else {})
+    } | tree.shard_of(grad)

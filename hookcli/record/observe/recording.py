@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from torch import Tensor, nn
 
+from hookcli.record.file.rank_folder import rank_writer
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
@@ -19,6 +21,7 @@ from hookcli.record.observe.recording_plan import DEFAULT_EVERY, PROBES, Recordi
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.report import Report
 from hookcli.system.streams import say
+from hookcli.system.torchrun import joined_world
 from hookcli.tensors.weak import WeakIds
 
 
@@ -27,9 +30,10 @@ class Recording:
 
     Observes calls of the model, of its wrappers and of its parts. Every `every`th step of its optimizer (or every
     `every`th forward, without one) goes into the file `output`, which `hookcli show` reads; by default
-    `MODEL.run.jsonl` in the working directory, numbered. The other settings are the options of `hookcli run`. Raises
-    UsageError for invalid ones, OSError if the file can't be created. A later failure ends the recording with one
-    warning, not the program.
+    `MODEL.run.jsonl` in the working directory, numbered. Each of several ranks records its part, `rank0.jsonl` and so
+    on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`). The other settings are the options of
+    `hookcli run`. Raises UsageError for invalid ones, OSError if the file can't be created. A later failure ends the
+    recording with one warning, not the program.
     """
 
     def __init__(
@@ -53,15 +57,25 @@ class Recording:
         plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check, hist, kept)
         self._search = first_bad
         name = plain_type(model)
-        writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
-        self._recorder = Recorder(writer.path, writer.begun, new_header(name, [], every), say)
+        here, header = joined_world(), new_header(name, [], every)
+        if here.size > 1:
+            header = replace(header, rank=here.rank, ranks=here.size)
+            writer = rank_writer(output, name, here.rank)
+        else:
+            writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
+        self._recorder = Recorder(writer.path, writer.begun, header, say)
         self._recorder.open()
         self._observer = Observer(plan, self._recorder, _shares_parameters(model))
 
     @property
     def path(self) -> Path:
-        """The record's file."""
+        """The record's file; of a rank, its part."""
         return self._recorder.path
+
+    @property
+    def record(self) -> Path:
+        """The record that `hookcli show` reads: the file, or the folder of all ranks."""
+        return self.path.parent if joined_world().size > 1 else self.path
 
     @property
     def latest(self) -> dict[tuple[str, str], RecordedStep]:

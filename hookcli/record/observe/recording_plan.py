@@ -15,6 +15,8 @@ from hookcli.errors import UsageError, shortened, unknown
 DEFAULT_EVERY = 100
 PROBES = ("activations", "grads", "updates", "optimizer", "time")
 FIRST_BAD = ("report", "stop")
+NO_GRAD = 1
+"""Default limit of recorded forwards without gradients."""
 _OTHERS = ("inputs",)
 
 
@@ -26,7 +28,9 @@ class RecordingPlan:
     change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that
     narrows modules and parameters. `first_bad` observes every step; at the first non-finite value, "report" says so and
     "stop" ends the program; `keep_bad` is a folder for the module that returned it. `check` judges the recorded
-    training steps. `hist`: statistics have histograms. Raises UsageError for values out of range.
+    training steps. `hist`: statistics have histograms. Of a model that is trained, at most `no_grad` forwards without
+    gradients are recorded in each `every` training steps; 0 leaves out those of all models. Raises UsageError for
+    values out of range.
     """
 
     every: int = DEFAULT_EVERY
@@ -39,6 +43,7 @@ class RecordingPlan:
     check: bool = False
     hist: bool = False
     keep_bad: str | None = None
+    no_grad: int = NO_GRAD
     began: float = field(default_factory=time.monotonic)
     ended: Event = field(default_factory=Event)
     """Set when the record can take no more; no step is observed from then on."""
@@ -81,6 +86,15 @@ def parse_steps(text: str | None) -> tuple[int, int | None]:
         given = shortened(text or "")
         raise UsageError(f"--steps {given!r}: give a range such as 0:1000, or 500: for step 500 and later")
     return start, stop
+
+
+def parse_no_grad(text: str | None) -> int:
+    """Parse off or a number from 1. Raises UsageError for anything else."""
+    if text is None:
+        return NO_GRAD
+    if text != "off" and not re.fullmatch(r"[1-9]\d{0,17}", text):
+        raise UsageError(f"--no-grad {shortened(text)!r}: give off, or a number from 1")
+    return 0 if text == "off" else int(text)
 
 
 def check_probes(names: Sequence[str]) -> Sequence[str]:

@@ -17,6 +17,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.gradients.grad_arrivals import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
+from hookcli.record.file.merged_step import SHARDED
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.observe.losses import Losses
 from hookcli.record.observe.model import ObservedModel
@@ -80,7 +81,7 @@ class ObservedStep:
         self.state = State.IN_FORWARD
         self._session.modules.thread = threading.get_ident()
         if not self.observed_forwards:
-            self.measured.start()
+            self.measured.start(module)
         else:
             self._session.modules.attach()
         self.observed_forwards += 1
@@ -192,7 +193,7 @@ class ObservedStep:
         meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
         reports = self.measured.reports(meta)
         if any(row.get("sharded") for report in reports for row in report.rows):
-            self.notes[_SHARDED] = None
+            self.notes[SHARDED] = None
         return RecordedStep(
             model=self.model.name,
             phase=self.phase,
@@ -210,5 +211,4 @@ class ObservedStep:
 
 _NO_NUMBER = "backward() was called on a tensor that is not a single number: it is not part of the loss"
 _BY_HAND = "no optimizer updates this model: |dw| is the change of its weights since its forward before this one"
-_SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
 _UNFINISHED = "the program ended, or moved on, before the step finished"

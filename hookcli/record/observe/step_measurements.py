@@ -29,7 +29,7 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.rows import merge_calls
 from hookcli.record.observe.step_checks import check_step
 from hookcli.record.observe.step_times import StepTimes, TimeProbe
-from hookcli.record.observe.wrappers import PlainNames
+from hookcli.record.observe.wrappers import PlainNames, replicas_of
 from hookcli.report import Report, Skipped
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
@@ -61,6 +61,7 @@ class StepMeasurements:
         self._compiled = compiled_parts(module) if not model.hidden else {}
         self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
+        self._replicas: dict[str, int] = {}
         self._inputs: list[PendingFigures] = []
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
@@ -87,8 +88,10 @@ class StepMeasurements:
 
     # While the step is open.
 
-    def start(self) -> None:
-        """Attach the probes' hooks, as the first forward begins."""
+    def start(self, called: nn.Module) -> None:
+        """Attach the probes' hooks, as the first forward begins: that of the model, or of a wrapper around it."""
+        if (replicas := replicas_of(called)) > 1:
+            self._replicas = {"replicas": replicas}
         self.session.__enter__()
         if self._plan.first_bad:
             self.session.forward_pre(self._take_input)
@@ -152,7 +155,7 @@ class StepMeasurements:
 
     def reports(self, meta: dict[str, Any]) -> list[Report]:
         """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
-        name, meta = self._model.name, self._meta | meta
+        name, meta = self._model.name, self._meta | self._replicas | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         verdict = [check_step(name, by_probe, meta)] if "inventory" in by_probe else []
         reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict

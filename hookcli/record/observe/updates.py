@@ -80,7 +80,7 @@ def _row(model: nn.Module, names: PlainNames, fqn: str, change: Change, found: D
         "update": update,
         "ratio": ratio(update, weight),
     }
-    return Row(values | ({"sharded": True} if tree.is_sharded(change.parameter) else {}))
+    return Row(values | tree.shard_of(change.parameter))
 
 
 def _norms(change: Change, found: Discrepancy) -> tuple[float, float]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from hookcli.hooks.torch_private.dynamo import WRAPPED
-from hookcli.tensors.tree import type_text
+from hookcli.tensors.tree import is_sharded, type_text
 
 _WRAPPERS = (DataParallel, DistributedDataParallel, AveragedModel)
 
@@ -19,6 +21,24 @@ def unwrap(module: nn.Module) -> nn.Module:
     while isinstance(module, _WRAPPERS):
         module = module.module
     return module
+
+
+def replicas_of(module: nn.Module) -> int:
+    """The number of processes over which a wrapper averages the gradients; 1 for none, or if it can't be told.
+
+    FSDP2 averages over all processes of its mesh. A second dimension of the mesh holds the shards of replicas (HSDP) if
+    no parameter is sharded along the first one; else it is another's, such as tensor parallel's.
+    """
+    if isinstance(module, DistributedDataParallel):
+        return int(module.process_group.size())
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and isinstance(module, fsdp.FSDPModule):
+        held: list[Any] = [parameter for parameter in module.parameters() if is_sharded(parameter)]
+        if held:
+            replicated = all(parameter.placements[0].is_replicate() for parameter in held)
+            mesh = held[0].device_mesh
+            return int(mesh.size() if mesh.ndim == 1 or replicated else mesh.size(0))
+    return 1
 
 
 def plain_type(module: nn.Module) -> str:

@@ -12,9 +12,12 @@ from hookcli.record.file.over_time import needed, over_time
 from hookcli.record.file.overview import COLUMNS, overview
 from hookcli.record.file.query import known_names
 from hookcli.record.file.record import RecordedStep
-from hookcli.report import Report, Row, TensorStats
+from hookcli.report import Reason, Report, Row, Skipped, TensorStats
+from hookcli.report.formatting import mark
 from hookcli.report.grouping import group_rows
 from hookcli.report.norms import norm, ratio
+
+STATS = TensorStats(8, 0.5, 1.0, -1.0, 2.0, 3.0)
 
 
 def rows(report: Report) -> dict[str, Row]:
@@ -45,6 +48,13 @@ def test_a_row_has_the_figures_of_each_report() -> None:
         None
     ] * 3  # it has none of its own
     assert found["body.1"]["output_grad"] == 0.25 and found["head"]["param_grad"] == 12
+
+
+def test_a_tied_parameter_says_to_what_it_is_tied() -> None:
+    step = made([activation("embed", "Embedding", STATS), activation("head", "Linear", STATS)])
+    tied = Skipped("head.weight", "tied to embed.weight", kind=Reason.TIED)
+    report = overview(replace(step, reports=[replace(step.reports[0], skipped=[tied])]))
+    assert [mark(row) for row in report.rows] == ["", "weight tied to embed.weight"] and report.skipped == [tied]
 
 
 def test_the_whole_model_and_the_run() -> None:

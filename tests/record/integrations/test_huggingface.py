@@ -15,7 +15,10 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from hookcli.record.file.reading import read_record
+from hookcli.record.integrations import recorded as recorded_module
 from hookcli.record.integrations.huggingface import HookcliCallback
+from hookcli.record.observe import recording
+from hookcli.system.torchrun import World
 
 NAME = "GPT2LMHeadModel"
 STEPS, ROWS = 5, 2
@@ -136,12 +139,17 @@ def test_the_next_training_ends_a_record_of_whose_end_nobody_told(
     assert [ran["steps"] for ran in read_record(callback.recording.path).end.models] == [STEPS]
 
 
-def test_only_the_first_of_several_processes_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_rank_than_the_first_records_its_part_and_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Trainer, "is_world_process_zero", lambda trainer: False)
+    for module in (recorded_module, recording):
+        monkeypatch.setattr(module, "joined_world", lambda: World(1, 2))
     callback = HookcliCallback()
     trainer_of(small(), tmp_path, callback, max_steps=1).train()
-    assert callback.recording is None and not list(tmp_path.glob("*.jsonl"))
+    assert callback.recording.path == tmp_path / f"{NAME}.run" / "rank1.jsonl"
+    header = read_record(callback.recording.path).header
+    assert (header.rank, header.ranks) == (1, 2) and "recording the training" not in capfd.readouterr().err
 
 
 def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from hookcli.errors import UsageError
+from hookcli.record.file.ranked_record import read_ranks
 from hookcli.record.file.reading import read_record
 from hookcli.record.integrations.lightning import HookcliCallback
 
@@ -127,12 +128,14 @@ def test_an_exception_ends_the_record(watching: HookcliCallback, error: BaseExce
     assert [ran["steps"] for ran in end.models] == [2]
 
 
-def test_only_rank_zero_records(watching: HookcliCallback, tmp_path: Path) -> None:
+def test_each_rank_records_its_part(watching: HookcliCallback, tmp_path: Path) -> None:
     fit(Net(), watching, strategy="ddp_fork", devices=2)
-    [path] = tmp_path.glob("*.run.jsonl")
-    [ran] = read_record(path).end.models
+    record = read_ranks(tmp_path / "Net.run")
+    assert list(record.parts) == [0, 1] and not list(tmp_path.glob("*.jsonl"))
+    [ran] = record.end.models
     assert ran["model"] == "Net" and ran["steps"] == 2 * 3  # each rank has half of the batches
-    assert list(recorded_steps(path, "Net")) == [0, 2, 4]
+    for rank in (0, 1):
+        assert list(recorded_steps(tmp_path / "Net.run" / f"rank{rank}.jsonl", "Net")) == [0, 2, 4]
 
 
 def test_each_training_has_a_record_that_is_told_once(watching: HookcliCallback, capfd: Any) -> None:

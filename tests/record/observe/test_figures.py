@@ -41,6 +41,28 @@ class Reference:
         return torch.cat([x.grad.flatten() for x in self.outputs[name]])  # type: ignore[union-attr]
 
 
+def test_tied_parameters_say_to_what_they_are_tied() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Linear(2, 3, bias=False), nn.Linear(2, 3)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.embed(x) + self.head(x)
+
+    def program() -> nn.Module:
+        model = Tied()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        return model
+
+    recorded = observed(program).only
+    assert skipped(recorded, "grads") == {"head.weight": "tied to embed.weight"}
+    assert set(rows(recorded, "updates")) == {"embed.weight", "head.bias"}
+
+
 def test_a_step_by_hand() -> None:
     def program() -> nn.Module:
         model = Hand()

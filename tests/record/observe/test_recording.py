@@ -70,7 +70,7 @@ def test_what_wraps_it_and_its_parts_count_as_it() -> None:
     with hookcli.watch(model, every=1) as recording:
         nn.DataParallel(model)(torch.ones(1, 4))
         model.body(torch.ones(1, 4))
-    assert {name for name, _ in recording.latest} == {"Net", "Sequential"}
+    assert {name for name, _ in recording.latest} == {"Net", "Net.body"}
 
 
 def test_an_error_ends_the_record_and_goes_on() -> None:

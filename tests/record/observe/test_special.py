@@ -75,7 +75,7 @@ def test_checkpoint_sequential() -> None:
         return model
 
     seen = observed(program)
-    assert {name: ran.forwards for name, ran in seen.ran.items()} == {"Linear": 1, "Linear #2": 1}
+    assert {name: ran.forwards for name, ran in seen.ran.items()} == {"Sequential.0": 1, "Sequential.2": 1}
 
 
 class Parts(nn.Module):

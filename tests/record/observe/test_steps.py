@@ -118,11 +118,16 @@ def test_validation_is_told_apart_from_training() -> None:
                 model.train()
         return model
 
-    seen = observed(program, every=2)
+    seen = observed(program, every=2, no_grad=3)
     assert seen.steps() == [0, 2]
     places = [(w.step, w.forward) for w in seen.of(phase="no_grad")]
     assert places == [(2, 0), (2, 2), (2, 4), (4, 0), (4, 2), (4, 4)]
     ran = seen.ran["Sequential"]
+    for limit, left_out in ((1, 4), (2, 2), (0, 6)):
+        outputs.clear()
+        narrow = observed(program, every=2, no_grad=limit)
+        assert [(w.step, w.forward) for w in narrow.of(phase="no_grad")] == [p for p in places if p[1] < 2 * limit]
+        assert narrow.steps() == [0, 2] and narrow.ran["Sequential"].left_out == left_out
     assert (ran.forwards, ran.no_grad_forwards, ran.steps) == (4, 10, 4)
     for recorded, output in zip(seen.of(phase="no_grad"), [outputs[n] for n in (0, 2, 4, 5, 7, 9)], strict=True):
         assert [r.probe for r in recorded.reports] == ["activations", "time"]

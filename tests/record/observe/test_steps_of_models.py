@@ -175,7 +175,7 @@ def test_parts_that_are_called_by_themselves_are_models_of_their_own() -> None:
         return model
 
     seen = observed(program)
-    assert [w.model for w in seen.recorded] == ["Linear", "Linear #2"] and seen.others == {"ReLU": 1}
+    assert [w.model for w in seen.recorded] == ["Sequential.0", "Sequential.2"] and seen.others == {"ReLU": 1}
     assert all(set(rows(w, "updates")) == {"weight", "bias"} for w in seen.recorded)
 
 

@@ -1,0 +1,146 @@
+"""Trainings on ranks, each of which records its part; and the same training in one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import hookcli
+from hookcli.record.file.recorder import Recorder, new_header
+from hookcli.record.file.writer import RecordWriter
+from hookcli.record.observe.observer import Observer
+from hookcli.record.observe.recording_plan import RecordingPlan
+
+BATCH, STEPS = 8, 3
+
+
+class Net(nn.Module):
+    """A batch's items do not mix; `positions` are the same for every batch; it returns its loss, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(3, 4)
+        self.body = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.head(self.body(x[:, None] + self.positions(torch.arange(3)))).mean(1)
+        return y, y.square().mean()
+
+
+def batch(step: int) -> Tensor:
+    return torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(step))
+
+
+def train(wrap: Callable[[nn.Module], nn.Module], share: slice, steps: int = STEPS, bad: int | None = None) -> Any:
+    """Train on a share of each batch. `bad`: the step whose inputs are NaN."""
+    torch.manual_seed(0)
+    model = wrap(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = batch(step)[share]
+        model(x * torch.nan if step == bad else x)[1].backward()
+        optimizer.step()
+    with torch.no_grad():
+        model(batch(100)[share])
+    return [getattr(p, "full_tensor", lambda p=p: p)().detach().clone() for p in model.parameters()]
+
+
+def recorded(path: Path, rank: int, ranks: int, train: Callable[[], Any], **plan: Any) -> Any:
+    """The training, recorded in a file."""
+    path.parent.mkdir(exist_ok=True)
+    header = replace(new_header("train.py", ["train.py"], 1), rank=rank, ranks=ranks)
+    recorder = Recorder(RecordWriter(path), header, lambda text: None)
+    observer = Observer(RecordingPlan(**{"every": 1} | plan), recorder).start()
+    try:
+        found = train()
+    finally:
+        observer.stop()
+    models = list(observer.models.counts.values())
+    recorder.finish(0, None, models, {}, steps=observer.program_steps)
+    return found
+
+
+def share() -> slice:
+    each = BATCH // dist.get_world_size()
+    return slice(dist.get_rank() * each, (dist.get_rank() + 1) * each)
+
+
+def wrapper(kind: str) -> Callable[[nn.Module], nn.Module]:
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    if kind == "tp":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        return lambda model: parallelize_module(model, mesh, {"body.0": ColwiseParallel(), "head": RowwiseParallel()})
+    size = dist.get_world_size()
+    shape = {"fsdp": (size,), "hsdp": (2, size // 2)}[kind]
+
+    def sharded(model: nn.Module) -> nn.Module:
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
+        fully_shard(model.body[0], mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    return sharded
+
+
+def in_ranks(folder: str, kind: str) -> tuple[list[Tensor], list[Tensor]]:
+    """This rank's final weights, recorded and not recorded."""
+    mine = slice(None) if kind == "tp" else share()  # tensor parallel ranks all have the whole batch
+    plain = train(wrapper(kind), mine)
+    rank, path = dist.get_rank(), Path(folder)
+    seen = recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), lambda: train(wrapper(kind), mine))
+    return seen, plain
+
+
+def uneven(folder: str) -> None:
+    """Ranks without collectives; rank 1 makes more steps, and a NaN comes first there."""
+    rank, path = dist.get_rank(), Path(folder)
+    plan = {"first_bad": "report"}
+    work = lambda: train(lambda model: model, share(), STEPS + rank, bad=2 - rank)  # noqa: E731
+    recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), work, **plan)
+
+
+def killed(folder: str) -> None:
+    """Rank 1 dies in its second step."""
+    rank, path = dist.get_rank(), Path(folder)
+
+    def die(module: nn.Module, args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if rank == 1 and calls == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    calls = 0
+
+    def fragile(model: nn.Module) -> nn.Module:
+        model.head.register_forward_pre_hook(die)
+        return model
+
+    recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), lambda: train(fragile, share()))
+
+
+def watched(folder: str, **settings: Any) -> str:
+    """Each rank records its own part by itself; the record's path."""
+    os.chdir(folder)
+    recordings = []
+
+    def wrap(model: nn.Module) -> nn.Module:
+        recordings.append(hookcli.watch(model, every=1, **settings).start())
+        return nn.parallel.DistributedDataParallel(model)
+
+    train(wrap, share())
+    recordings[0].stop()
+    return str(recordings[0].record)

@@ -1,0 +1,143 @@
+"""Every rank records its part; together they read as the record of one process with the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ranks import RanksError, run_ranks, stop_ranks
+from record import rank_jobs
+from records import HEADER, end, recorded_step, save
+from support import equal
+
+from hookcli.record.file.query import Query
+from hookcli.record.file.rank_folder import rank_files
+from hookcli.record.file.ranked_record import read_ranks
+from hookcli.record.file.ranks_view import rank_remarks, ranks_beside
+from hookcli.record.file.reading import Record, read_record
+from hookcli.report import STATS_KEYS, Report, Row
+
+pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ranks() -> Iterator[None]:
+    yield
+    for size in (2, 4):
+        stop_ranks(size)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """The record of one process with the whole batch."""
+    path = tmp_path_factory.mktemp("whole") / "train.run.jsonl"
+    rank_jobs.recorded(path, 0, 1, lambda: rank_jobs.train(lambda model: model, slice(None)))
+    return read_record(path)
+
+
+def close(found: Row, expected: Row) -> None:
+    for key in STATS_KEYS:
+        assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-7, nan_ok=True), (found.values, key)
+
+
+def by_place(report: Report) -> dict[tuple[object, ...], Row]:
+    return {(row.fqn, row.get("kind"), row.get("path")): row for row in report.rows}
+
+
+@pytest.mark.parametrize(("kind", "size"), [("ddp", 2), ("fsdp", 2), ("tp", 2), ("ddp", 4), ("hsdp", 4)])
+def test_merged_ranks_are_one_process_with_the_whole_batch(kind: str, size: int, tmp_path: Path, whole: Record) -> None:
+    for seen, plain in run_ranks(size, rank_jobs.in_ranks, str(tmp_path / "train.run"), kind):
+        assert equal(seen, plain)
+    record = read_ranks(tmp_path / "train.run")
+    assert record.ranks == size and record.header and record.header.name == f"train.py on {size} ranks"
+    assert [(e.model, e.phase, e.step) for e in record.entries] == [(e.model, e.phase, e.step) for e in whole.entries]
+    for found, expected in zip(record.steps(record.entries), whole.steps(whole.entries), strict=True):
+        assert found.losses == pytest.approx(expected.losses, rel=1e-6)
+        assert not any("shard" in note for note in found.notes)
+        probes = {report.probe: report for report in expected.reports}
+        for report in found.reports:
+            if report.probe != "time":
+                _compare(report.probe, kind, by_place(report), by_place(probes[report.probe]))
+
+
+def _compare(probe: str, kind: str, rows: dict, wanted: dict) -> None:
+    # The gradient of what is the same for every batch is a sum over ranks, of which each has a summand.
+    left_out = {key for key in wanted if key[0] == "positions" and key[1] == "output" and kind != "tp"}
+    assert rows.keys() == wanted.keys() - left_out
+    for place, row in rows.items():
+        assert "sharded" not in row.values
+        if probe in ("updates", "optimizer"):
+            for key in ("weight", "update", "ratio", *(("lr", "param_grad") if probe == "optimizer" else ())):
+                assert row[key] == pytest.approx(wanted[place][key], rel=1e-5)
+        elif place == ("", None, "[1]"):  # the loss that it returns: one number on each rank
+            assert row["mean"] == pytest.approx(wanted[place]["mean"], rel=1e-6)
+        else:
+            if not (kind == "tp" and place[0].startswith("body")):  # parts along another dimension than the first
+                assert row["shape"] == wanted[place]["shape"], place
+            if place != ("", "output", "[1]"):
+                close(row, wanted[place])
+
+
+def test_ranks_that_end_at_different_steps_and_the_first_nan(tmp_path: Path) -> None:
+    folder = tmp_path / "train.run"
+    run_ranks(2, rank_jobs.uneven, str(folder))
+    record = read_ranks(folder)
+    train = [entry for entry in record.entries if entry.phase == "train"]
+    assert [(entry.step, sorted(record.held(entry))) for entry in train] == [(n, [0, 1]) for n in range(3)] + [(3, [1])]
+    last = next(step for step in record.last() if step.phase == "train")
+    assert last.step == 2 and not any("did not record" in note for note in last.notes)
+    [alone] = record.steps(train[-1:])
+    assert "rank 0 did not record this step" in alone.notes
+    remarks = rank_remarks(record)
+    assert "non-finite first on rank 1, rank 0 from step 2" in remarks
+    assert "rank 1: exit code 0; last recorded step 3" in remarks
+    first = record.non_finite[0]
+    assert first.step == 1
+    table, step, *_ = ranks_beside(record, Query(step=1, phase="train"), None)
+    assert [row["rank"] for row in table.rows] == [0, 1]
+    assert [bool(row["non_finite"]) for row in table.rows] == [True, True]
+    assert table.rows[1]["deviates"].startswith("the model: NaN here alone") and table.rows[0]["deviates"] is None
+    assert {row["rank"] for row in step.rows} == {0, 1}
+
+
+def test_ranks_that_watch_agree_on_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "Net-2.run.jsonl").touch()  # another's
+    for name, settings in (("Net.run", {}), ("Net-3.run", {}), ("mine", {"output": "mine.jsonl"})):
+        assert run_ranks(2, rank_jobs.watched, str(tmp_path), **settings) == [str(tmp_path / name)] * 2
+        record = read_ranks(tmp_path / name)
+        assert (record.ranks, list(record.parts), record.missing()) == (2, [0, 1], [])
+        assert [(e.step, len(record.held(e))) for e in record.entries if e.phase == "train"] == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_the_note_of_a_folder_tells_runs_apart(tmp_path: Path) -> None:
+    first = [rank_files(tmp_path, "train", rank, "a") for rank in (1, 0)]
+    assert {files.folder.name for files in first} == {"train.run"}
+    assert rank_files(tmp_path, "train", 0, "b").folder.name == "train-2.run"
+    (first[0].folder / "rank0.jsonl").touch()
+    assert rank_files(tmp_path, "train", 0, "a").folder.name == "train-3.run"  # "a" has been run before
+    assert rank_files(tmp_path, "train", 1, "a").folder.name == "train.run"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train-2.run", "train-3.run", "train.run"]
+    with pytest.raises(OSError, match="No such file"):
+        rank_files(tmp_path / "gone", "train", 0, "a")
+
+
+def test_parts_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:
+    for rank, (started, ranks) in enumerate((("2026-11-22", 2), ("2026-11-22", 2), ("2026-11-21", 4))):
+        header = replace(HEADER, started=started, rank=rank, ranks=ranks)
+        save(tmp_path / f"rank{rank}.jsonl", (header, recorded_step(0), end()))
+    record = read_ranks(tmp_path)
+    assert list(record.parts) == [0, 1] and record.ranks == 2 and record.end
+    assert rank_remarks(record) == ["rank 2 is left out: it is of an earlier run, on 4 ranks"]
+
+
+def test_a_rank_that_is_killed_leaves_its_part(tmp_path: Path) -> None:
+    folder = tmp_path / "train.run"
+    with pytest.raises(RanksError, match="rank 1 died"):
+        run_ranks(2, rank_jobs.killed, str(folder))
+    record = read_ranks(folder)
+    assert record.end is None and len(record.parts[1].entries) == 1
+    [shown] = [step for step in record.last() if step.phase == "train"]
+    assert shown.step == 0  # the last one of both
+    assert "rank 1: no end: killed, or still running; last recorded step 0" in rank_remarks(record)
