@@ -63,16 +63,19 @@ class Output:
             why = f"only for `{command}` ({lacks})" if command else lacks
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
 
-    def write(self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False) -> None:
+    def write(
+        self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False, growing: bool = False
+    ) -> None:
         """Write the reports; a file is complete or as it was before.
 
         Of several processes only the first writes, unless they are this one's `own`. `mixed` reports are of several
-        kinds: each keeps those of the chosen columns that it has.
+        kinds: each keeps those of the chosen columns that it has. `growing`: more come, and others may read an export
+        meanwhile.
         """
         if not (own or world().writes):
             return
         if self.exports:
-            self.export(self._shown(reports, mixed))
+            self._export(self._shown(reports, mixed), growing)
             return
         shown = list(self._shown(reports, mixed))
         text = self._text(shown, self.view)
@@ -83,18 +86,23 @@ class Output:
         rows = sum(len(report.rows) for report in shown)
         remark(f"wrote {self.path}: {formatting.counted(rows, 'row')}", self.options)
 
-    def export(self, reports: Iterable[Report], *, in_place: bool = False) -> None:
-        """Let an exporter write the reports as they come; `in_place`: others may read what is written so far."""
+    def _export(self, reports: Iterable[Report], growing: bool) -> None:
         assert self.path is not None
         rows = _Counted(reports)
         try:
-            target = nullcontext(self.path) if in_place else written(self.path, self._target)
+            target = nullcontext(self.path) if growing else written(self.path, self._target)
             with target as path, registry.guarded(self._reporter):
                 self._reporter.export(rows, self.view, path)
         except OSError as error:
             raise UsageError(f"{self._option} {self.path}: {error.strerror or error}") from error
-        then = selection.declared(self._reporter, "then").replace("{path}", shell_path(self.path))
-        remark(f"wrote {self.path}: {formatting.counted(rows.number, 'row')}{then and f'; {then}'}", self.options)
+        rows_written = formatting.counted(rows.number, "row")
+        remark("; ".join(filter(None, [f"wrote {self.path}: {rows_written}", self.then])), self.options)
+
+    @property
+    def then(self) -> str:
+        """How to open what an exporter writes."""
+        said: str = selection.declared(self._reporter, "then")
+        return said.replace("{path}", shell_path(self.path))
 
     def salvage(self, reports: Sequence[Report], *, own: bool = False) -> None:
         """Write what was measured before a failure. Never raises, so that the failure itself is reported."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
+from hookcli.record.file.every_step import COLUMNS as EVERY_STEP
+from hookcli.record.file.every_step import every_step
 from hookcli.record.file.overview import COLUMNS, overview
 from hookcli.record.file.query import NothingToShowError, Query
 from hookcli.record.file.ranked_tail import tail_of
@@ -17,8 +19,9 @@ from hookcli.record.file.reading import Record
 from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.summary import non_finite_line, ran_line
 from hookcli.record.file.tail import Tail
-from hookcli.report import formatting
+from hookcli.report import Report, formatting
 from hookcli.report.norms import gathered
+from hookcli.reporters import selection
 from hookcli.system.escaping import visible
 from hookcli.system.files import exists, is_folder
 from hookcli.system.stdout import require_stdout, write_report
@@ -29,12 +32,11 @@ _QUIET = 60.0  # seconds without a new line before a remark
 
 
 def follow(path: Path, query: Query, output: Output) -> int:
-    """Show a record while it is written: the latest steps on a terminal, a line per step in a pipe.
+    """Show a record while it is written: the latest steps on a terminal, a line per step in a pipe, or an export.
 
     Ends with the record, or by Ctrl-C. Raises UsageError if no such file can exist.
     """
-    if query.step is not None or output.path or output.options.format not in (None, "table", "chart"):
-        raise UsageError("--follow shows the latest steps as they come; leave out --step, --output and --format")
+    _require_live(query, output)
     if output.options.ranks != "merged":
         raise UsageError(f"--ranks {output.options.ranks} and --follow: leave one out; --follow merges the ranks")
     tail = tail_of(path)
@@ -42,13 +44,9 @@ def follow(path: Path, query: Query, output: Output) -> int:
         _require_folder(path)
         remark(f"{path}: does not exist yet; waiting for it", output.options)
     if query.probe is None and query.over_time is None:
-        output.check_columns(COLUMNS)  # now, not when the first step comes
-    on_terminal = is_terminal(require_stdout())
+        output.check_columns(EVERY_STEP if output.exports else COLUMNS)  # now, not when the first step comes
     try:
-        if on_terminal:
-            _on_terminal(tail, query, output)
-        else:
-            _watch(tail, output, _Lines(query))
+        _show_changes(tail, query, output)
     except BrokenPipeError:  # the reader has closed the pipe (`| head`)
         return 0
     except OSError as error:  # the terminal is gone
@@ -60,6 +58,29 @@ def follow(path: Path, query: Query, output: Output) -> int:
     if damage := tail.record.damage():
         remark(damage, output.options)
     return 0
+
+
+def _show_changes(tail: Tail, query: Query, output: Output) -> None:
+    if output.exports:
+        export(tail, query, output)
+    elif is_terminal(require_stdout()):
+        _on_terminal(tail, query, output)
+    else:
+        lines = _Lines(query)
+        for record in _changes(tail, output):
+            lines(record)
+
+
+def _require_live(query: Query, output: Output) -> None:
+    """Raise UsageError for options that a record that grows can't have."""
+    if output.exports:
+        if output.name not in selection.live():
+            grow = " and ".join(selection.live())
+            raise UsageError(f"--follow: {output.name} is written once the record is whole; {grow} grow with it")
+        if query.step is not None or query.over_time is not None:
+            raise UsageError("--follow exports all steps as they come; leave out --step and --over-time")
+    elif query.step is not None or query.every_step or output.path or output.name not in ("table", "chart"):
+        raise UsageError("--follow shows the latest steps as they come; leave out --step, --output and --format")
 
 
 def _require_folder(path: Path) -> None:
@@ -75,20 +96,42 @@ def _require_folder(path: Path) -> None:
         ) from error
 
 
-def _watch(tail: Tail, output: Output, changed: Callable[[Record], None]) -> None:
-    """Read the file until the record ends; remark once if no line comes for a minute."""
+def _changes(tail: Tail, output: Output, over: Callable[[], bool] = lambda: False) -> Iterator[Record]:
+    """Yield the record whenever it has grown, until it ends, or `over` says so and nothing more comes.
+
+    Remarks once if no line comes for a minute.
+    """
     said = False
     while tail.record.end is None:
+        last_look = over()
         if tail.poll():
-            changed(tail.record)
+            yield tail.record
             said = False
             continue
+        if last_look:
+            return
         last = tail.changed()
         if last is not None and not said and time.time() - last > _QUIET:
             ago = formatting.clock(time.time() - last)
             remark(f"the last line came {ago} ago, without an end; waiting for more (Ctrl-C ends)", output.options)
             said = True
         time.sleep(_PAUSE)
+
+
+def export(tail: Tail, query: Query, output: Output, over: Callable[[], bool] = lambda: False) -> None:
+    """Export the steps of a record as they come; ends with the record, or when `over` says that nothing more comes."""
+    output.write(_arriving(query, _changes(tail, output, over)), mixed=not query.probe, growing=True)
+
+
+def _arriving(query: Query, changes: Iterable[Record]) -> Iterator[Report]:
+    """Yield the reports of steps that were finished, also those of a new run that replaces the file."""
+    known: Record | None = None
+    shown = 0
+    for record in changes:
+        known, shown = record, shown if record is known else 0
+        entries = query.of(entry for entry in record.entries[shown:] if record.counts(entry))
+        shown = len(record.entries)
+        yield from every_step(record.steps(entries), record.header, query.probe)
 
 
 class _Lines:
@@ -146,10 +189,7 @@ def _on_terminal(tail: Tail, query: Query, output: Output) -> None:
         Live(waiting, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=both) as live,
         remarks_on(sys.stderr),
     ):
-
-        def changed(record: Record) -> None:
+        for record in _changes(tail, output):
             if query.of(record.entries):
                 with suppress(NothingToShowError):  # the next step may be complete
                     live.update(Text.from_ansi(output.rendered(query.reports(record))), refresh=True)
-
-        _watch(tail, output, changed)

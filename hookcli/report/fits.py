@@ -153,6 +153,14 @@ ROW: Mapping[str, Fits] = {
     "betas": optional(listed(is_figure)),
     "hist": is_histogram,
 }
+
+
+def value_type(name: str) -> type | None:
+    """The type of a row's values under this key; None if it is not known, or no single one."""
+    fits = ROW.get(name)
+    return next((type(value) for value in ("", 0.5, 0) if fits(value)), None) if fits else None
+
+
 META: Mapping[str, Fits] = {
     **dict.fromkeys(("dtype", "loss"), is_text),
     **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),

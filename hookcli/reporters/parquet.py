@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.report import Column, Report, document, strict
+from hookcli.report.fits import value_type
 from hookcli.report.grouping import View
 from hookcli.reporters import flat_table, series
 from hookcli.reporters.base import Exporter, require
@@ -72,11 +73,13 @@ def _array(arrow: Any, values: list[Any]) -> Any:
 
 
 def _joined(arrow: Any, parts: list[Any], names: list[str]) -> Any:
-    """Return one table of these columns, each of the narrowest type that holds the values of all parts."""
+    """Return one table of these columns; one without values has the type that others have under its name."""
+    types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
     fields = []
     for name in names:
         kinds = {part.schema.field(name).type for part in parts if name in part.column_names} - {arrow.null()}
-        fields.append(arrow.field(name, _type(arrow, kinds)))
+        known = [kind for of, kind in types.items() if of is value_type(name)] or [arrow.null()]
+        fields.append(arrow.field(name, _type(arrow, kinds or {*known})))
     schema = arrow.schema(fields)
     whole = [_widened(arrow, part, schema) for part in parts]
     return arrow.concat_tables(whole) if whole else schema.empty_table()
@@ -84,7 +87,7 @@ def _joined(arrow: Any, parts: list[Any], names: list[str]) -> Any:
 
 def _type(arrow: Any, kinds: set[Any]) -> Any:
     if len(kinds) < 2:
-        return next(iter(kinds), arrow.null())
+        return next(iter(kinds))
     return arrow.float64() if kinds == {arrow.int64(), arrow.float64()} else arrow.string()
 
 

@@ -17,7 +17,10 @@ from hookcli.system.escaping import visible
 MODEL = "(model)"
 _WHOLE = ("step", "over-time")  # reports with a row per step: its figures are in the place's own section
 _PLACES = frozenset(
-    ("step", "forward", "call", "calls", "pass", "index", "depth", "order", "rank", "id", "line", "merged", "numel")
+    (
+        *("step", "forward", "call", "calls", "pass", "index", "depth", "order", "rank", "id", "line", "merged"),
+        *("group", "parameters", "numel"),
+    )
 )
 """Columns of numbers that say which row it is, or never change."""
 _OF_STEP = frozenset(
@@ -64,12 +67,13 @@ def _add(point: Point, report: Report, row: Row) -> None:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and column.name not in _PLACES:
             point.figures[_unused(_tag(report, row, column.name), point.figures)] = value
     flat = row.flat()
-    if isinstance(flat.get("hist"), Mapping):
+    if isinstance(flat.get("hist"), Mapping) and report.probe != "step":  # which the model's own row has, too
         point.histograms[_unused(_tag(report, row, "hist"), point.histograms)] = flat
 
 
 def _tag(report: Report, row: Row, figure: str) -> str:
-    name = row.fqn or str(row.get("name") or "") or MODEL
+    group = f"{row['optimizer']} group {row['group']}" if row.get("optimizer") else ""
+    name = row.fqn or row.get("name") or group or MODEL
     of_row = [f" {key} {row[key]}" for key in ("pass", "call", "rank") if row.get(key)]
     place = f"{name}{row.get('path') or ''}{''.join(of_row)}"
     if report.probe in _WHOLE:

@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
 
 from hookcli import registry
-from hookcli.report import Column, Report, TensorStats
+from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.grouping import View
 from hookcli.reporters import series
 
@@ -179,7 +179,8 @@ def test_parquet_holds_what_json_and_csv_hold(cli: Cli, record: Path) -> None:
             assert same(value, expected), (name, value, expected)
     kinds = {field.name: str(field.type) for field in table.schema}
     assert kinds["step"] == kinds["zeros"] == kinds["forward"] == "int64" and kinds["loss"] == kinds["std"] == "double"
-    assert kinds["fqn"] == kinds["shape"] == "string" and table.schema.field("zeros").metadata[b"unit"] == b"elements"
+    assert kinds["fqn"] == kinds["shape"] == "string" and "null" not in kinds.values()
+    assert table.schema.field("zeros").metadata[b"unit"] == b"elements"
     about = json.loads(table.schema.metadata[b"hookcli"])["reports"][0]
     assert about["meta"]["command"] == "train.py --epochs 3" and about["rows"] == [] and "step" not in about["meta"]
     written = csv.DictReader(io.StringIO(cli("show", record.name, "--step", "all", "-f", "csv").out))
@@ -324,6 +325,13 @@ def test_one_shot_commands_and_saved_reports(cli: Cli, net: Path) -> None:
     [(config, [line], _)] = wandb_runs(Path())
     assert config["device"] == "cpu" and config["torch"] == report["meta"]["torch"]
     assert line["activations.max/conv"] == next(row["max"] for row in report["rows"] if row["fqn"] == "conv")
+
+
+def test_parameter_groups_have_tags_of_their_own() -> None:
+    groups = [Row({"optimizer": "AdamW", "group": number, "lr": 0.1 / (number + 1)}) for number in range(2)]
+    columns = [Column(name, name) for name in ("optimizer", "group", "lr")]
+    [point] = series.points([Report("optimizer", "Net", columns, groups)])
+    assert point.figures == {"optimizer.lr/AdamW group 0": 0.1, "optimizer.lr/AdamW group 1": 0.05}
 
 
 def test_gradients_of_two_kinds_and_calls_have_tags_of_their_own() -> None:

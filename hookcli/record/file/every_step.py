@@ -19,10 +19,11 @@ COLUMNS = (*_WHEN, *history.COLUMNS, _WITHOUT_HOOKS, *OF_MODULES)
 
 
 def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str | None = None) -> Iterator[Report]:
-    """Yield the reports of each step: that of one `probe`; else "step", "run", and the findings of checks.
+    """Yield the reports of each step: that of one `probe`; else "step", "run", "optimizer" and "check".
 
     "step" has one row, the figures of the whole model as `show --over-time .` has them; "run" has a row per module, as
-    `show` has it. The meta of each report also says what was run.
+    `show` has it; "optimizer" a row per parameter group; "check" the findings, if there were checks. The meta of each
+    report also says what was run.
     """
     about = _about(header) if header else {}
     for step in steps:
@@ -37,6 +38,7 @@ def _joined(step: RecordedStep) -> Iterator[Report]:
         rows = [Row({**row.values, "plain_seconds": step.plain_seconds}, row.stats) for row in report.rows]
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
+    yield from probe_reports(step, "optimizer")
     yield from findings(step)
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
@@ -143,7 +144,8 @@ class Observer:
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
         """See Listener."""
         if type(tensors) is Tensor:
-            self._last_loss = tensors.detach()
+            with torch.no_grad():
+                self._last_loss = tensors.detach()
         if self._steps:
             self._safely(self._passes.begin, tensors, gradients, inputs)
 
