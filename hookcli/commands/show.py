@@ -82,7 +82,7 @@ def show(
         str | None,
         typer.Argument(
             metavar="[RECORD]",
-            help="A record from hookcli run (a file, or a folder of ranks), or a saved JSON report [the latest record].",
+            help="A record from hookcli run (file or folder), or a saved JSON report [the latest record].",
             show_default=False,
         ),
     ] = None,
