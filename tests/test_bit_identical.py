@@ -60,16 +60,18 @@ def test_a_probe_around_each_step_changes_no_bit(
     assert sum(hooks_on(model).values()) == 0
 
 
-@examples(15)
+@pytest.mark.parametrize("all_of_it", [False, True])
+@examples(6)
 @given(
     names=models, shared=st.booleans(), seed=st.integers(0, 99), dtype=st.sampled_from([torch.float32, torch.bfloat16])
 )
 def test_a_record_of_every_step_changes_no_bit(
-    tmp_path: Path, names: list[str], shared: bool, seed: int, dtype: torch.dtype
+    tmp_path: Path, all_of_it: bool, names: list[str], shared: bool, seed: int, dtype: torch.dtype
 ) -> None:
+    settings: dict[str, Any] = {"hist": True, "first_bad": "report", "keep_bad": tmp_path / "bad"} if all_of_it else {}
     model, x = make(names, shared, seed, dtype)
     expected = train(copy.deepcopy(model), x, plainly)
-    with hookcli.watch(model, every=1, output=tmp_path / "run.jsonl"):
+    with hookcli.watch(model, every=1, output=tmp_path / "run.jsonl", **settings):
         found = train(model, x, plainly)
     assert equal(expected, found)
     assert sum(hooks_on(model).values()) == 0

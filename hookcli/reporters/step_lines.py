@@ -23,7 +23,7 @@ def is_of_step(key: str) -> bool:
 def before_clipping(totals: Mapping[str, Any]) -> str:
     """The gradient's norm before it was clipped, in brackets; "" if it was not."""
     before, after = totals.get("unclipped_grad"), totals.get("param_grad")
-    if before is None or after is None or abs(before - after) <= _CLIPPED * before:
+    if before is None or after is None or not abs(before - after) > _CLIPPED * before:
         return ""
     return f" ({number(before)} before clipping)"
 
@@ -40,17 +40,26 @@ def step_lines(totals: Mapping[str, Any]) -> list[str]:
 
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for a lone group, without the norms that the step's totals have; else one per group."""
-    if len(groups) < 2:
-        return [f"{group['optimizer']}: {_settings(group)}" for group in groups]
-    lines = [
-        f"{group['optimizer']} group {group['group']} ({quantity(group['parameters'])} parameters): "
-        + ", ".join([_settings(group), *(f"{word} {number(group[key])}" for key, word in _NORMS.items() if group[key])])
-        for group in groups[:_SHOWN]
-    ]
+    """The settings that the groups share in one line; a table of the rest, if there are several groups."""
+    shared = [key for key in _SETTINGS if all(group[key] == groups[0][key] for group in groups[1:])]
+    names = dict.fromkeys(str(group["optimizer"]) for group in groups)
+    said = [f"{_SETTINGS[key]} {setting(groups[0][key])}" for key in shared if groups and groups[0][key] is not None]
+    lines = [f"{', '.join(names)}{': ' * bool(said)}{', '.join(said)}"] if groups else []
+    return lines + (_table(groups, [key for key in _SETTINGS if key not in shared]) if groups[1:] else [])
+
+
+def _table(groups: Sequence[Mapping[str, Any]], settings: Sequence[str]) -> list[str]:
+    """A line per group, with the settings in which groups differ, and its norms."""
+    columns = {key: [setting(group[key]) for group in groups] for key in settings}
+    columns |= {key: [number(group[key]) for group in groups] for key in _NORMS}
+    titles = {"group": "group", "parameters": "params"} | _SETTINGS | _NORMS
+    columns = {
+        "group": [str(group["group"]) for group in groups],
+        "parameters": [quantity(group["parameters"]) for group in groups],
+        **columns,
+    }
+    known = {key: [titles[key], *cells] for key, cells in columns.items() if set(cells) != {"-"}}
+    widths = [max(map(len, cells)) for cells in known.values()]
+    lines = ["  ".join(map(str.rjust, line, widths)) for line in zip(*known.values(), strict=True)]
     left = len(groups) - _SHOWN
-    return [*lines, *([f"… and {left} more groups (--probe optimizer shows them)"] if left > 0 else [])]
-
-
-def _settings(group: Mapping[str, Any]) -> str:
-    return ", ".join(f"{word} {setting(group[key])}" for key, word in _SETTINGS.items() if group[key] is not None)
+    return lines[: _SHOWN + 1] + ([f"… and {left} more groups (--probe optimizer shows them)"] if left > 0 else [])

@@ -27,19 +27,28 @@ def test_one_group() -> None:
     ]
 
 
-def test_several_groups_have_their_norms() -> None:
-    lines = step_lines({"groups": [group(), group(1, lr=0.1, weight_decay=0.0, ratio=None)]})
-    parts = "AdamW group {} (25 M parameters): learning rate {}, betas 0.9, 0.999, weight decay {}, gradient 1.000, {}"
-    first = parts.format(0, 0.001, 0.01, "weights 120.0, |dw|/|w| 0.001000")
-    assert lines == [first, parts.format(1, 0.1, 0, "weights 120.0")]
+def test_several_groups_are_a_table_of_what_differs() -> None:
+    lines = step_lines({"groups": [group(), group(1, lr=0.1, weight_decay=0.0, ratio=float("nan"))]})
+    assert lines == [
+        "AdamW: betas 0.9, 0.999",
+        "group  params  learning rate  weight decay  gradient  weights  |dw|/|w|",
+        "    0    25 M          0.001          0.01     1.000    120.0  0.001000",
+        "    1    25 M            0.1             0     1.000    120.0         -",
+    ]
     assert step_lines({"groups": [group(n) for n in range(9)]})[-1] == (
         "… and 3 more groups (--probe optimizer shows them)"
     )
+    both = step_lines({"groups": [group(betas=None), group(optimizer="SGD", momentum=0.9)]})
+    assert both[0] == "AdamW, SGD: learning rate 0.001, weight decay 0.01" and "momentum" in both[1]
 
 
 def test_the_norm_before_clipping_is_beside_the_one_after() -> None:
     report = Report("run", "Net", [Column("fqn", "Layer")], [Row({"fqn": "a"})], totals={"param_grad": 1.0})
-    for before, said in ((45.0, "parameters 1.000 (45.00 before clipping)"), (1.0000001, "parameters 1.000\n")):
+    for before, said in (
+        (45.0, "parameters 1.000 (45.00 before clipping)"),
+        (1.0000001, "parameters 1.000\n"),
+        (float("nan"), "parameters 1.000\n"),
+    ):
         whole = Report(**{f: getattr(report, f) for f in ("probe", "model", "columns", "rows")},
                        totals={**report.totals, "unclipped_grad": before, **TIMES})  # fmt: skip
         text = registry.load("reporters", "table")().render([whole], View(width=80))

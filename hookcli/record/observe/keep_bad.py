@@ -35,7 +35,7 @@ class KeepBad:
     """Copies what each module receives until it has returned finite values; keeps the first call that did not.
 
     It waits for an accelerator after each module. The copies take as much memory as the inputs and buffers of the
-    modules that are running, one inside the other.
+    modules that are running, one inside the other. Nothing asks for a tensor's node, which some views make only then.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,12 +50,14 @@ class KeepBad:
         session.forward_pre(self._enter)
         session.forward(self._leave)
 
+    @torch.no_grad()
     def _enter(self, event: HookEvent) -> None:
         if self._found is None and event.module is not None:
             args, kwargs = tree.replace((event.args, dict(event.kwargs)), _copy)
             buffers = {key: _copy("", x) for key, x in event.module.named_buffers()}
             self._running[event.fqn, event.call] = _Call(args, kwargs, buffers, random_states(self._devices).torch)
 
+    @torch.no_grad()
     def _leave(self, event: HookEvent) -> None:
         call = self._running.pop((event.fqn, event.call), None)
         if call is None or self._found is not None or event.module is None:
