@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -28,10 +28,14 @@ from hookcli.record.observe.recording_plan import (
 from hookcli.system.streams import say
 from hookcli.system.torchrun import leftover, world
 
+if TYPE_CHECKING:
+    from hookcli.commands.output import Output
+
 EXAMPLES = (
     "hookcli run train.py --epochs 3",
     "hookcli run --every 10 --output run.jsonl train.py --epochs 3",
     "hookcli run --first-bad stop -m my_package.train",
+    "hookcli run --live tensorboard train.py",
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
@@ -81,6 +85,10 @@ class RunOptions:
     hist: Annotated[
         bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
     ] = False
+    live: Annotated[
+        str | None,
+        _option("--live", metavar="FORMAT[=FOLDER]", help="Export steps while the script runs: tensorboard, wandb."),
+    ] = None
     max_seconds: Annotated[
         float | None,
         _option("--max-seconds", metavar="S", help="Stop recording after S seconds; the script continues.", min=0),
@@ -129,6 +137,10 @@ def run(
     exit code stay its own. `hookcli show` displays the record.
     """
     plan = own.plan()
+    if own.live:
+        from hookcli.commands.live import check_live
+
+        check_live(own.live)
     if world().size > 1:
         raise UsageError("hookcli run goes before torchrun: hookcli run torchrun ... train.py")
     program = find(script, arguments or [], own.module)
@@ -138,8 +150,13 @@ def run(
         files = None
     else:
         files = _reserved(own.output, program.stem, remarks)
+    output = _live(own.live, files, remarks) if own.live and files else None
     for remark in remarks if not own.quiet else []:
         say(remark)
+    if output and files:
+        from hookcli.commands.live import start_live
+
+        start_live(output, files)
     _become(program, files, own, plan, [script, *(arguments or [])])
 
 
@@ -154,6 +171,19 @@ def _reserved(output: str | None, stem: str, remarks: list[str]) -> RecordFiles 
             f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded"
         )
         return None
+
+
+def _live(text: str, files: RecordFiles, remarks: list[str]) -> Output:
+    """Make the output of --live. Raises UsageError, and leaves no record, if it can't be written."""
+    from hookcli.commands.live import live_output
+
+    try:
+        output = live_output(text, files)
+    except UsageError:
+        files.release()
+        raise
+    remarks.append(f"steps are exported to {output.path} while the program runs; {output.then}")
+    return output
 
 
 def _become(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -62,11 +63,20 @@ class Exporter(Protocol):
         """
 
 
-def require(name: str, module: str) -> None:
-    """Raise UsageError, with the command that installs it, if the module that a format needs can't be imported."""
+def require(name: str, module: str, **environment: str) -> None:
+    """Raise UsageError, with the command that installs it, if the module that a format needs can't be imported.
+
+    It is imported with these environment variables, which are then as before: `hookcli run` hands them to a program.
+    """
+    before = dict(os.environ)
+    os.environ.update(environment)
     try:
         import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"can't be imported ({error})"
         raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{name}]'") from error
+    finally:
+        for key in os.environ.keys() - before.keys():
+            del os.environ[key]
+        os.environ.update(before)

@@ -15,6 +15,7 @@ from hookcli.reporters import series
 from hookcli.reporters.base import Exporter, require
 
 _BINS = 512  # wandb.Histogram takes no more
+_SILENT = {"WANDB_ERROR_REPORTING": "false"}  # or wandb would send its own errors
 
 
 class WandbReporter(Exporter):
@@ -28,11 +29,11 @@ class WandbReporter(Exporter):
     then = "wandb sync {path}/wandb/offline-run-* uploads them"
 
     def __init__(self) -> None:
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # which its import would send
-        require("wandb", "wandb")
+        require("wandb", "wandb", **_SILENT)
 
     def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
         """Write each step as it comes."""
+        os.environ.update(_SILENT)
         path.mkdir(parents=True, exist_ok=True)  # else wandb writes to a temporary folder
         runs: dict[tuple[str, ...], Any] = {}
         with ExitStack() as stack:

@@ -1,0 +1,123 @@
+"""`hookcli run --live`: exports the record while the program runs.
+
+A process of its own reads the record as it grows. So what an export imports and writes costs no step of the program any
+time, and cannot fail it. That process is no child of the program, which may wait for all of its children.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from hookcli import registry
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output
+from hookcli.commands.show_follow import export
+from hookcli.errors import UsageError, unknown
+from hookcli.record.file.parts import RecordFiles
+from hookcli.record.file.query import Query
+from hookcli.record.file.ranked_record import folder_of
+from hookcli.record.file.ranked_tail import tail_of
+from hookcli.reporters import selection
+from hookcli.system.escaping import shell_path
+from hookcli.system.files import is_folder, is_stream
+from hookcli.system.streams import STDERR, say
+
+_PAUSE = 0.25  # seconds
+_NICER = 10
+
+
+def check_live(text: str) -> None:
+    """Raise UsageError unless FORMAT, or FORMAT=FOLDER, names a format that grows with a record and is installed."""
+    name = text.partition("=")[0]
+    if name not in selection.live():
+        raise UsageError(unknown("--live", name, selection.live()))
+    made = selection.by_name(name)
+    with registry.guarded(made):
+        made()
+
+
+def live_output(text: str, files: RecordFiles) -> Output:
+    """Make the output for this record. Raises UsageError, before the program starts, if it can't be written.
+
+    By default a record NAME.run.jsonl goes to the folder runs/NAME, numbered; for a format that adds to a folder, here.
+    """
+    name, _, folder = text.partition("=")
+    if is_stream(files.record):
+        raise UsageError(f"--live {name}: can't read {files.record}, a pipe or device; name a file with --output")
+    adds = selection.declared(selection.by_name(name), "target") == "folder"
+    default = "." if adds else str(_unused(Path("runs", files.folder.name.removesuffix(".run"))))
+    return Output(Options(format=name, output=folder or default, quiet=True), "--live")
+
+
+def start_live(output: Output, files: RecordFiles) -> None:
+    """Start a process that exports the record of the program that this process becomes, until that ends.
+
+    The process is in a session of its own, so that Ctrl-C doesn't end it before the last steps, and holds no output but
+    a terminal's stderr: a pipe's reader would wait for it.
+    """
+    program = os.getpid()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)  # which ends at once: the process that it leaves is no child of the program
+        return
+    status = 1
+    try:
+        os.setsid()
+        if not os.fork():
+            _detach()
+            _export(output, files, lambda: not _runs(program))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _detach() -> None:
+    os.closerange(STDERR + 1, os.sysconf("SC_OPEN_MAX"))
+    os.nice(_NICER)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, *([] if os.isatty(STDERR) else [STDERR])):
+        os.dup2(null, number)
+
+
+def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> None:
+    """Export the record once its file, or the folder of its ranks, holds something."""
+    try:
+        while (path := _written(files)) is None:
+            if over():
+                return
+            time.sleep(_PAUSE)
+        export(tail_of(path), Query(), output, over)
+    except Exception as error:
+        say(f"warning: --live ended: {error}; hookcli show {shell_path(files.record)} exports all of the record")
+
+
+def _written(files: RecordFiles) -> Path | None:
+    with suppress(OSError):
+        if files.record.stat().st_size:
+            return files.record
+    return folder_of(files.record)
+
+
+def _runs(process: int) -> bool:
+    """Return whether the process is still there, and not just waited for."""
+    try:
+        os.kill(process, 0)
+        state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except ProcessLookupError:
+        return False
+    except (OSError, IndexError):  # of another user by now, or no /proc
+        return True
+    return state not in (b"Z", b"X")
+
+
+def _unused(folder: Path) -> Path:
+    """Return the folder, numbered if it holds something."""
+    number, found = 1, folder
+    while is_folder(found) and any(found.iterdir()):
+        number += 1
+        found = folder.with_name(f"{folder.name}-{number}")
+    return found
