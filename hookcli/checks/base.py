@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from hookcli.checks.expected import Expected
@@ -14,6 +14,7 @@ from hookcli.diff.baseline import Baseline
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import ModelError
 from hookcli.report import INFO, SEVERITIES, Finding, Report, Skipped
+from hookcli.report.formatting import number
 
 __all__ = ["ERROR", "INFO", "WARNING", "Check", "Comparison", "Evaluation", "Measurements", "Threshold"]
 
@@ -121,6 +122,14 @@ class Check(ABC):
     def finding(self, fqn: str, message: str, value: float | None = None) -> Finding:
         """A finding of this check at a module or parameter."""
         return Finding(self.id, self.severity, fqn, message, value, self.limit, hint=f"{self.means}; {self.advice}")
+
+    def difference(self, found: Comparison, limit: float, said: str) -> Iterator[Finding]:
+        """A finding if two runs differ by more than the limit, or if the second of them failed."""
+        if found.failed:
+            yield self.finding(found.fqn, found.failed)
+        elif not found.value <= limit:  # also true of NaN
+            message = f"{said}, by {number(found.value)} of the largest"
+            yield replace(self.finding(found.fqn, message, found.value), threshold=limit)
 
     @classmethod
     def explanation(cls) -> str:

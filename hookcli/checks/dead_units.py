@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hookcli.checks.base import Check, Measurements, Threshold
-from hookcli.report import Finding, Row, Skipped
+from hookcli.report import Finding, Skipped
 
 # A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
 _LEAST = 8
@@ -69,8 +69,5 @@ def _judged(check: Check, measured: Measurements, what: str, said: str) -> Itera
         share = row[what] / row["channels"]
         if row[what] and share >= check.limit:
             of = " of the ReLU before it are" if row.get("received") else ""
-            yield check.finding(row.fqn, f"{row[what]:,} of {row['channels']:,} channels{of} {said}{_call(row)}", share)
-
-
-def _call(row: Row) -> str:
-    return f" (call {row['call']})" if row["call"] else ""
+            call = f" (call {row['call']})" if row["call"] else ""
+            yield check.finding(row.fqn, f"{row[what]:,} of {row['channels']:,} channels{of} {said}{call}", share)

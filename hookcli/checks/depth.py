@@ -10,6 +10,7 @@ from statistics import median
 from hookcli.checks.base import Check, Measurements, Threshold
 from hookcli.report import Finding, Report, Row
 from hookcli.report.formatting import number
+from hookcli.report.names import around
 
 # With fewer layers there is no depth for anything to vanish over.
 _LEAST_LAYERS = 4
@@ -114,14 +115,8 @@ def _blocks(report: Report) -> list[Row]:
         there += count[deep]
     blocks = [row for row in rows if row.fqn.count(".") <= deep]
     # Every enclosing module, since a ModuleList in between is never called.
-    containers = {around for row in blocks for around in _around(row.fqn)}
+    containers = {owner for row in blocks for owner in around(row.fqn)}
     return [row for row in blocks if row.fqn not in containers]
-
-
-def _around(fqn: str) -> Iterator[str]:
-    while "." in fqn:
-        fqn = fqn.rpartition(".")[0]
-        yield fqn
 
 
 def _beyond(check: Check, blocks: Sequence[Row], above: bool) -> Iterator[Finding]:

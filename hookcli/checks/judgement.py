@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check, Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped
+from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped, columns_named
 
 PROBE = "check"
 _CRASHED = "the run crashed"
 COLUMNS = (
-    Column("check", "Check"),
-    Column("severity", "Severity"),
-    Column("fqn", "Layer"),
+    *columns_named("check", "severity", "fqn"),
     Column("value", "Figure"),
-    Column("threshold", "Threshold"),
+    *columns_named("threshold"),
     Column("message", "Finding"),
-    Column("hint", "Hint"),
-    Column("source", "Source"),
+    *columns_named("hint", "source"),
 )
 
 
@@ -107,11 +104,6 @@ def _row(finding: Finding) -> Row:
     keys = ("check", "severity", "fqn", "value", "threshold", "message", "hint")
     source = f"{finding.file}:{finding.line}" if finding.file else None
     return Row({key: getattr(finding, key) for key in keys} | {"source": source})
-
-
-def located(finding: Finding, file: str | None, line: int | None) -> Finding:
-    """The finding with the file and line of the code that it is about."""
-    return replace(finding, file=file, line=line)
 
 
 def fails(reports: Iterable[Report], severity: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hookcli.checks.base import Check, Measurements
 from hookcli.report import Finding
+from hookcli.report.formatting import listed
 
 
 class HooksLeft(Check):
@@ -33,5 +34,4 @@ class HooksLeft(Check):
         for row in hooks:
             places.setdefault(row.fqn, []).append(f"{row['hook']} hook {row['name']}")
         for fqn, named in places.items():
-            more = f" and {len(named) - 2} more" if named[2:] else ""
-            yield self.finding(fqn, f"carries {', '.join(named[:2])}{more}", len(named))
+            yield self.finding(fqn, f"carries {listed(named, 2)}", len(named))

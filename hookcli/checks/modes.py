@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hookcli.checks.base import INFO, Check, Measurements
 from hookcli.report import Finding, Row
-from hookcli.report.names import is_within
+from hookcli.report.names import around, is_within
 
 _ADAPTED = 4  # frozen parameters per trained one; a model with adapters has ten or more
 
@@ -58,23 +58,21 @@ class EvalInTraining(Check):
 
 def _outermost(fqn: str, called: dict[str, Row]) -> str:
     """The outermost module around this one such that it and everything in between are in eval mode."""
-    found = around = fqn
-    while around:
-        around = around.rpartition(".")[0]
-        if around in called:
-            if called[around]["training"]:
+    found = fqn
+    for owner in around(fqn):
+        if owner in called:
+            if called[owner]["training"]:
                 break
-            found = around
+            found = owner
     return found
 
 
 def _is_trained(place: str, parameters: dict[str, bool]) -> bool:
     """True if a parameter in the module is trained or, if it has none, in the nearest module around it."""
-    while True:
-        inside = [trained for name, trained in parameters.items() if is_within(name, place)]
-        if inside or not place:
+    for owner in (place, *around(place)):
+        if inside := [trained for name, trained in parameters.items() if is_within(name, owner)]:
             return any(inside)
-        place = place.rpartition(".")[0]
+    return False
 
 
 class FrozenBetween(Check):
@@ -99,14 +97,11 @@ class FrozenBetween(Check):
         """Find frozen layers between trained ones."""
         layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]
-        between = [row for row in layers[: trained[-1]] if _is_frozen(row)] if trained else []
+        before = layers[: trained[-1]] if trained else []
+        between = [r for r in before if not r["trainable"] and r["receives_grad"] and r["training"]]
         most = _ADAPTED * sum(layers[number]["trainable"] for number in trained)
         if between and sum(row["params"] for row in between) <= most:
             first = between[0]
             more = f", as are {len(between) - 1} more" if between[1:] else ""
             said = f"{first['type']} is frozen (requires_grad=False) between trained layers{more}"
             yield self.finding(first.fqn, said, len(between))
-
-
-def _is_frozen(row: Row) -> bool:
-    return bool(not row["trainable"] and row["receives_grad"] and row["training"])

@@ -33,7 +33,7 @@ class UnexpectedOutput(Check):
         unnamed = [expected for expected in measured.expected if expected.path is None]
         if unnamed and len(unnamed) != len(rows):
             given = ", ".join(map(_described, rows)) or "no tensor"
-            yield self.finding("", f"returned {given}, expected {_listed(unnamed)}", len(rows))
+            yield self.finding("", f"returned {given}, expected {', '.join(map(str, unnamed))}", len(rows))
             return
         yield from (found for pair in zip(unnamed, rows, strict=False) for found in self._compared(*pair))
         for expected in measured.expected:
@@ -62,7 +62,3 @@ def _plain(path: str) -> str:
 def _described(row: Row) -> str:
     path = _plain(row["path"])
     return (f"{path}=" if path else "") + f"{formatting.shape(row['shape'])}:{row['dtype']}"
-
-
-def _listed(expected: list[Expected]) -> str:
-    return ", ".join(map(str, expected))

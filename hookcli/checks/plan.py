@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from hookcli.checks.base import Check
 from hookcli.checks.expected import Expected, parse_expected
@@ -62,7 +62,7 @@ def make_plan(
     limits = parse_thresholds(settings.get("thresholds") or {}, "--threshold " if typed else "thresholds: ")
     asked = {"HK021": expected, "HK025": repeat > 1, "HK026": settings.get("split_batch"), "HK027": against is not None}
     checks = choose(select, ignore, limits, [name for name, wanted in asked.items() if wanted], typed=typed)
-    require_judgeable(select, expected=bool(expected), against=bool(against), backward=backward, values=values)
+    require_judgeable(settings, values)
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
         raise UsageError("--max-activation-memory limits the memory saved for backward: remove --no-backward")
@@ -76,23 +76,18 @@ def _listed(words: str | Sequence[str] | None) -> Sequence[str]:
     return [words] if isinstance(words, str) else words or ()
 
 
-def require_judgeable(select: Sequence[str], *, expected: bool, against: bool, backward: bool, values: bool) -> None:
+def require_judgeable(settings: Mapping[str, Any], values: bool) -> None:
     """Raises UsageError for a check that is selected by name but lacks what it reads.
 
-    A person, or a CI job, would take it for passed.
+    A person, or a CI job, would take it for passed. Without `values` the model runs on the meta device.
     """
-    for check in map(find_check, sorted(chosen_by_name(select))):
-        todo = _lacking(check, expected, against, backward, values)
+    for check in map(find_check, sorted(chosen_by_name(_listed(settings.get("select"))))):
+        sources = (
+            ("expected", settings.get("expect_output"), f"give {check.asked_by}"),
+            ("baseline", settings.get("against"), f"give {check.asked_by}"),
+            ("grads", settings.get("backward", True), "remove --no-backward"),
+        )
+        todo = [advice for need, given, advice in sources if need in check.needs and not given]
+        todo += ["remove --meta"] if check.values and not values else []
         if todo:
             raise UsageError(f"{check.id} ({check.name}) is selected but can't judge: {' and '.join(todo)}")
-
-
-def _lacking(check: type[Check], expected: bool, against: bool, backward: bool, values: bool) -> list[str]:
-    """Advice for each thing that the check lacks."""
-    lacks = [
-        (not expected, "expected", f"give {check.asked_by}"),
-        (not against, "baseline", f"give {check.asked_by}"),
-        (not backward, "grads", "remove --no-backward"),
-    ]
-    todo = [said for lacking, fact, said in lacks if lacking and fact in check.needs]
-    return todo + (["remove --meta"] if check.values and not values else [])

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from hookcli import registry
-from hookcli.checks.base import Check, Threshold
+from hookcli.checks.base import Check
 from hookcli.errors import PluginError, UsageError, unknown
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_EXAMPLES = {"count": "25M", "bytes": "512MiB"}
 _FIGURE = re.compile(r"([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
@@ -111,7 +112,7 @@ def parse_threshold(word: str, figure: str | float) -> tuple[str, float]:
         raise UsageError(f"{check.id} ({check.name}) has no threshold")
     value = parse_figure(figure, threshold.unit)
     if value is None:
-        raise UsageError(f"give a number, {_example(threshold)}")
+        raise UsageError(f"give a number, such as {_EXAMPLES.get(threshold.unit, threshold.default)}")
     if not threshold.low <= value <= threshold.high:
         span = (
             f"{threshold.low:g} to {threshold.high:g}"
@@ -138,11 +139,6 @@ def parse_figure(figure: str | float, unit: str = "") -> float | None:
         return float(match[1]) * prefixes[match[2].upper()]
     except (KeyError, ValueError):
         return None
-
-
-def _example(threshold: Threshold) -> str:
-    examples = {"count": "25M", "bytes": "512MiB"}
-    return f"such as {examples.get(threshold.unit, threshold.default)}"
 
 
 def _matching(word: str, option: str) -> list[type[Check]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hookcli.checks.base import ERROR, Check, Measurements
 from hookcli.report import Finding, Report, Row
-from hookcli.report.names import is_within, is_within_any
+from hookcli.report.names import around, is_within, is_within_any
 
 # Layers of torch.nn without parameters that have an effect: if one is never called, the call was forgotten.
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
@@ -102,10 +102,10 @@ class NoGradient(Check):
         arrived = {row.fqn for row in measured.grads.rows}
         trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
         lost = [name for name in trainable if name not in arrived]
-        kept = {owner for name in trainable if name in arrived for owner in _owners(name)}
+        kept = {owner for name in trainable if name in arrived for owner in around(name)}
         places: dict[str, list[str]] = {}
         for name in lost:
-            whole = [owner for owner in _owners(name) if owner not in kept]
+            whole = [owner for owner in around(name) if owner not in kept]
             places.setdefault(whole[-1] if whole else name.rpartition(".")[0], []).append(name)
         for owner, names in places.items():
             yield self.finding(owner, f"no gradient reached {_listed(owner, names)}", len(names))
@@ -174,12 +174,6 @@ def _left_out(rows: Iterable[Row]) -> set[str]:
 
 def _is_random(row: Row) -> bool:
     return any(word in row["type"] for word in _RANDOM)
-
-
-def _owners(name: str) -> list[str]:
-    """The modules around a parameter, from the innermost to the model itself."""
-    parts = name.split(".")[:-1]
-    return [".".join(parts[:n]) for n in range(len(parts), -1, -1)]
 
 
 def _listed(owner: str, names: Sequence[str]) -> str:

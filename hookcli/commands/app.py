@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -38,7 +38,7 @@ class _AllCommands(GroupedGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _LazyCommands()
+        self.commands: Any = _LazyCommands()
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Name the commands without importing them."""
@@ -50,7 +50,7 @@ class _AllCommands(GroupedGroup):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-class _LazyCommands(MutableMapping[str, Any]):
+class _LazyCommands(Mapping[str, Any]):
     """Commands by name. Probes of other distributions are looked up, which takes time, for names that are not ours."""
 
     def __init__(self) -> None:
@@ -68,12 +68,6 @@ class _LazyCommands(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
 
 
 def _built_in(name: str) -> Any:

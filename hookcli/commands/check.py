@@ -15,7 +15,7 @@ from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, check_choice, choice, complete_models, option
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError
-from hookcli.report import SEVERITIES, Column, Report, Row
+from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
 from hookcli.report.formatting import figure
 
 EXAMPLES = (
@@ -32,11 +32,7 @@ _SHARED = (
     *("columns", "sort", "format", "output", "quiet", "debug"),
 )
 _LIST_COLUMNS = (
-    Column("check", "Check"),
-    Column("name", "Name"),
-    Column("severity", "Severity"),
-    Column("threshold", "Threshold"),
-    Column("asked_by", "Asked by"),
+    *columns_named("check", "name", "severity", "threshold", "asked_by"),
     Column("means", "Usually means"),
 )
 _CHECKS = "Checks"
@@ -135,16 +131,8 @@ def _list(output: Output) -> int:
 
 def _row(kind: type[Check]) -> Row:
     limit = kind.threshold.default if kind.threshold else None
-    return Row(
-        {
-            "check": kind.id,
-            "name": kind.name,
-            "severity": kind.severity,
-            "threshold": limit,
-            "asked_by": kind.asked_by,
-            "means": kind.means,
-        }
-    )
+    values = (kind.id, kind.name, kind.severity, limit, kind.asked_by, kind.means)
+    return Row({column.name: value for column, value in zip(_LIST_COLUMNS, values, strict=True)})
 
 
 def threshold_text(kind: type[Check]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from hookcli.checks.expected import parse_expected
-from hookcli.checks.plan import CheckPlan, make_plan, require_judgeable
+from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan, require_judgeable
 from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
 from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
@@ -20,18 +20,6 @@ BUDGETS = ("max_params", "max_macs", "max_activation_memory")
 T = TypeVar("T")
 _DEFAULTS: dict[str, Any] = {"repeat": 1, "split_batch": False, "loss": None, "max_activation_memory": None}
 _DEFAULTS |= {"save": None, "against": None}
-_OF_PLAN = (
-    "select",
-    "ignore",
-    "thresholds",
-    "expect_output",
-    "backward",
-    "repeat",
-    "split_batch",
-    "against",
-    "rtol",
-    "atol",
-)
 # Pairs of settings that exclude each other, with the reason.
 _CONTRADICTIONS = (
     ("meta", "repeat", "without values there is nothing to compare"),
@@ -95,23 +83,13 @@ def _job(spec: str, options: Options, own: Mapping[str, Any], typed: Collection[
     selecting = place if "select" in in_model else config.place
     _overrule(settings, in_file, on_line, selecting)
     if "select" in in_file - on_line:
-        _in_file(selecting, "select", lambda: _require_judgeable(settings))
+        _in_file(selecting, "select", lambda: require_judgeable(settings, not settings["meta"]))
     shared = {f.name for f in fields(Options)}
     changed = {k: v for k, v in written.items() if k in shared and k not in typed}
     places = {key.replace("_", "-"): place if key in in_model else config.place for key in written if key not in typed}
-    planned = {name: settings[name] for name in _OF_PLAN}
+    planned = {name: settings[name] for name in CheckSettings.__annotations__}
     plan = make_plan(**planned, keep=bool(settings["save"]), values=not settings["meta"], typed=True)
     return Job(spec, replace(options, **changed), settings, plan, places)
-
-
-def _require_judgeable(settings: Mapping[str, Any]) -> None:
-    require_judgeable(
-        settings["select"],
-        expected=bool(settings["expect_output"]),
-        against=bool(settings["against"]),
-        backward=settings["backward"],
-        values=not settings["meta"],
-    )
 
 
 def _limits(place: str, given: Mapping[str, Any]) -> dict[str, float]:

@@ -44,9 +44,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     baselines: list[Baseline] = []
     save = jobs[0].settings["save"]
     if save:
-        check_writable(Path(save), "--save")
-        if exists(save):
-            read_baselines(save)  # so that an unusable file fails before the run, not after
+        _check_target(save)
     try:
         with working(options) as progress:
             progress.stage("importing torch")
@@ -59,7 +57,8 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
                     reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
                     continue
                 reports.append(examination.report)
-                baselines += _kept(job, examination)
+                if save and not examination.error:
+                    baselines.append(Baseline.of(*examination.kept))
                 errors += [(job.spec, examination.error)] if examination.error else []
     finally:  # even after Ctrl-C
         unwritten = _write(outputs, reports) if reports else []
@@ -71,6 +70,13 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     if errors or unwritten:
         raise _one(errors) if errors else unwritten[0]
     return int(fails(reports, jobs[0].settings["fail_on"]))
+
+
+def _check_target(save: str) -> None:
+    """Raises UsageError for a file that can take no baseline: before the run, not after."""
+    check_writable(Path(save), "--save")
+    if exists(save):
+        read_baselines(save)
 
 
 def _write(outputs: Sequence[Output], reports: Sequence[Report]) -> list[HookcliError]:
@@ -90,13 +96,6 @@ def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
         return errors[0][1]
     lines = [f"  {spec}: {str(error).partition(chr(10))[0]}" for spec, error in errors]
     return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
-
-
-def _kept(job: Job, examination: Examination) -> list[Baseline]:
-    """The baselines that --save keeps: that of a model that ran to its end."""
-    if not job.settings["save"] or examination.error:
-        return []
-    return [Baseline.of(*examination.kept)]
 
 
 def _crashed(job: Job, error: ModelError) -> Report:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,40 @@ from hookcli.errors import UsageError, in_brief, shortened, unknown
 from hookcli.system.files import exists
 
 DEFAULT_FILE = "pyproject.toml"
-_TEXT, _TEXTS, _FLAG, _COUNT, _NUMBER = "text", "texts", "flag", "count", "number"
-_FIGURE, _FIGURES = "figure", "figures"
-_SEED = "seed"
 _GREATEST = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The kind of a key's value: advice for a value of another kind, and the test for it."""
+
+    advice: str
+    fits: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and isinstance(value, int)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+
+
+_TEXT = _Kind("give text in quotes", lambda value: isinstance(value, str))
+_TEXTS = _Kind("give text in quotes, or a list of texts", _are_texts)
+_FLAG = _Kind("give true or false", lambda value: isinstance(value, bool))
+_COUNT = _Kind("give a whole number from 1 to 2**63 - 1", lambda value: _is_whole(value) and value >= 1)
+_SEED = _Kind("give a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value) and value >= 0)
+_NUMBER = _Kind("give a number from 0", lambda value: _is_number(value) and value >= 0)
+_FIGURE = _Kind("give a number, or text such as '25M'", lambda value: _is_number(value) or isinstance(value, str))
+_FIGURES = _Kind(
+    "give a table of checks and figures, as in {HK012 = 1e-5}",
+    lambda value: isinstance(value, Mapping) and all(map(_FIGURE.fits, value.values())),
+)
 _KEYS = {
     **dict.fromkeys(("weights", "fill", "device", "dtype", "loss", "fail-on", "against"), _TEXT),
     **dict.fromkeys(("input", "arg", "select", "ignore", "expect-output"), _TEXTS),
@@ -37,16 +66,6 @@ _MEANT = {
 }
 # Keys that apply to all models of a run.
 _WHOLE = ("fail-on", "threads")
-_GIVE = {
-    _TEXT: "give text in quotes",
-    _TEXTS: "give text in quotes, or a list of texts",
-    _FLAG: "give true or false",
-    _COUNT: "give a whole number from 1 to 2**63 - 1",
-    _SEED: "give a whole number from 0 to 2**63 - 1",
-    _NUMBER: "give a number from 0",
-    _FIGURE: "give a number, or text such as '25M'",
-    _FIGURES: "give a table of checks and figures, as in {HK012 = 1e-5}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +144,9 @@ def _settings(place: str, given: Mapping[str, Any], more: Sequence[str]) -> dict
         if key not in _KEYS:
             raise UsageError(f"{place}: " + unknown("key", key, (*_KEYS, *more)))
         kind = _KEYS[key]
-        if not _is_of(kind, value):
-            raise UsageError(f"{place} {key} = {_shown(value)}: {_GIVE[kind]}")
-        settings[key.replace("-", "_")] = [value] if kind == _TEXTS and isinstance(value, str) else value
+        if not kind.fits(value):
+            raise UsageError(f"{place} {key} = {_shown(value)}: {kind.advice}")
+        settings[key.replace("-", "_")] = [value] if kind is _TEXTS and isinstance(value, str) else value
     return settings
 
 
@@ -137,17 +156,3 @@ def _shown(value: Any) -> str:
         return shortened(repr(value), 60)
     except (ValueError, RecursionError):
         return f"a {type(value).__name__}"
-
-
-def _is_of(kind: str, value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST
-    return {
-        _TEXT: isinstance(value, str),
-        _TEXTS: isinstance(value, str) or (isinstance(value, list) and all(isinstance(v, str) for v in value)),
-        _FLAG: isinstance(value, bool),
-        _COUNT: is_number and isinstance(value, int) and 1 <= value < _GREATEST,
-        _SEED: is_number and isinstance(value, int) and 0 <= value < _GREATEST,
-        _NUMBER: is_number and 0 <= value < math.inf,
-        _FIGURE: is_number or isinstance(value, str),
-        _FIGURES: isinstance(value, Mapping) and all(_is_of(_FIGURE, v) for v in value.values()),
-    }[kind]

@@ -11,7 +11,7 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import selector
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
-from hookcli.report import Column, Report, Row
+from hookcli.report import Report, Row, columns_named
 
 if TYPE_CHECKING:
     from hookcli.hooks.existing import ExistingHook
@@ -22,18 +22,7 @@ EXAMPLES = (
     "hookcli hooks resnet50 --format json",
 )
 
-_COLUMNS = (
-    Column("fqn", "Layer"),
-    Column("type", "Type"),
-    Column("kind", "Kind"),
-    Column("order", "Order"),
-    Column("function", "Function"),
-    Column("file", "File"),
-    Column("line", "Line"),
-    Column("flags", "Flags"),
-    Column("legacy", "Legacy"),
-    Column("note", "Note"),
-)
+_COLUMNS = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
 
 
 def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:

@@ -10,12 +10,12 @@ import typer
 from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError, unknown
-from hookcli.report import Column, Report, Row
+from hookcli.report import Column, Report, Row, columns_named
 from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
 EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
 
-_COLUMNS = (Column("name", "Model"), Column("kind", "Kind"), Column("params", "Params"), Column("input", "Input"))
+_COLUMNS = (Column("name", "Model"), *columns_named("kind", "params", "input"))
 
 
 def models(

@@ -19,7 +19,7 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.report import Column, Report, Row
+from hookcli.report import Column, Report, Row, columns_named, formatting
 from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
 KINDS = ("extern", "intern", "mock", "deny")
 SUFFIXES = (".pt2pkg", ".pt", ".package")
 COLUMNS = (
-    Column("module", "Module"),
-    Column("action", "Action"),
+    *columns_named("module", "action"),
     Column("rule", "Why"),
     Column("size", "Bytes", "bytes"),
-    Column("needed_by", "Needed by"),
-    Column("index", "Order"),
+    *columns_named("needed_by", "index"),
 )
 _ACTIONS = ("blocked", "intern", "mock", "extern")  # in the order of rows
 
@@ -162,7 +160,7 @@ def _named(modules: Sequence[PackagedModule], most: int = 6) -> str:
     count = Counter(m.top for m in modules if not m.is_pickle)
     whole = {m.top: m.name for m in modules if not m.is_pickle}
     said = [whole[top] if number == 1 else f"{top} ({number})" for top, number in count.items()]
-    return ", ".join(said[:most]) + (f" and {len(said) - most} more" if len(said) > most else "")
+    return formatting.listed(said, most)
 
 
 def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archive | None) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,24 +11,22 @@ from hookcli import registry
 from hookcli.commands.options import ShowingOptions
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
-from hookcli.hooks.kinds import HOOKS, HookInfo
-from hookcli.report import Column, Report, Row
+from hookcli.hooks.kinds import HOOKS
+from hookcli.report import Column, Report, Row, columns_named
 
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
 SHADOWED = "not used: a built-in plugin has the same name"
 _COLUMNS = (
-    Column("kind", "Kind"),
-    Column("name", "Name"),
+    *columns_named("kind", "name"),
     Column("distribution", "From"),
     Column("target", "Object"),
-    Column("state", "State"),
+    *columns_named("state"),
 )
 _HOOK_COLUMNS = (
     Column("name", "Hook"),
     Column("fires", "Fires when"),
-    Column("registered_by", "Registered by"),
-    Column("command", "Command"),
+    *columns_named("registered_by", "command"),
 )
 
 
@@ -44,18 +43,12 @@ def plugins(
     output = Output(options)
     output.check_columns(_HOOK_COLUMNS if hooks else _COLUMNS)
     if hooks:
-        kinds = [_hook_row(hook) for hook in HOOKS]
+        kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
     rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
     output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
-
-
-def _hook_row(hook: HookInfo) -> Row:
-    return Row(
-        {"name": hook.name, "fires": hook.fires, "registered_by": hook.call, "command": f"hookcli {hook.command}"}
-    )
 
 
 def _row(plugin: registry.Plugin, load: bool) -> Row:

@@ -120,16 +120,11 @@ def _inspect(
     if probe.values and setting.device == META:
         raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none")
     processes.check_edits(edits, probe.needs_backward)
-    run = partial(
-        capture_recipe,
-        recipe,
-        make_probe,
-        hooking=Hooking(edits=edits, fastpath=options.fastpath, globally=globally),
-        narrow=partial(_select, probe, options=options),
-        feedback=feedback,
-    )
-    share = processes.share(probe.needs_backward)
-    reports = run(processes.setting(setting, probe.needs_backward), step=replace(step, share=share))
+    hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally)
+    narrow = partial(_select, probe, options=options)
+    run = partial(capture_recipe, recipe, make_probe, hooking=hooking, narrow=narrow, feedback=feedback)
+    shared = replace(step, share=processes.share(probe.needs_backward))
+    reports = run(processes.setting(setting, probe.needs_backward), step=shared)
     processes.remark_on(reports[0].meta, named_loss=not callable(step.loss))
 
     def whole() -> Report | None:

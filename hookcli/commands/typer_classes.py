@@ -66,44 +66,38 @@ def _show_help(ctx: Any, parameter: Any, wanted: bool) -> None:
         ctx.exit()
 
 
-def _told_by_us(option: Any) -> Any:
-    """The help option, which writes as reports are written: Typer's fails where stdout is full."""
-    if option is not None:
-        option.callback = _show_help
-    return option
-
-
-class GroupedCommand(TyperCommand):
-    """A command whose options stand under headings."""
+class _Grouped:
+    """Help under headings, and a start without Typer's conversion of values."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return the --help option with hookcli's own help text."""
-        return _told_by_us(super().get_help_option(ctx))
+        """The --help option, which writes as reports are written: Typer's fails where stdout is full."""
+        whole: Any = super()
+        option = whole.get_help_option(ctx)
+        if option is not None:
+            option.callback = _show_help
+        return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and keep them as typed for the command."""
         ctx.meta[TYPED] = tuple(args)
         _spare_conversion(self, ctx)
-        return super().parse_args(ctx, args)
+        whole: Any = super()
+        rest: list[str] = whole.parse_args(ctx, args)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under their headings."""
         _format_options(self, ctx, formatter)
 
 
-class GroupedGroup(TyperGroup):
+class GroupedCommand(_Grouped, TyperCommand):
+    """A command whose options stand under headings."""
+
+
+class GroupedGroup(_Grouped, TyperGroup):
     """The group of all commands."""
 
-    def get_help_option(self, ctx: Any) -> Any:
-        """Return the --help option with hookcli's own help text."""
-        return _told_by_us(super().get_help_option(ctx))
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments before the command's name."""
-        _spare_conversion(self, ctx)
-        return super().parse_args(ctx, args)
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options under their headings."""
-        _format_options(self, ctx, formatter)
+        """Write the options under their headings, then the commands."""
+        super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)

@@ -40,6 +40,11 @@ class Alignment:
         """The names in A of the modules of B."""
         return {b.fqn: a.fqn for a, b in self.pairs}
 
+    def counterpart(self, fqn: str) -> str:
+        """The name in B of a parameter or buffer of A; the same where its module has no counterpart."""
+        owner, _, name = fqn.rpartition(".")
+        return f"{self.in_b.get(owner, owner)}.{name}".lstrip(".")
+
 
 def align(a: Iterable[NamedPart], b: Iterable[NamedPart]) -> Alignment:
     """Pair the modules of two models, each given in its model's order, every name once.

@@ -17,7 +17,7 @@ from typing import Any
 from hookcli.diff.changes import Change, changes
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
-from hookcli.report import STATS_KEYS, Column, Report, Row, TensorStats, relaxed, strict
+from hookcli.report import STATS_KEYS, Report, Row, TensorStats, columns_named, relaxed, strict
 from hookcli.report.files import read_json, sound, write_whole
 from hookcli.system.escaping import visible_json
 from hookcli.system.files import exists
@@ -139,7 +139,7 @@ def _kept(report: Report) -> Report:
     return Report(report.probe, report.model, _COLUMNS, rows, meta, dict(report.totals))
 
 
-_COLUMNS = (Column("fqn", "Layer"),)
+_COLUMNS = columns_named("fqn")
 
 
 def _rounded(value: Any) -> Any:

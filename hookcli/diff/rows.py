@@ -13,7 +13,7 @@ from hookcli.diff.align import Alignment, NamedPart, align
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
-from hookcli.report import STATS_KEYS, Column, Report, Row
+from hookcli.report import STATS_KEYS, Column, Report, Row, columns_named
 from hookcli.report.formatting import shape
 
 Key = tuple[Any, ...]
@@ -24,17 +24,9 @@ _PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", "handed_on
 _NAMED = 2  # figures that a row tells of in words
 
 STATISTICS = (
-    Column("fqn", "Layer"),
-    Column("type", "Type"),
-    Column("kind", "Kind"),
-    Column("call", "Call"),
-    Column("pass", "Pass"),
-    Column("path", "Path"),
-    Column("figure", "Figure"),
-    Column("a", "A"),
-    Column("b", "B"),
+    *columns_named("fqn", "type", "kind", "call", "pass", "path", "figure", "a", "b"),
     Column("times", "Excess"),
-    Column("differs", "Differs"),
+    *columns_named("differs"),
 )
 
 

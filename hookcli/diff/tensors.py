@@ -9,23 +9,13 @@ from typing import Any
 
 from hookcli.diff.tolerance import Tolerance, gradient_scales, times_allowed
 from hookcli.diff.verdict import WEIGHT
-from hookcli.report import Column, Row
+from hookcli.report import Column, Row, columns_named
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import number
 
 TENSORS = (
-    Column("fqn", "Layer"),
-    Column("type", "Type"),
-    Column("kind", "Kind"),
-    Column("call", "Call"),
-    Column("path", "Path"),
-    Column("shape", "Shape"),
-    Column("dtype", "Dtype"),
-    Column("max_abs", "Max abs"),
-    Column("mean_abs", "Mean abs"),
-    Column("rel_l2", "Rel l2"),
-    Column("cosine", "Cosine"),
-    Column("growth", "Growth"),
+    *columns_named("fqn", "type", "kind", "call", "path", "shape", "dtype"),
+    *columns_named("max_abs", "mean_abs", "rel_l2", "cosine", "growth"),
     Column("times", "Excess"),
 )
 

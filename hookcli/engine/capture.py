@@ -123,15 +123,20 @@ def capture_recipe(
     try:
         if setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
             return attempt(setting)
-        try:
-            return attempt(replace(setting, device=META))
-        except ModelError as error:
-            if not runs_only_for_real(error):
-                raise
-            reason = message_of(error.__cause__ or error).partition("\n")[0]
-        return attempt(setting, reason)
+        return _on_meta(attempt, setting)
     finally:
         set_random_states(devices, states)
+
+
+def _on_meta(attempt: Callable[..., list[Report]], setting: Setting) -> list[Report]:
+    """The reports of an attempt on the meta device, else of one for real that is told why."""
+    try:
+        return attempt(replace(setting, device=META))
+    except ModelError as error:
+        if not runs_only_for_real(error):
+            raise
+        reason = message_of(error.__cause__ or error).partition("\n")[0]
+    return attempt(setting, reason)
 
 
 def capture_run(

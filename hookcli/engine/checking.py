@@ -15,7 +15,7 @@ from torch import nn
 
 from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
-from hookcli.checks.judgement import judge, located
+from hookcli.checks.judgement import judge
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.capture import arguments, capture, capture_run
@@ -31,6 +31,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
+from hookcli.report.names import around
 from hookcli.tensors.random_state import others_run_on
 
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
@@ -143,7 +144,8 @@ class _Examiner:
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
         bits = "again" in needs
-        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=self._counts_memory(), bits=bits)]
+        memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
+        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
         probes += [ActivationsProbe()] if "activations" in needs and self.values else []
         probes += [GradsProbe()] if self.backward else []
         probes += [SettingsProbe()] if "settings" in needs else []
@@ -154,9 +156,6 @@ class _Examiner:
             ]
             return reports | {"again": tuple(report for group in again for report in group)}
         return reports
-
-    def _counts_memory(self) -> bool:
-        return any(check.name == "max-activation-memory" for check in self.plan.checks)
 
     def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
         step = self.run.step
@@ -196,14 +195,10 @@ class _Examiner:
 def _located(finding: Finding, model: nn.Module) -> Finding:
     """The finding with file and line of the innermost module around it that is defined in the working directory."""
     modules = dict(model.named_modules())
-    fqn = finding.fqn
-    while True:
-        place = _source(type(modules[fqn])) if fqn in modules else None
-        if place:
-            return located(finding, *place)
-        if not fqn:
-            return finding
-        fqn = fqn.rpartition(".")[0]
+    for fqn in (finding.fqn, *around(finding.fqn)):
+        if fqn in modules and (place := _source(type(modules[fqn]))):
+            return replace(finding, file=place[0], line=place[1])
+    return finding
 
 
 def _source(kind: type) -> tuple[str, int] | None:

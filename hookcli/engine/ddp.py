@@ -29,6 +29,7 @@ from hookcli.hooks.torch_private.distributed import ddp_logging_data
 from hookcli.hooks.torch_private.dynamo import preload
 from hookcli.probes.comm import CommProbe
 from hookcli.report import Report
+from hookcli.report.formatting import listed
 
 preload()  # the first DistributedDataParallel does it: not in the time of a run
 
@@ -50,10 +51,7 @@ class DDPSteps:
 
 
 def communicate(
-    run: PreparedRun,
-    hooks: Sequence[CommHook],
-    steps: DDPSteps,
-    feedback: Feedback = Feedback(),
+    run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps, feedback: Feedback = Feedback()
 ) -> Report:
     """Run DDP's steps under each hook, in an initialized process group, and return this rank's report.
 
@@ -65,15 +63,9 @@ def communicate(
     Raises UsageError where DDP can't work (no parameter, one without a gradient) or a hook is broken upstream,
     CommHookError where a hook fails, ModelError where the model does; their `reports` hold what was seen until then.
     """
-    model = run.model
-    if not any(p.requires_grad for p in model.parameters()):
-        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
-    for hook in hooks:
-        check_works(hook)
-        if hook.remark:
-            feedback.remark(hook.remark)
+    model, probe = run.model, CommProbe()
+    _check(model, hooks, feedback)
     steps = _with_one_bucket(model, hooks, steps, feedback)
-    probe = CommProbe()
     info = replace(run.info, processes=dist.get_world_size())
     logged: dict[str, Any] = {}
     started = time.perf_counter()
@@ -96,6 +88,16 @@ def communicate(
         if not parameter.requires_grad:
             probe.skip(fqn, "frozen (requires_grad=False): in no bucket")
     return report(complete=True)
+
+
+def _check(model: nn.Module, hooks: Sequence[CommHook], feedback: Feedback) -> None:
+    """Raises UsageError for a model without gradients and for a hook that is broken upstream; remarks on others."""
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UsageError("nothing to reduce: the model has no parameter that requires a gradient")
+    for hook in hooks:
+        check_works(hook)
+        if hook.remark:
+            feedback.remark(hook.remark)
 
 
 @contextmanager
@@ -170,9 +172,8 @@ class _HookRun:
         without = [fqn for fqn, p in self.run.model.named_parameters() if p.requires_grad and p.grad is None]
         if not without:
             return
-        more = f" and {len(without) - _NAMED} more" if without[_NAMED:] else ""
         raise UsageError(
-            f"no gradient reached {', '.join(without[:_NAMED])}{more}, but DDP waits for every parameter's: use the "
+            f"no gradient reached {listed(without, _NAMED)}, but DDP waits for every parameter's: use the "
             "output in the loss, freeze them (requires_grad=False), or in training pass find_unused_parameters=True"
         )
 

@@ -49,8 +49,11 @@ def _way_out(module: PackagedModule) -> Rule:
 
 def _is_own(name: str) -> bool:
     """True if a module's source is the user's own, outside of installed packages."""
-    file = _file(name)
-    if name.partition(".")[0] in sys.stdlib_module_names or file is None:
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    try:
+        file = Path(getattr(import_module(name), "__file__", None) or "")
+    except Exception:  # a module that can't be imported is not known to be the user's own
         return False
     return file.suffix == ".py" and not any(part in _INSTALLED for part in file.parts)
 
@@ -59,11 +62,3 @@ def _stands_alone(top: str) -> bool:
     """True if a top-level module is no package."""
     module = sys.modules.get(top)
     return module is not None and not hasattr(module, "__path__")
-
-
-def _file(name: str) -> Path | None:
-    try:
-        file = getattr(import_module(name), "__file__", None)
-    except Exception:  # a module that can't be imported is not known to be the user's own
-        return None
-    return Path(file) if file else None

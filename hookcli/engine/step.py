@@ -95,7 +95,7 @@ class Step:
             session.begin_pass(number)
             if inputs and number:
                 inputs.put_back()
-            given = self._own((args, kwargs))
+            given = tree.replace((args, kwargs), tree.once(self._own))
             output = called(*given[0], **given[1])
             refuse_coroutine(output, f"forward of {type(session.model).__name__}", ModelError)
             if self.backward:
@@ -108,12 +108,8 @@ class Step:
         if self.state_dict and session.wants(*STATE_DICTS):
             _round_trip(session.model, optimizer)
 
-    def _own(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The inputs detached from the caller's graph, each tensor once, sharing the caller's memory where possible."""
-        found: tuple[tuple[Any, ...], dict[str, Any]] = tree.replace(inputs, tree.once(self._own_tensor))
-        return found
-
-    def _own_tensor(self, path: str, x: Tensor) -> Tensor:
+    def _own(self, path: str, x: Tensor) -> Tensor:
+        """An input detached from the caller's graph, which shares the caller's memory where possible."""
         if self.input_grad and (x.is_floating_point() or x.is_complex()):
             # A copy is not a leaf, so the model may write into it.
             return same_layout((same_layout(x) if x.is_inference() else x.detach()).requires_grad_())
@@ -151,7 +147,8 @@ class Step:
             value = function(output)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise UsageError(f"the loss must be a tensor of one element, not {_what(value)}")
+            one = f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise UsageError(f"the loss must be a tensor of one element, not {one}")
         _require_something(value.requires_grad)
         if self.share.of > 1 and name != "sum":  # treated as a mean over the batch, as DistributedDataParallel does
             value = value / self.share.of
@@ -167,7 +164,7 @@ class Step:
             return None
         info.optimizer = self.optimizer
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
-        session.hook_optimizer(optimizer)
+        session.optimizers.attach(optimizer)
         return optimizer
 
 
@@ -210,7 +207,3 @@ def _vector(kind: str, like: Tensor, share: BatchShare) -> Tensor:
     shape = (like.shape[0] * share.of, *like.shape[1:]) if like.dim() else like.shape
     drawn = torch.randn(shape, generator=generator, dtype=torch.float32).to(like)
     return drawn.chunk(share.of)[share.index] if like.dim() else drawn
-
-
-def _what(value: Any) -> str:
-    return f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

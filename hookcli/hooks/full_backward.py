@@ -12,14 +12,14 @@ from __future__ import annotations
 import traceback
 import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_full_backward_hook, register_module_full_backward_pre_hook
+from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
 from hookcli.errors import OneTensorError, RefusedError, message_of
@@ -79,32 +79,22 @@ class FullBackwardHooks(HookGroup):
         modules = [hooked for hooked in watched if hooked.fqn not in self._left_out]
         for hooked in modules:
             _check_not_legacy(hooked)
+        fire: Callable[..., None] = self._pre if kind is HookKind.FULL_BACKWARD_PRE else self._post
         if self.core.globally:
-            self._hook_globally(kind, {id(hooked.module): hooked for hooked in modules})
+            self._hook_globally(kind, fire, {id(hooked.module): hooked for hooked in modules})
             return
         for hooked in modules:
             self.core.stack.callback(set_full_backward, hooked.module, full_backward(hooked.module))
-            handle = (
-                hooked.module.register_full_backward_pre_hook(PicklableHook(partial(self._pre, hooked)))
-                if kind is HookKind.FULL_BACKWARD_PRE
-                else hooked.module.register_full_backward_hook(PicklableHook(partial(self._post, hooked)))
-            )
-            self.core.stack.enter_context(handle)
+            register = getattr(hooked.module, f"register_{kind}_hook")
+            self.core.stack.enter_context(register(PicklableHook(partial(fire, hooked))))
 
-    def _hook_globally(self, kind: HookKind, modules: dict[int, HookedModule]) -> None:
-        def pre(module: nn.Module, grad_outputs: Grads) -> None:
+    def _hook_globally(self, kind: HookKind, fire: Callable[..., None], modules: dict[int, HookedModule]) -> None:
+        def fired(module: nn.Module, *grads: Grads) -> None:
             if id(module) in modules:
-                self._pre(modules[id(module)], module, grad_outputs)
-
-        def post(module: nn.Module, grad_inputs: Grads, grad_outputs: Grads) -> None:
-            if id(module) in modules:
-                self._post(modules[id(module)], module, grad_inputs, grad_outputs)
+                fire(modules[id(module)], module, *grads)
 
         self.core.stack.callback(set_global_full_backward, global_full_backward())
-        if kind is HookKind.FULL_BACKWARD_PRE:
-            self.core.stack.enter_context(register_module_full_backward_pre_hook(pre))
-        else:
-            self.core.stack.enter_context(register_module_full_backward_hook(post))
+        self.core.stack.enter_context(getattr(torch_module, f"register_module_{kind}_hook")(fired))
 
     def _pre(self, hooked: HookedModule, module: nn.Module, grad_outputs: Grads) -> None:
         self._emit(HookKind.FULL_BACKWARD_PRE, hooked, grad_outputs=_tuple(grad_outputs))

@@ -56,7 +56,7 @@ class HookInfo:
 
     name: str
     fires: str
-    call: str
+    registered_by: str
     command: str
 
 

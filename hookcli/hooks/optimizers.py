@@ -14,6 +14,11 @@ from hookcli.hooks.kinds import OPTIMIZER, STATE_DICT, HookKind
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.session_core import SessionCore
 
+_GLOBAL: dict[HookKind, Any] = {
+    HookKind.OPTIMIZER_STEP_PRE: register_optimizer_step_pre_hook,
+    HookKind.OPTIMIZER_STEP_POST: register_optimizer_step_post_hook,
+}
+
 
 class OptimizerHooks(HookGroup):
     """Hooks before and after `step`, `state_dict` and `load_state_dict` of the optimizers passed to `attach`."""
@@ -30,19 +35,10 @@ class OptimizerHooks(HookGroup):
 
     def attach(self, optimizer: Optimizer) -> None:
         """Hook an optimizer; in a global session, its steps through PyTorch's global functions."""
-        registers: dict[HookKind, Any] = {
-            HookKind.OPTIMIZER_STEP_PRE: optimizer.register_step_pre_hook,
-            HookKind.OPTIMIZER_STEP_POST: optimizer.register_step_post_hook,
-            HookKind.OPTIMIZER_STATE_DICT_PRE: optimizer.register_state_dict_pre_hook,
-            HookKind.OPTIMIZER_STATE_DICT_POST: optimizer.register_state_dict_post_hook,
-            HookKind.OPTIMIZER_LOAD_STATE_DICT_PRE: optimizer.register_load_state_dict_pre_hook,
-            HookKind.OPTIMIZER_LOAD_STATE_DICT_POST: optimizer.register_load_state_dict_post_hook,
-        }
-        if self.core.globally:
-            registers[HookKind.OPTIMIZER_STEP_PRE] = register_optimizer_step_pre_hook
-            registers[HookKind.OPTIMIZER_STEP_POST] = register_optimizer_step_post_hook
         for kind in self._wanted:
-            self.core.stack.enter_context(registers[kind](partial(self._fired, kind)))
+            own = getattr(optimizer, f"register_{kind.removeprefix('optimizer_')}_hook")
+            register = _GLOBAL.get(kind, own) if self.core.globally else own
+            self.core.stack.enter_context(register(partial(self._fired, kind)))
 
     def _fired(self, kind: HookKind, optimizer: Optimizer, *details: Any) -> None:
         self.core.emit(HookEvent(kind, "", name=type(optimizer).__name__))

@@ -16,7 +16,7 @@ from torch.package.glob_group import GlobGroup
 from torch.package.package_exporter import PackageExporter, PackagingError
 from torch.package.package_exporter import PackagingErrorReason as Reason
 
-from hookcli.errors import ModelError, UsageError, class_name, in_brief, message_of
+from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, message_of
 from hookcli.hooks.torch_private.modules import PARTS
 from hookcli.system.escaping import shell_word
 
@@ -96,12 +96,8 @@ def export(
     """
 
     def fill(exporter: PackageExporter) -> None:
-        try:
+        with UserCode(lambda error: ModelError(f"{name} can't be pickled: {_culprit(model, error)}")):
             exporter.save_pickle(package, "model.pkl", model)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # pickling runs the model's own code
-            raise ModelError(f"{name} can't be pickled: {_culprit(model, error)}") from error
         for resource, text in texts.items():
             exporter.save_text(package, resource, text)
 

@@ -7,12 +7,10 @@ groups, each in a file beside this one, and starts a group when a probe first as
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from hookcli.hooks.events import Callback
 from hookcli.hooks.full_backward import FullBackwardHooks
@@ -55,9 +53,11 @@ class HookSession(SessionCore):
         self.tensor_grads = TensorGradHooks(self, self.nodes, creation)
         self.modules = ModuleHooks(self, self.nodes, self.tensor_grads)
         self.parameter_hooks = ParameterHooks(self, self.nodes)
+        self.parameters = self.parameter_hooks.watched
+        self.hooked_parameters = self.parameter_hooks.hooked
         self.saved_tensors = SavedTensorHooks(self)
         self.full_backward = FullBackwardHooks(self, self.modules)
-        self._optimizers = OptimizerHooks(self)
+        self.optimizers = OptimizerHooks(self)
         self._state_dicts = StateDictHooks(self)
         groups = [group for group in vars(self).values() if isinstance(group, HookGroup)]
         self._groups = {kind: group for group in groups for kind in group.kinds}
@@ -75,9 +75,7 @@ class HookSession(SessionCore):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stack.close()
 
     # For the run that the session observes.
@@ -94,10 +92,6 @@ class HookSession(SessionCore):
             self.created_modules.setdefault(call.hooked.fqn if call else "", []).append(created)
 
         self.enter_context(noting_created_modules(self.model, note))
-
-    def hook_optimizer(self, optimizer: Optimizer) -> None:
-        """Hook an optimizer that the run is about to use."""
-        self._optimizers.attach(optimizer)
 
     def backward_ended(self) -> None:
         """Call the callbacks of `after_backward`: the backward pass is over."""
@@ -140,16 +134,6 @@ class HookSession(SessionCore):
         self._after_backward.append(callback)
 
     # For probes: questions about the run.
-
-    @property
-    def parameters(self) -> dict[str, nn.Parameter]:
-        """The watched parameters."""
-        return self.parameter_hooks.watched
-
-    @property
-    def hooked_parameters(self) -> set[str]:
-        """The names of watched parameters that take a hook: neither frozen, nor lazy and still without a size."""
-        return self.parameter_hooks.hooked
 
     def never_called(self) -> dict[str, nn.Module]:
         """The watched modules that were never called, as far as hooks have seen."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.base import StatsProbe, by_index
-from hookcli.report import Row
+from hookcli.probes.base import CallStatsProbe
 
 
-class ActivationsProbe(StatsProbe):
+class ActivationsProbe(CallStatsProbe):
     """A row per tensor that a module returned, per call."""
 
     name = "activations"
@@ -21,7 +20,3 @@ class ActivationsProbe(StatsProbe):
     def _see(self, event: HookEvent) -> None:
         nothing = f"returned no tensor that can be seen ({type(event.output).__name__})"
         self.take_all(event, self.unseen.leaves(event.fqn, event.output), nothing)
-
-    def rows(self) -> list[Row]:
-        """Return the rows in the order in which modules were entered."""
-        return by_index(super().rows())

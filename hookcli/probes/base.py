@@ -15,7 +15,8 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped
+from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped, columns_named
+from hookcli.report.names import around
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
 from hookcli.tensors.tree import dtype_text, shape_of, shard_of, type_text
@@ -103,18 +104,14 @@ class StatsProbe(Probe):
     """
 
     columns: Sequence[Column] = (
-        Column("fqn", "Layer"),
-        Column("type", "Type"),
-        Column("call", "Call"),
-        Column("index", "Order"),
-        Column("path", "Path"),
-        Column("shape", "Shape"),
-        Column("dtype", "Dtype"),
+        *columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"),
         *STATS_COLUMNS,
     )
 
+    session: HookSession | Any = None
+    """The session of a probe that is attached to one."""
+
     def __init__(self, *, hist: bool = False) -> None:
-        self.session: HookSession | None = None
         self._reduce = Reducer(hist=hist)
         if hist:
             self.columns = (*self.columns, *HIST_COLUMNS)
@@ -162,6 +159,14 @@ class StatsProbe(Probe):
         return [*self._skipped, *self.unseen.skipped(), *(unmeasured(self.session) if self.session else [])]
 
 
+class CallStatsProbe(StatsProbe):
+    """A StatsProbe whose rows are in the order in which modules were entered, containers before their parts."""
+
+    def rows(self) -> list[Row]:
+        """Return a row per tensor of a call."""
+        return sorted(super().rows(), key=lambda row: row["index"])
+
+
 def describe(event: HookEvent, path: str) -> dict[str, Any]:
     """The place of a tensor in the run: the keys with which rows of inputs and activations begin."""
     return {
@@ -176,11 +181,6 @@ def describe(event: HookEvent, path: str) -> dict[str, Any]:
 def edited(event: HookEvent) -> dict[str, str]:
     """The edits that changed the event's values, as a row's `edited`; empty if there were none."""
     return {"edited": event.edited} if event.edited else {}
-
-
-def by_index(rows: Iterable[Row]) -> list[Row]:
-    """The rows in the order in which modules were entered, containers before their parts."""
-    return sorted(rows, key=lambda row: row["index"])
 
 
 def unmeasured(session: HookSession) -> list[Skipped]:
@@ -210,9 +210,8 @@ def never_called(session: HookSession) -> list[Skipped]:
 
 
 def _why_never_called(fqn: str, model: nn.Module) -> str:
-    parts = fqn.split(".")
-    owners = [model.get_submodule(".".join(parts[:n])) for n in range(len(parts))]
-    if owners and isinstance(owners[-1], nn.MultiheadAttention):
+    owners = [model.get_submodule(name) for name in around(fqn)]
+    if owners and isinstance(owners[0], nn.MultiheadAttention):
         return "never called: MultiheadAttention uses its weights without calling it"
     if not model.training and any(isinstance(owner, nn.TransformerEncoderLayer) for owner in owners):
         return "never called: inside TransformerEncoderLayer's fused path (--no-fastpath shows it)"

@@ -16,7 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, columns_named, formatting
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version
 
@@ -40,14 +40,7 @@ class GradsProbe(StatsProbe):
     needs_backward = True
     columns = (
         Column("fqn", "Name"),
-        Column("kind", "Kind"),
-        Column("type", "Type"),
-        Column("call", "Call"),
-        Column("pass", "Pass"),
-        Column("index", "Order"),
-        Column("path", "Path"),
-        Column("shape", "Shape"),
-        Column("dtype", "Dtype"),
+        *columns_named("kind", "type", "call", "pass", "index", "path", "shape", "dtype"),
         *STATS_COLUMNS,
     )
 
@@ -102,7 +95,6 @@ class GradsProbe(StatsProbe):
                     )
 
     def _accumulated(self, event: HookEvent) -> None:
-        assert self.session is not None
         if event.grad is None:  # a function of the program's own gave None as the parameter's gradient
             return
         if self.session.processes > 1:  # over processes, which is not done yet
@@ -112,7 +104,6 @@ class GradsProbe(StatsProbe):
 
     def _reduced(self) -> None:
         """Take in the gradients once those of all processes are summed up."""
-        assert self.session is not None
         for event in self._awaited:
             self._take(replace(event, grad=self.session.parameters[event.fqn].grad), event.fqn.rpartition(".")[0])
         self._awaited.clear()
@@ -141,7 +132,7 @@ class GradsProbe(StatsProbe):
                 self._arrive(replace(event, path=path, grad=grad))
 
     def _take(self, event: HookEvent, module: str) -> None:
-        assert self.session is not None and event.grad is not None
+        assert event.grad is not None
         key = (event.fqn, event.call, event.path, self.session.pass_number)
         values = {
             "fqn": event.fqn,
@@ -159,7 +150,7 @@ class GradsProbe(StatsProbe):
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
         if self.via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
-            self._notes[event.fqn] = None
+            self._notes[event.fqn or "(model)"] = None
         for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
@@ -207,27 +198,21 @@ class GradsProbe(StatsProbe):
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """The report, with notes on rows that can be misread."""
         found = super().report(model, meta)
-        handed_on = dict.fromkeys(row.fqn for row in found.rows if row.get("handed_on"))
-        notes = [f"{_first(names)}: {note}" for names, note in ((handed_on, _HANDED_ON), (self._notes, _LEAD)) if names]
+        handed_on = dict.fromkeys(row.fqn or "(model)" for row in found.rows if row.get("handed_on"))
+        noted = ((handed_on, _HANDED_ON), (self._notes, _LEAD))
+        notes = [f"{formatting.listed(list(names), 1)}: {note}" for names, note in noted if names]
         return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]}) if notes else found
 
     def _parameters_without(self) -> list[Skipped]:
-        assert self.session is not None
         measured = {values["fqn"] for values, _ in self._taken.values()}
         without = {fqn: p for fqn, p in self.session.parameters.items() if fqn not in measured}
         skipped = [Skipped(fqn, self._why_without(fqn, p.requires_grad)) for fqn, p in without.items()]
         return [*skipped, *(item.skipped() for item in unregistered(self.session))]
 
     def _why_without(self, fqn: str, requires_grad: bool) -> str:
-        assert self.session is not None
         lazy = fqn not in self.session.hooked_parameters
         why = "lazy: it takes no hook before its module has run once" if lazy else _NONE_REACHED
         return why if requires_grad else "frozen (requires_grad=False)"
-
-
-def _first(names: Iterable[str]) -> str:
-    first, *more = names
-    return (first or "(model)") + (f" and {len(more)} more" if more else "")
 
 
 _HANDED_ON = "returned a tensor that it received; the row is that tensor's gradient over all of its uses"

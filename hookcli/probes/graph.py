@@ -13,7 +13,7 @@ from hookcli.hooks.nodes.node_hooks import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen
-from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats
+from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats, columns_named
 from hookcli.tensors.tree import lone
 
 
@@ -31,20 +31,17 @@ class GraphProbe(Probe):
     needs_backward = True
     grouping = "disjoint"
     columns = (
-        Column("order", "Order"),
-        Column("node", "Node"),
+        *columns_named("order", "node"),
         Column("fqn", "Made by"),
-        Column("call", "Call"),
-        Column("pass", "Pass"),
+        *columns_named("call", "pass"),
         Column("fired", "Fired", "times"),
         Column("in_shape", "Gradient in"),
         Column("out_shape", "Gradient out"),
-        Column("dtype", "Dtype"),
+        *columns_named("dtype"),
         *STATS_COLUMNS,
         *(replace(column, name=f"out_{column.name}", title=f"Out {column.title}") for column in STATS_COLUMNS),
         Column("us", "µs", "microseconds"),
-        Column("id", "Id"),
-        Column("next", "Next"),
+        *columns_named("id", "next"),
     )
 
     def __init__(self, native: bool = False, on_build: Callable[[str], None] | None = None) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
-from hookcli.probes.base import StatsProbe, by_index
-from hookcli.report import Row
+from hookcli.probes.base import CallStatsProbe
 
 
-class InputsProbe(StatsProbe):
+class InputsProbe(CallStatsProbe):
     """A row per tensor that a module received, per call, taken before the module runs (it may overwrite its input)."""
 
     name = "inputs"
@@ -21,7 +20,3 @@ class InputsProbe(StatsProbe):
     def _see(self, event: HookEvent) -> None:
         received = self.unseen.arguments(event.fqn, event.args, event.kwargs)
         self.take_all(event, received, "received no tensor that can be seen")
-
-    def rows(self) -> list[Row]:
-        """Return the rows in the order in which modules were entered."""
-        return by_index(super().rows())

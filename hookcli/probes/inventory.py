@@ -24,7 +24,7 @@ from hookcli.probes.shared.saved_memory import SavedMemory
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.chunks import PendingFigures, bits
 from hookcli.tensors.stats import measure, resolve
 
 # Those on state dicts and registrations fire outside of forward and backward.
@@ -34,7 +34,6 @@ _FIRING = (
 )
 _TORCHS_OWN = ("torch/", "torchvision/")  # files of weight_norm, spectral_norm, pruning: part of the model
 _BLOCK = 1 << 18  # elements that are weighed at once
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class InventoryProbe(Probe):
@@ -156,16 +155,8 @@ def _held(model: nn.Module) -> Iterator[tuple[dict[str, Any], Tensor]]:
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for fqn, tensor in named:
             if not is_lazy(tensor):
-                yield (
-                    {
-                        "kind": kind,
-                        "fqn": fqn,
-                        "shape": tree.shape_of(tensor),
-                        "dtype": tree.dtype_text(tensor),
-                        "trainable": tensor.requires_grad,
-                    },
-                    tensor,
-                )
+                values = {"kind": kind, "fqn": fqn, "shape": tree.shape_of(tensor), "dtype": tree.dtype_text(tensor)}
+                yield values | {"trainable": tensor.requires_grad}, tensor
 
 
 def _hook_values(hook: ExistingHook) -> dict[str, Any]:
@@ -178,11 +169,8 @@ def _checksum(x: Tensor) -> Tensor:
 
     Odd, so that a change of any one element changes it; of its place, so that another order does. Stays on the device.
     """
-    x = x.resolve_conj().resolve_neg()
-    x = torch.view_as_real(x) if x.is_complex() else x
-    bits = x.contiguous().view(_INTEGERS[x.element_size()]).reshape(-1)
     total = torch.zeros((), dtype=torch.int64, device=x.device)
-    for number, block in enumerate(bits.split(_BLOCK)):
+    for number, block in enumerate(bits(x.contiguous()).reshape(-1).split(_BLOCK)):
         total += (block * _odd(x.device)[: len(block)]).sum() * (2 * number + 1)
     return total
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.report import Column, Row
+from hookcli.report import Row, columns_named
 from hookcli.tensors.random_state import RandomStates
 
 
@@ -18,7 +18,7 @@ class RandomDrawsProbe(Probe):
     """
 
     name = "draws"
-    columns = (Column("fqn", "Layer"),)
+    columns = columns_named("fqn")
 
     def __init__(self, states: Callable[[], RandomStates]) -> None:
         self._states = states

@@ -10,7 +10,7 @@ from torch import nn
 
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.report import Column, Row
+from hookcli.report import Row, columns_named
 from hookcli.tensors.tree import type_text
 
 _KNOWN = ("torch.nn.", "torchvision.")
@@ -25,7 +25,7 @@ class SettingsProbe(Probe):
     """
 
     name = "settings"
-    columns = (Column("fqn", "Layer"), Column("type", "Type"), Column("settings", "Settings"))
+    columns = columns_named("fqn", "type", "settings")
 
     def attach(self, session: HookSession) -> None:
         """Read them, before the run."""

@@ -18,7 +18,7 @@ from hookcli.probes.base import Probe, unmeasured
 from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import Column, Row, Skipped
+from hookcli.report import Column, Row, Skipped, columns_named
 from hookcli.tensors.tree import dtype_text, lone, shape_of
 
 
@@ -50,15 +50,10 @@ class ShapesProbe(Probe):
     values = False
     fastpath = False
     columns = (
-        Column("fqn", "Layer"),
-        Column("type", "Type"),
-        Column("depth", "Depth"),
-        Column("call", "Call"),
-        Column("index", "Order"),
-        Column("path", "Path"),
+        *columns_named("fqn", "type", "depth", "call", "index", "path"),
         Column("input_shape", "Input"),
         Column("output_shape", "Output"),
-        Column("dtype", "Dtype"),
+        *columns_named("dtype"),
         Column("params", "Params", "parameters"),
         Column("trainable", "Trainable", "parameters"),
         Column("macs", "MACs", "multiply-accumulates"),

@@ -22,21 +22,17 @@ from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.trace_summary import KEPT, most_kept, summarized, summary_columns
-from hookcli.report import Column, Row, Skipped
+from hookcli.report import Column, Row, Skipped, columns_named
 from hookcli.tensors import tree
 
 _COLUMNS = (
-    Column("index", "Order"),
+    *columns_named("index"),
     Column("us", "µs", "microseconds"),
-    Column("kind", "Kind"),
+    *columns_named("kind"),
     Column("fqn", "Where"),
-    Column("type", "Type"),
-    Column("call", "Call"),
-    Column("pass", "Pass"),
-    Column("path", "Path"),
+    *columns_named("type", "call", "pass", "path"),
     Column("name", "What"),
-    Column("shape", "Shape"),
-    Column("dtype", "Dtype"),
+    *columns_named("shape", "dtype"),
     Column("bytes", "Bytes", "bytes"),
     KEPT,
 )
@@ -147,13 +143,8 @@ class TraceProbe(Probe):
                 event.fqn, event.output if event.kind is HookKind.FORWARD else (*event.args, event.kwargs)
             )
         row = _row(self._now(), event.kind, event.fqn, module, list(event.tensors()))
-        row |= {
-            "pass": self.session.pass_number,
-            "call": event.call,
-            "path": event.path,
-            "name": event.name or None,
-            **edited(event),
-        }
+        row |= {"pass": self.session.pass_number, "call": event.call, "path": event.path, "name": event.name or None}
+        row |= edited(event)
         if event.tensor is not None:
             row["bytes"] = event.tensor.numel() * event.tensor.element_size()
         if event.kind is HookKind.SAVED_TENSOR_PACK and event.tensor is not None:
@@ -182,7 +173,8 @@ class TraceProbe(Probe):
     def skipped(self) -> list[Skipped]:
         """Return the kinds that did not fire or were left out, each with its reason."""
         fired = {row["kind"] for row in self._rows}
-        silent = [Skipped("", _why_silent(kind, self.session), kind) for kind in self.kinds if kind not in fired]
+        late = {} if self.session.nodes.exact else {HookKind.NODE_CREATION: "PyTorch has this hook since 2.15"}
+        silent = [Skipped("", late.get(k, "never fired"), k) for k in self.kinds if k not in fired]
         paused = self.kinds if self.session.saved_tensors.paused else ()
         aside = [Skipped("", _ASIDE, kind) for kind in SAVED_TENSOR if kind in paused]
         left = left_out(self.one_tensor, "full_backward")
@@ -202,12 +194,6 @@ def _obstructed(error: Exception) -> Sequence[HookKind]:
     if isinstance(cause, StateDictError):
         return STATE_DICTS
     return SAVED_TENSOR if "saved tensor hooks" in message_of(cause or error) else ()
-
-
-def _why_silent(kind: HookKind, session: HookSession) -> str:
-    if kind is HookKind.NODE_CREATION and not session.nodes.exact:
-        return "PyTorch has this hook since 2.15"
-    return "never fired"
 
 
 def _row(at: int, kind: HookKind, fqn: str, module: str | None, tensors: Sequence[Tensor | None]) -> dict[str, Any]:

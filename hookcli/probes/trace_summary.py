@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from hookcli.hooks.kinds import HookKind
-from hookcli.report import Column, Row
+from hookcli.report import Column, Row, columns_named
 
 KEPT = Column("kept", "Kept", "bytes")
 Firings = Sequence[Mapping[str, Any]]
@@ -19,12 +19,7 @@ Firings = Sequence[Mapping[str, Any]]
 
 def summary_columns(kinds: Sequence[HookKind]) -> Sequence[Column]:
     """The columns of a summary: a count for each of these kinds, and the memory saved for backward."""
-    return (
-        Column("fqn", "Layer"),
-        Column("type", "Type"),
-        *(Column(kind, _heading(kind), "firings") for kind in kinds),
-        KEPT,
-    )
+    return (*columns_named("fqn", "type"), *(Column(kind, _heading(kind), "firings") for kind in kinds), KEPT)
 
 
 def summarized(firings: Firings, model: nn.Module, kinds: Sequence[HookKind]) -> list[Row]:

@@ -12,6 +12,7 @@ from hookcli.report.report import (
     Report,
     Row,
     Skipped,
+    columns_named,
     document,
 )
 from hookcli.report.stats import STATS_KEYS, TensorStats, raised
@@ -31,6 +32,7 @@ __all__ = [
     "Row",
     "Skipped",
     "TensorStats",
+    "columns_named",
     "document",
     "raised",
     "relaxed",

@@ -10,16 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats
+from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats, columns_named
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.norms import norm as l2_norm
 from hookcli.report.ranks import ALIKE
 
 COLUMNS = (
-    Column("hook", "Hook"),
-    Column("step", "Step"),
-    Column("bucket", "Bucket"),
-    Column("order", "Order"),
+    *columns_named("hook", "step", "bucket", "order"),
     Column("params", "Params", "parameters"),
     Column("fqns", "Parameters"),
     Column("elements", "Elements", "elements"),

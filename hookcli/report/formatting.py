@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -38,6 +38,11 @@ def _made_visible(value: T, shown: Callable[[str], str]) -> T:
         whole = {item.name: _made_visible(getattr(value, item.name), shown) for item in fields(value)}
         found = replace(value, **whole)
     return found  # type: ignore[no-any-return]
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: a, b and 3 more."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def number(value: float | None) -> str:

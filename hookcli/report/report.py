@@ -28,6 +28,12 @@ class Column:
     unit: str | None = None
 
 
+def columns_named(*names: str) -> tuple[Column, ...]:
+    """The columns of these names, titled by their names in words; "fqn" is a layer and "index" an order."""
+    return tuple(Column(name, _TITLES.get(name, name.replace("_", " ").capitalize())) for name in names)
+
+
+_TITLES = {"fqn": "Layer", "index": "Order"}
 STATS_COLUMNS = tuple(Column(*declared) for declared in TITLES)
 HIST_COLUMNS = (
     *(Column(key, f"{share:.0%}" if share != 0.5 else "Median") for key, share in QUANTILES.items()),

@@ -32,7 +32,8 @@ class Archive:
     @property
     def modules(self) -> list[str]:
         """The Python modules whose source the package holds, including mocks."""
-        return [_module(name) for name in self.sizes if name.endswith(".py") and not name.startswith(".data/")]
+        sources = (name for name in self.sizes if name.endswith(".py") and not name.startswith(".data/"))
+        return [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in sources]
 
     @property
     def pickles(self) -> list[str]:
@@ -107,7 +108,3 @@ def _what(sizes: Mapping[str, int]) -> str:
     if any(name.startswith("models/") for name in sizes):
         return "torch.export wrote it"
     return "a zip file without .data/extern_modules"
-
-
-def _module(record: str) -> str:
-    return record.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,6 +31,11 @@ def positional(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple(tensors)
 
 
+def one_list(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """All tensors in one argument, a list."""
+    return (list(tensors),)
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Instructions for building a model and its input.
@@ -56,6 +62,16 @@ class Recipe:
     build_filled: Callable[[], nn.Module] | None = None
     ready: nn.Module | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+def copy_model(model: nn.Module) -> nn.Module:
+    """A deep copy, whose parameters are leaves with the model's `requires_grad` (TorchScript's would not be)."""
+    with torch.no_grad():
+        copied_model = copy.deepcopy(model)
+    for parameter, own in zip(copied_model.parameters(), model.parameters(), strict=True):
+        if parameter.requires_grad != own.requires_grad:
+            parameter.requires_grad_(own.requires_grad)
+    return copied_model
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ def _entries(folder: str) -> dict[str, ModelEntry]:
     with suppress(OSError, ValueError, KeyError, TypeError):
         saved = json.loads(cached.read_text("utf-8"))
         if saved["folder"] == folder and saved["stamp"] == stamp:
-            return {e["name"]: _entry(e) for e in saved["entries"]}
+            made = (ModelEntry(**e | {"inputs": tuple(map(tuple, e["inputs"]))}) for e in saved["entries"])
+            return {entry.name: entry for entry in made}
     found = {e.name: e for e in sorted(_scan(Path(folder), sources), key=lambda e: e.name)}
     with suppress(OSError):  # an unwritable home folder costs only time
         cached.parent.mkdir(parents=True, exist_ok=True)
@@ -82,10 +83,6 @@ def _cache_file() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("hookcli") / "torchvision.json"
-
-
-def _entry(saved: dict[str, Any]) -> ModelEntry:
-    return ModelEntry(saved["name"], saved["kind"], saved["params"], tuple(tuple(shape) for shape in saved["inputs"]))
 
 
 def _scan(folder: Path, sources: list[Path]) -> Iterator[ModelEntry]:

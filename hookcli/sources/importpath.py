@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
-from hookcli.sources.base import Recipe, Request
-from hookcli.sources.copies import copy_model
+from hookcli.sources.base import Recipe, Request, copy_model
 from hookcli.system.importing import load_object
 
 Example = tuple[Any, ...] | dict[str, Any]

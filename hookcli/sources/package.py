@@ -13,7 +13,7 @@ from torch.package.package_importer import PackageImporter
 
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.sources.archive import Archive, read_archive
-from hookcli.sources.base import InputSpec, Recipe, Request, positional
+from hookcli.sources.base import InputSpec, Recipe, Request, one_list, positional
 from hookcli.sources.inputs import parse_input
 
 _ARGUMENTS = ("trust", "resource")
@@ -57,11 +57,7 @@ def _with_input(recipe: Recipe, noted: Mapping[str, Any]) -> Recipe:
     if names := noted.get("names"):
         return replace(recipe, example=lambda _: _keywords(names, specs))
     listed = noted.get("listed")
-    return replace(recipe, inputs=specs, arrange=_one_list if listed else positional, batched=not listed)
-
-
-def _one_list(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    return (list(tensors),)
+    return replace(recipe, inputs=specs, arrange=one_list if listed else positional, batched=not listed)
 
 
 def _keywords(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, Any]:

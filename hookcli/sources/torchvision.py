@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hookcli.errors import UsageError, unknown
 from hookcli.sources import losses
-from hookcli.sources.base import InputSpec, Recipe, Request
+from hookcli.sources.base import InputSpec, Recipe, Request, one_list
 from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
 
@@ -139,7 +139,7 @@ def _recipe(entry: ModelEntry, build: Callable[[], nn.Module], weights: Any) -> 
     if entry.kind == "detection":
         return replace(
             recipe,
-            arrange=_images,
+            arrange=one_list,
             arrange_training=partial(_images_and_targets, entry.name),
             batched=False,
             loss=losses.own_losses,
@@ -156,10 +156,6 @@ def _input_shapes(entry: ModelEntry, weights: Any) -> tuple[tuple[int, ...], ...
         return entry.inputs
     side = (size, size) if isinstance(size, int) else tuple(size)
     return tuple((*shape[:-2], *(side if len(side) == 2 else side * 2)) for shape in entry.inputs)
-
-
-def _images(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    return (list(tensors),)
 
 
 def _images_and_targets(name: str, tensors: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from hookcli.errors import UsageError, UserCode, in_brief, shortened
+from hookcli.report.formatting import listed
 from hookcli.system import files
 
+_NAMED = 3  # entries that did not fit, of each sort, that a message names
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 
 
@@ -76,7 +78,7 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
         result = model.load_state_dict(fits, strict=False)
     missing = [key for key in result.missing_keys if key not in state]
     faults = [
-        f"{label} {_shortened(keys)}"
+        f"{label} {len(keys)} ({listed(keys, _NAMED)})"
         for label, keys in (("missing", missing), ("extra", result.unexpected_keys), ("wrong shape", wrong))
         if keys
     ]
@@ -88,9 +90,3 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
 
 def _size(value: Any) -> str:
     return "x".join(map(str, value.shape)) or "scalar" if isinstance(value, Tensor) else type(value).__name__
-
-
-def _shortened(keys: Iterable[str], limit: int = 3) -> str:
-    keys = list(keys)
-    rest = f" and {len(keys) - limit} more" if len(keys) > limit else ""
-    return f"{len(keys)} ({', '.join(keys[:limit])}{rest})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -11,20 +12,19 @@ from torch import Tensor
 
 T = TypeVar("T")
 DEVICE_CHUNK = 1 << 24
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Squares of values outside of this range, summed over a chunk, leave float32's normal range.
 TINY, HUGE = 1e-15, 1e15
 
 
+@dataclass(slots=True, eq=False)
 class PendingFigures:
     """The reduction of a tensor: a part for each of its chunks, or a row for each chunk that is still on an
     accelerator.
     """
 
-    __slots__ = ("on_device", "parts")
-
-    def __init__(self, parts: list[Any], on_device: Tensor | None = None) -> None:
-        self.parts = parts
-        self.on_device = on_device
+    parts: list[Any]
+    on_device: Tensor | None = None
 
 
 def reduced(
@@ -85,6 +85,13 @@ def unnested(tensor: Tensor) -> Tensor:
     if values.numel() == tensor.numel():
         return values
     return torch.cat([part.reshape(-1) for part in tensor.unbind()])
+
+
+def bits(x: Tensor) -> Tensor:
+    """The elements as integers of their width, the parts of complex ones side by side."""
+    x = x.resolve_conj().resolve_neg()
+    x = torch.view_as_real(x) if x.is_complex() else x
+    return x.view(_INTEGERS[x.element_size()])
 
 
 def unit_of(values: Tensor) -> Tensor:

@@ -24,14 +24,14 @@ def test_every_kind_is_in_the_table_once() -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    lines = [f"| {h.name} | {h.fires} | {h.call} | hookcli {h.command} |" for h in HOOKS]
+    lines = [f"| {h.name} | {h.fires} | {h.registered_by} | hookcli {h.command} |" for h in HOOKS]
     assert [line for line in PAGE.splitlines() if line in lines] == lines
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
 def test_pytorch_has_what_registers_it(hook: object) -> None:
     """The registering call is looked up in PyTorch; those of C++ in its headers."""
-    call = hook.call  # type: ignore[attr-defined]
+    call = hook.registered_by  # type: ignore[attr-defined]
     if "::" in call:
         name = call.rpartition("::")[2]
         headers = Path(torch.__file__).parent / "include"

@@ -207,7 +207,7 @@ def test_an_output_passed_on_unchanged_is_reduced_once(monkeypatch: pytest.Monke
     import hookcli.tensors.stats as module
 
     real, calls = module.measure, []
-    monkeypatch.setattr(module, "measure", lambda t, hist: calls.append(t.shape) or real(t))
+    monkeypatch.setattr(module, "measure", lambda t, **how: calls.append(t.shape) or real(t, **how))
     model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(2, 2))), nn.ReLU(inplace=True))
     report = capture(model, torch.ones(1, 2), ["activations"])[0]
     assert len(report.rows) == 5 and len(calls) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,15 +29,16 @@ from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.engine.step import Step
 from hookcli.errors import HookcliError, ModelError
 from hookcli.hooks.clock import ProgramClock
-from hookcli.hooks.edits.base import Edit, check_applied
+from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import unmeasured
 from hookcli.report import Report, Skipped
-from hookcli.sources.copies import copy_model
+from hookcli.sources.base import copy_model
 from hookcli.tensors import tree
+from hookcli.tensors.random_state import accelerators
 
 
 def compare(
@@ -89,7 +90,10 @@ class _Comparison:
         self.step = step
         self.alignment = alignment_of(a.model, b.model)
         self.edits = [parse_edits(side.edits, side.model, step.backward) for side in self.sides]
-        self.infos = [_described(side, changes) for side, changes in zip(self.sides, self.edits, strict=True)]
+        self.infos = [
+            replace(side.described, fastpath=side.fastpath, edits=[edit.text for edit in changes] or UNSET)
+            for side, changes in zip(self.sides, self.edits, strict=True)
+        ]
         self.pairs = TensorPairs(self.alignment)
         self.hidden = self._hidden()
         self.select = select
@@ -133,14 +137,16 @@ class _Comparison:
     def _in_place(self, seed: int) -> Iterator[tuple[ProcessState, ProcessState]]:
         """Make both models ready to run, and restore them and the process after the block."""
         with ExitStack() as stack:
-            stack.callback(ProcessState(_devices(self.sides)).enter)
+            stack.callback(
+                ProcessState({d for side in self.sides for d in accelerators(side.model, side.inputs)}).enter
+            )
             states = []
             for side in self.sides:
                 stack.enter_context(preserved(side.model, side.inputs))
                 if side.compile:
                     stack.enter_context(compiled(side.model, side.compile, side.backend))
                 torch.manual_seed(seed)
-                states.append(ProcessState(_devices([side]), side.tree))
+                states.append(ProcessState(accelerators(side.model, side.inputs), side.tree))
             yield states[A], states[B]
 
     def _play(self, number: int, session: HookSession, lockstep: Lockstep[ModuleTensors]) -> None:
@@ -193,10 +199,6 @@ def _compiled_in(side: Side) -> set[str]:
     return {fqn for fqn in names if within(fqn, side.compiled())} | {*compiled_parts(side.model)}
 
 
-def _described(side: Side, changes: Sequence[Edit]) -> RunInfo:
-    return replace(side.described, fastpath=side.fastpath, edits=[edit.text for edit in changes] or UNSET)
-
-
 def _meta(side: Side, info: RunInfo) -> dict[str, Any]:
     return info.to_meta() | ({"compile": side.compile, "backend": side.backend} if side.compile else {})
 
@@ -219,7 +221,3 @@ def _shared(a: nn.Module, b: nn.Module) -> bool:
     """True if the models share a module or parameter, so that hooks could not tell their runs apart."""
     ours = {id(part) for part in (*a.modules(), *a.parameters())}
     return any(id(part) in ours for part in (*b.modules(), *b.parameters()))
-
-
-def _devices(sides: Iterable[Side]) -> set[torch.device]:
-    return {t.device for s in sides for t in (*s.model.parameters(), *(x for _, x in tree.leaves(s.inputs)))}

@@ -65,7 +65,7 @@ class ProcessState:
     """
 
     def __init__(self, devices: Iterable[torch.device], tree: SourceTree | None = None) -> None:
-        self._devices = sorted({d for d in devices if d.type not in ("cpu", "meta")}, key=str)
+        self._devices = sorted(devices, key=str)
         self._tree = tree
         self._note()
 

@@ -45,8 +45,4 @@ class Side:
 
 def alignment_of(a: nn.Module, b: nn.Module) -> Alignment:
     """The alignment of the two models' modules."""
-    return align(_places(a), _places(b))
-
-
-def _places(model: nn.Module) -> list[NamedPart]:
-    return [NamedPart(fqn, type(module).__name__) for fqn, module in model.named_modules()]
+    return align(*([NamedPart(n, type(m).__name__) for n, m in model.named_modules()] for model in (a, b)))

@@ -37,13 +37,13 @@ class StateDiff:
         self._pending: list[tuple[dict[str, Any], tuple[str, str], PendingFigures]] = []
         ours, theirs = (dict(_tensors(model, remove_duplicate=False)) for model in (a, b))
         for fqn, x in _tensors(a):
-            owner, _, name = fqn.rpartition(".")
+            owner = fqn.rpartition(".")[0]
             if owner in alignment.in_b and (select is None or select(owner, a.get_submodule(owner))):
-                self._take(fqn, x, theirs.get(_join(alignment.in_b[owner], name)))
+                self._take(fqn, x, theirs.get(alignment.counterpart(fqn)))
         for fqn, x in _tensors(b):
             owner, _, name = fqn.rpartition(".")
             there = alignment.in_a.get(owner)
-            if there is None or _join(there, name) in ours:
+            if there is None or f"{there}.{name}".lstrip(".") in ours:
                 continue
             if select is None or select(there, a.get_submodule(there)):
                 self._unlike.append(Row(_place(fqn, x) | {"change": "added"}))
@@ -61,7 +61,8 @@ class StateDiff:
         ]
         rows = [*self._unlike, *tensor_rows(apart, tolerance)]
         many = sum(bool(row.get("beyond")) for row in rows) > _MANY
-        return [row if not many and _matters(row) else Row({**row.values, "aside": True}) for row in rows]
+        shown = [not many and bool(row.get("beyond") or row.get("change")) for row in rows]
+        return [row if show else Row({**row.values, "aside": True}) for row, show in zip(rows, shown, strict=True)]
 
     def _take(self, fqn: str, x: Tensor, y: Tensor | None) -> None:
         values = _place(fqn, x)
@@ -99,17 +100,9 @@ def with_state_rows(rows: Sequence[Row], weights: Sequence[Row]) -> list[Row]:
     return merged + [row for group in by_owner.values() for row in group]
 
 
-def _matters(row: Row) -> bool:
-    return bool(row.get("beyond") or row.get("change"))
-
-
 def _tensors(model: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_parameters(remove_duplicate=remove_duplicate)
     yield from model.named_buffers(remove_duplicate=remove_duplicate)
-
-
-def _join(owner: str, name: str) -> str:
-    return f"{owner}.{name}" if owner else name
 
 
 def _place(fqn: str, x: Tensor) -> dict[str, Any]:

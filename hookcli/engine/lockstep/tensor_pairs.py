@@ -124,11 +124,10 @@ class TensorPairs:
         """Compare the gradients that both models' parameters hold."""
         theirs = dict(b.named_parameters())
         for fqn, p in a.named_parameters():
-            owner, _, name = fqn.rpartition(".")
-            other = theirs.get(f"{self._alignment.in_b.get(owner, owner)}.{name}".lstrip("."))
+            other = theirs.get(self._alignment.counterpart(fqn))
             if other is None:
                 continue
-            kind = type(a.get_submodule(owner)).__name__
+            kind = type(a.get_submodule(fqn.rpartition(".")[0])).__name__
             seen = ModuleTensors(GRAD, fqn, kind, 0, self._arrivals.get(fqn, 0), [])
             if p.grad is not None and other.grad is not None:
                 self._compare(seen, seen, "", p.grad, other.grad)

@@ -16,7 +16,7 @@ def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None
     Returns a remark on tensors of B without a counterpart of their shape; None if all were copied.
     """
     state = b.state_dict()
-    ours = {_renamed(name, alignment): value for name, value in a.state_dict().items()}
+    ours = {alignment.counterpart(name): value for name, value in a.state_dict().items()}
     left = [name for name, value in state.items() if not _fits(ours.get(name), value)]
     with torch.no_grad():
         for name, value in state.items():
@@ -26,12 +26,6 @@ def copy_weights(a: nn.Module, b: nn.Module, alignment: Alignment) -> str | None
         return None
     names = ", ".join(left[:3]) + (", ..." if left[3:] else "")
     return f"--same-weights: {len(left)} of {len(state)} tensors of B have no counterpart of their shape in A ({names})"
-
-
-def _renamed(name: str, alignment: Alignment) -> str:
-    owner, _, last = name.rpartition(".")
-    other = alignment.in_b.get(owner, owner)
-    return f"{other}.{last}" if other else last
 
 
 def _fits(ours: Any, theirs: Any) -> bool:

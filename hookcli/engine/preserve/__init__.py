@@ -9,24 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookcli.engine.preserve.values import SavedValues, copied, same_layout, unchanged_versions
+from hookcli.engine.preserve.values import SavedValues, copied, unchanged_versions
 from hookcli.hooks.torch_private.modules import part_tables
 from hookcli.tensors import tree
-from hookcli.tensors.random_state import RandomStates, accelerators, others_run_on, random_states, set_random_states
+from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 from hookcli.tensors.torch_private import is_view
 
-__all__ = [
-    "RandomStates",
-    "SavedValues",
-    "accelerators",
-    "copied",
-    "others_run_on",
-    "preserved",
-    "random_states",
-    "same_layout",
-    "set_mode",
-    "set_random_states",
-]
+__all__ = ["SavedValues", "copied", "preserved", "set_mode"]
 
 
 @contextmanager

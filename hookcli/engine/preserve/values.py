@@ -13,10 +13,10 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.hooks.torch_private.autograd import keeping_versions
 from hookcli.tensors import tree
+from hookcli.tensors.chunks import bits
 
 T = TypeVar("T")
 
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ROOM = 4  # copies stay on an accelerator if its free memory is this many times their size
 
 
@@ -124,15 +124,12 @@ def _same(x: Tensor, y: Tensor) -> bool:
     """True if the tensors are equal bit for bit; False if that is unknown."""
     if x.is_quantized or x.is_nested or x.layout is not torch.strided or x.is_mkldnn:
         return False
-    return torch.equal(_bits(x), _bits(y))
+    return torch.equal(_widest(x), _widest(y))
 
 
-def _bits(x: Tensor) -> Tensor:
+def _widest(x: Tensor) -> Tensor:
     """The tensor as integers, as wide as possible, since 0.0 == -0.0 and NaN != NaN hide differences in bits."""
-    x = x.resolve_conj().resolve_neg()
-    if x.is_complex():
-        x = torch.view_as_real(x)
-    x = x.view(_INTEGERS[x.element_size()])
+    x = bits(x)
     if x.is_contiguous() and x.numel() * x.element_size() % 8 == 0 and x.data_ptr() % 8 == 0:
         return x.view(-1).view(torch.int64)
     return x

@@ -142,7 +142,7 @@ def _build_alone(folder: Path, stamp: Path, chosen: str, on_build: Callable[[str
 
 
 def _compile(folder: Path, chosen: str) -> str:
-    with _ninja_on_path(), _environment(CXX=chosen), _quiet():
+    with _ninja_on_path(), patch.dict(os.environ, CXX=chosen), _quiet():
         from torch.utils import cpp_extension
 
         try:
@@ -206,21 +206,7 @@ def _first_error(log: str) -> str:
 def _ninja_on_path() -> Any:
     """Add Python's scripts folder to PATH: PyPI's ninja is there, also if hookcli was called by its full path."""
     folders = [os.environ.get("PATH", ""), sysconfig.get_path("scripts")]
-    return _environment(PATH=os.pathsep.join(filter(None, folders)))
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return patch.dict(os.environ, PATH=os.pathsep.join(filter(None, folders)))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from hookcli.hooks.torch_private.overrides import (
     without_dispatch_modes,
 )
 from hookcli.probes.shared.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
-from hookcli.probes.shared.zero_cost import multiplies_nothing
+from hookcli.probes.shared.zero_cost import has_free_tag, multiplies_nothing
 
 _DERIVATIVES = frozenset({"grad", "backward", "_make_dual", "make_dual"})
 _OF_ROWS = frozenset({"linear", "matmul", "__matmul__", "mm"})
@@ -60,8 +60,7 @@ def free(operator: Any) -> bool:
     """True for an operator that counts 0."""
     if operator.overloadpacket in _registry():
         return False
-    tags = set(operator.tags)
-    if tags & {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy} or operator.is_view:
+    if has_free_tag(operator):
         return True
     library, _, name = _qualified(operator).partition("::")
     return library in _OTHERS or (library in ("aten", "torchvision") and multiplies_nothing(name))

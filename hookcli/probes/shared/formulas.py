@@ -12,34 +12,11 @@ from torch.utils.flop_counter import shape_wrapper
 
 aten = torch.ops.aten
 Size = Sequence[int]
-
-
-def _mv(matrix: Size, vector: Size, **_: Any) -> int:
-    return 2 * prod(matrix)
-
-
-def _addmv(_input: Size, matrix: Size, vector: Size, **_: Any) -> int:
-    return 2 * prod(matrix)
-
-
-def _dot(a: Size, b: Size, **_: Any) -> int:
-    return 2 * prod(a)
-
-
-def _addr(_input: Size, a: Size, b: Size, **_: Any) -> int:
-    return 2 * prod(a) * prod(b)
-
-
-def _addbmm(_input: Size, a: Size, b: Size, **_: Any) -> int:
-    return 2 * prod(a) * b[-1]
+_NO_PRODUCT = (0.0, 1.0, float("inf"))  # norms whose distances multiply nothing
 
 
 def _mm(a: Size, b: Size, *_: Any, **__: Any) -> int:
     return 2 * prod(a) * b[-1]
-
-
-def _by_transposed(a: Size, b: Size, *_: Any, **__: Any) -> int:
-    return 2 * prod(a) * b[0]
 
 
 def _trilinear(a: Size, weight: Size, b: Size, e1: Size, e2: Size, e3: Size, sumdim: Size, *_: Any, **__: Any) -> int:
@@ -61,22 +38,10 @@ def _expanded(shape: Size, put: Size) -> list[int]:
 
 def _cdist(a: Size, b: Size, p: float = 2.0, *_: Any, **__: Any) -> int:
     """A square or power for each coordinate of each pair; no product where p is 0, 1 or infinite."""
-    if p in (0.0, 1.0, float("inf")):
+    if p in _NO_PRODUCT:
         return 0
     batch = prod(int(size) for size in torch.broadcast_shapes(a[:-2], b[:-2]))
     return 2 * batch * a[-2] * b[-2] * a[-1]
-
-
-def _euclidean_dist(a: Size, b: Size, **_: Any) -> int:
-    return _cdist(a, b)
-
-
-def _pdist(a: Size, p: float = 2.0, **_: Any) -> int:
-    return 0 if p in (0.0, 1.0, float("inf")) else a[0] * (a[0] - 1) * a[1]
-
-
-def _conv_tbc(x: Size, weight: Size, *_: Any, out_shape: Size, **__: Any) -> int:
-    return 2 * prod(out_shape) * weight[0] * weight[1]
 
 
 def _conv_of(x: Size, weight: Size, *_: Any, out_shape: Size, **__: Any) -> int:
@@ -84,21 +49,21 @@ def _conv_of(x: Size, weight: Size, *_: Any, out_shape: Size, **__: Any) -> int:
 
 
 _BY_SHAPES: dict[str, Callable[..., int]] = {
-    "mv": _mv,
-    "addmv": _addmv,
-    "dot": _dot,
-    "vdot": _dot,
-    "addr": _addr,
-    "addbmm": _addbmm,
-    "_addmm_activation": lambda c, a, b, **_: _mm(a, b),
-    "_sparse_addmm": lambda c, a, b, **_: _mm(a, b),
+    "mv": lambda matrix, vector, **_: 2 * prod(matrix),
+    "addmv": lambda added, matrix, vector, **_: 2 * prod(matrix),
+    "dot": lambda a, b, **_: 2 * prod(a),
+    "vdot": lambda a, b, **_: 2 * prod(a),
+    "addr": lambda added, a, b, **_: 2 * prod(a) * prod(b),
+    "addbmm": lambda added, a, b, **_: 2 * prod(a) * b[-1],
+    "_addmm_activation": lambda added, a, b, **_: _mm(a, b),
+    "_sparse_addmm": lambda added, a, b, **_: _mm(a, b),
     "_int_mm": _mm,
-    "_weight_int8pack_mm": _by_transposed,
+    "_weight_int8pack_mm": lambda a, transposed, *_, **__: 2 * prod(a) * transposed[0],
     "_trilinear": _trilinear,
     "_cdist_forward": _cdist,
-    "_euclidean_dist": _euclidean_dist,
-    "_pdist_forward": _pdist,
-    "conv_tbc": _conv_tbc,
+    "_euclidean_dist": lambda a, b, **_: _cdist(a, b),
+    "_pdist_forward": lambda a, p=2.0, **_: 0 if p in _NO_PRODUCT else a[0] * (a[0] - 1) * a[1],
+    "conv_tbc": lambda x, weight, *_, out_shape, **__: 2 * prod(out_shape) * weight[0] * weight[1],
     "_conv_depthwise2d": _conv_of,
     "conv_depthwise3d": _conv_of,
     "slow_conv3d_forward": _conv_of,
@@ -119,11 +84,6 @@ def _recurrent(tokens: Tensor, *rest: Any, **_: Any) -> int:
     return items * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
-def _fused_attention(q: Tensor, k: Tensor, v: Tensor, width: int, heads: int, qkv: Tensor, *_: Any, **__: Any) -> int:
-    """`_native_multi_head_attention`: projections of q, k, v and of the result, scores, and their product."""
-    return _attention(q, k, width)
-
-
 def _fused_layer(x: Tensor, width: int, *rest: Any, **_: Any) -> int:
     """`_transformer_encoder_layer_fwd`: attention, and two linear layers."""
     first: Tensor = rest[13]
@@ -131,13 +91,14 @@ def _fused_layer(x: Tensor, width: int, *rest: Any, **_: Any) -> int:
 
 
 def _attention(q: Tensor, k: Tensor, width: int) -> int:
+    """Projections of q, k, v and of the result, scores, and their product."""
     batch, length, other = q.shape[0], q.shape[1], k.shape[1]
     return 2 * batch * (length + other) * width * width + 2 * batch * length * other * width
 
 
 CALLS: dict[str, Callable[..., int]] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
-    "_native_multi_head_attention": _fused_attention,
+    "_native_multi_head_attention": lambda q, k, v, width, *_, **__: _attention(q, k, width),
     "_transformer_encoder_layer_fwd": _fused_layer,
 }
 """Multiply-accumulates of calls that have many kernels, by the name of the function."""

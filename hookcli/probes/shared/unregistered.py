@@ -45,7 +45,7 @@ class Unregistered:
 def unregistered(session: HookSession) -> list[Unregistered]:
     """Everything that this model has not registered, and that the session's hooks can't see."""
     if session not in _found_before:  # each probe asks
-        _found_before[session] = [*_held(session.model), *_made(session)]
+        _found_before[session] = [*(_described(*found) for found in _found(session.model)), *_made(session)]
     return _found_before[session]
 
 
@@ -67,10 +67,6 @@ class UnregisteredParts(nn.ModuleList):
         """The parameters, and tensors that require grad."""
         yield from super().parameters(recurse)
         yield from self._tensors  # type: ignore[misc]  # some are no Parameters
-
-
-def _held(model: nn.Module) -> Iterator[Unregistered]:
-    return (_described(*found) for found in _found(model))
 
 
 def _found(model: nn.Module) -> Iterator[tuple[str, str, Any, list[Any]]]:

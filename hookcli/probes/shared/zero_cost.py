@@ -74,8 +74,13 @@ def _tagged(name: str) -> bool:
     """True if PyTorch calls the operator elementwise, a reduction or a view."""
     for spelled in (name, f"special_{name}"):
         packet: Any = getattr(torch.ops.aten, spelled, None)
-        for overload in packet.overloads() if isinstance(packet, OpOverloadPacket) else ():
-            operator = getattr(packet, overload)
-            if {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy} & set(operator.tags) or operator.is_view:
-                return True
+        overloads = packet.overloads() if isinstance(packet, OpOverloadPacket) else ()
+        if any(has_free_tag(getattr(packet, overload)) for overload in overloads):
+            return True
     return False
+
+
+def has_free_tag(operator: Any) -> bool:
+    """True for an operator that PyTorch calls elementwise, a reduction or a view."""
+    free = {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy} & set(operator.tags)
+    return bool(free) or operator.is_view

@@ -11,7 +11,7 @@ import sys
 import zlib
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -101,8 +101,14 @@ def unpack(text: str, layout: Callable[[int], Layout]) -> list[dict[str, Any]]:
 
     Raises ValueError, KeyError, TypeError or AttributeError for a damaged text.
     """
+    return [head | {"rows": own.rows(columns)} for own, head, columns in unpack_columns(text, layout)]
+
+
+def unpack_columns(
+    text: str, layout: Callable[[int], Layout]
+) -> Iterator[tuple[Layout, dict[str, Any], dict[str, Sequence[Any]]]]:
+    """The layout of each report, its fields without the rows, and the columns of these. Raises as `unpack` does."""
     said, floats = _unpacked(text)
-    reports = []
     for one in said:
         own = layout(one["layout"])
         columns = dict(own.cells) | one["cells"]
@@ -110,8 +116,7 @@ def unpack(text: str, layout: Callable[[int], Layout]) -> list[dict[str, Any]]:
         for key in one["floats"]:
             size = own.count(key) * width
             columns[key], floats = _from_planes(floats[:size], width), floats[size:]
-        reports.append({**own.head, **one["head"], "rows": own.rows(columns)})
-    return reports
+        yield own, {**own.head, **one["head"]}, columns
 
 
 def unpack_layout(text: str) -> Layout:

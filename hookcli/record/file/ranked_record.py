@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.errors import UsageError
+from hookcli.record.file.measured_steps import SharedRows
 from hookcli.record.file.merged_step import merge_steps
 from hookcli.record.file.parts import RecordFiles
 from hookcli.record.file.reading import Keep, Key, Record, StepEntry, read_record
@@ -84,7 +85,9 @@ class RankedRecord(Record):
 
     parts: dict[int, Record] = field(default_factory=dict)
     unreadable: dict[int, str] = field(default_factory=dict)
-    _held: dict[_Place, Mapping[int, StepEntry]] = field(default_factory=dict, repr=False)
+    _held: set[_Place] = field(default_factory=set, repr=False)
+    """The steps among `entries`."""
+    _by_line: list[Mapping[int, StepEntry]] = field(default_factory=list, repr=False)
     """The entries of each step by rank, in the order of `entries`."""
     _keys: Mapping[int, set[Key]] = field(default_factory=dict, repr=False)
     """The models and phases that each rank has recorded."""
@@ -118,7 +121,8 @@ class RankedRecord(Record):
         ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())
         for place, held in _steps(self.parts).items():
             if place not in self._held and (not growing or ended or self._settled(held)):
-                self._held[place] = held
+                self._held.add(place)
+                self._by_line.append(held)
                 number, complete = len(self._held), all(entry.complete for entry in held.values())
                 entry = replace(next(iter(held.values())), line=number, offset=number, complete=complete)
                 self.entries.append(entry)
@@ -139,7 +143,7 @@ class RankedRecord(Record):
 
     def held(self, entry: StepEntry) -> Mapping[int, StepEntry]:
         """The ranks that have a step, with the entries in their parts."""
-        return list(self._held.values())[entry.line - 1]
+        return self._by_line[entry.line - 1]
 
     def counts(self, entry: StepEntry) -> bool:
         """True if to show a step by default: all ranks have finished it, or it has the non-finite value."""
@@ -153,7 +157,7 @@ class RankedRecord(Record):
     def steps(self, entries: Iterable[StepEntry], keep: Keep | None = None) -> Iterator[RecordedStep]:
         """Load these steps one at a time, merged; one that is damaged on all ranks is left out."""
         for entry in entries:
-            found = dict(self.steps_of_ranks(entry, keep))
+            found = dict(self.steps_of_ranks(entry, keep) if keep else self._in_arrays(entry))
             if found:
                 yield merge_steps(found, self._without(entry))
             else:
@@ -168,6 +172,12 @@ class RankedRecord(Record):
     def written(self) -> float:
         """Time of the last write to a part, in seconds since the epoch."""
         return max(part.written() for part in self.parts.values())
+
+    def _in_arrays(self, entry: StepEntry) -> Iterator[tuple[int, RecordedStep]]:
+        shared = SharedRows()
+        for rank, own in self.held(entry).items():
+            if step := self.parts[rank].in_arrays(own, shared):
+                yield rank, step
 
     def damage(self) -> str | None:
         """One line on the lines of all parts that were left out."""

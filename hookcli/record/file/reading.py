@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.packing import unpack, unpack_layout
+from hookcli.record.file.lines import whole_lines
+from hookcli.record.file.measured_steps import SharedRows
+from hookcli.record.file.packing import Layout, unpack, unpack_layout
 from hookcli.record.file.record import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
 from hookcli.report.fits import require
 from hookcli.system.escaping import shell_path
@@ -61,6 +63,8 @@ class Record:
     """The file that holds the lines, if not `path`: the copy of a pipe."""
     _layouts: dict[int, int] = field(default_factory=dict, repr=False)
     """The offsets of the lines that define layouts, by number."""
+    _known: dict[int, Layout] = field(default_factory=dict, repr=False)
+    """The latest layouts that were read."""
 
     def add(self, offset: int, text: bytes) -> None:
         """Add a line of the file. Raises UsageError for the header of a newer hookcli."""
@@ -111,18 +115,41 @@ class Record:
         `keep` tells from a row's JSON whether it is wanted: building rows is most of the work.
         """
         with (self.source or self.path).open("rb") as file:
-            layout = lru_cache(_REMEMBERED)(lambda number: unpack_layout(_line(file, self._layouts[number])["layout"]))
             for entry in entries:
                 self._read.add(entry.line)
                 try:
                     data = _line(file, entry.offset)
                     if isinstance(data["reports"], str):  # those of schema 1 are not packed
-                        data["reports"] = unpack(data["reports"], layout)
+                        data["reports"] = unpack(data["reports"], partial(self._layout, file))
                     for report in data["reports"] if keep else ():
                         report["rows"] = [row for row in report["rows"] if keep is None or keep(row)]
                     yield cast(RecordedStep, _parsed(data, self.path))
                 except _NOT_WHOLE:
                     self.damaged.append(entry.line)
+
+    def in_arrays(self, entry: StepEntry, shared: SharedRows) -> RecordedStep | None:
+        """Load a step with its statistics in arrays, for merging; None if it is damaged. `shared`: with other ranks."""
+        self._read.add(entry.line)
+        try:
+            with (self.source or self.path).open("rb") as file:
+                data = _line(file, entry.offset)
+                packed, data["reports"] = data["reports"], []
+                if not isinstance(packed, str):
+                    return next(self.steps([entry]), None)
+                reports = shared.reports(packed, partial(self._layout, file, shared=shared))
+                return replace(cast(RecordedStep, _parsed(data, self.path)), reports=reports)
+        except _NOT_WHOLE:
+            self.damaged.append(entry.line)
+            return None
+
+    def _layout(self, file: BinaryIO, number: int, shared: SharedRows | None = None) -> Layout:
+        """The layout of this number, read once."""
+        if number not in self._known:
+            text = _line(file, self._layouts[number])["layout"]
+            self._known[number] = shared.layout(text) if shared else unpack_layout(text)
+            if len(self._known) > _REMEMBERED:
+                self._known.pop(next(iter(self._known)))
+        return self._known[number]
 
     def written(self) -> float:
         """Time of the last write, in seconds since the epoch."""
@@ -206,21 +233,6 @@ def _written(path: Path) -> float:
     with suppress(OSError):  # a file may be deleted meanwhile
         return max((file.stat().st_mtime for file in files if file.stat().st_size), default=0.0)
     return 0.0
-
-
-def whole_lines(file: BinaryIO, last: bool = False) -> Iterator[tuple[int, bytes]]:
-    """The lines from the current position on, each with its offset.
-
-    An incomplete last line, which may still be written, is returned only with `last`; else the file is put back before
-    it.
-    """
-    offset = file.tell()
-    for text in iter(file.readline, b""):
-        if not (last or text.endswith(b"\n")):
-            file.seek(offset)
-            return
-        yield offset, text
-        offset += len(text)
 
 
 def _no_file(path: Path) -> str:
