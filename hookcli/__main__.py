@@ -12,6 +12,7 @@ def entry() -> None:
     Ctrl-C ends it with one line from here on, also while the command line is still being imported.
     """
     try:
+        os.environ.pop("HOOKCLI_RUN", None)  # hookcli does not record itself
         _die_of_interrupts()
         from hookcli.cli import begin
 

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -20,9 +20,6 @@ from hookcli.system.stdout import leave_stdout, own_process, write_report
 from hookcli.system.streams import aside, say
 from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
-if TYPE_CHECKING:
-    from hookcli.record.launching import Ending
-
 _MOMENT = 10.0  # seconds
 _BY_RANK_0 = ("check", "explain", "diff", "hooks", "package", "show", "models", "plugins", "--help", "-h", "--version")
 
@@ -33,33 +30,20 @@ def _in_ranks(arguments: Sequence[str]) -> bool:
 
 
 def _is_run(arguments: Sequence[str]) -> bool:
-    """True if this is `hookcli run`, whose process is the script's."""
+    """True if this is `hookcli run`, whose process becomes the script's."""
     return next((word for word in arguments if not word.startswith("-")), None) == "run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 clean, 1 a check found something, 2 it could not run.
 
-    `hookcli run` returns the script's exit code.
+    `hookcli run` does not return: the process becomes the script's.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not _is_run(arguments):
-        return _exit_code(_main(arguments))
-    from hookcli.record.launching import restored
-
-    with restored():
-        result = _main(arguments)
-        if not isinstance(result, int):  # this process goes on, and with it threads of the script
-            result.finish()
-        return _exit_code(result)
+    return _main(list(sys.argv[1:] if argv is None else argv))
 
 
-def _exit_code(result: int | Ending) -> int:
-    return result if isinstance(result, int) else result.exit_code
-
-
-def _main(arguments: list[str]) -> int | Ending:
-    """Run a command line; returns its exit code, or how a script ended. Remarks on plugins come last."""
+def _main(arguments: list[str]) -> int:
+    """Run a command line; returns its exit code. Remarks on plugins come last."""
     try:
         return _run(arguments)
     finally:
@@ -68,15 +52,14 @@ def _main(arguments: list[str]) -> int | Ending:
                 say(said)
 
 
-def _run(arguments: list[str]) -> int | Ending:
+def _run(arguments: list[str]) -> int:
     if not (world().writes or _in_ranks(arguments)):
         return 0
     try:
         code = build_app()(args=arguments, prog_name="hookcli", standalone_mode=False)
         if code == INTERRUPTED and LAUNCHER not in os.environ:  # which says it
             say("interrupted")
-        result: int | Ending = code or 0
-        return result
+        return int(code or 0)
     except typer.TyperException as error:
         return _usage_error(error, arguments)
     except ProcessesWanted as error:
@@ -150,15 +133,12 @@ def begin() -> Callable[[], object]:
     """Run the command line of this process. Returns the function that ends the process accordingly."""
     arguments = sys.argv[1:]
     if _is_run(arguments):
-        from hookcli.record.launching import leave
-
-        result = _main(arguments)
-        return partial(sys.exit, result) if isinstance(result, int) else partial(leave, result)
+        return partial(sys.exit, main())
     own_process()
     if world().size == 1:
         code = main()
         leave_stdout()
-        exec("")  # or Python would end by the signal of an interrupt that has been told (see `keep_signal`)
+        exec("")  # or Python would end by the signal of an interrupt that has been told (see `_keep_signal`)
         return partial(sys.exit, code)
     end_with_launcher()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each rank would repeat each warning of C++

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,13 +47,18 @@ class Ran:
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Run a command line in this process. Ranks that it starts are forks."""
+    """Run a command line in this process, or `run` in a fork. Ranks that it starts are forks."""
     monkeypatch.setattr(
         "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler.Popen", forks.Popen
     )
 
     def run(*argv: str) -> Ran:
         capfd.readouterr()
+        if argv[0] == "run":  # its process becomes the script's
+            paths = os.pathsep.join(path for path in sys.path if path)
+            command = [sys.executable, "-m", "hookcli", *argv]
+            ran = forks.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths})
+            return Ran(ran.returncode, ran.stdout, ran.stderr)
         code = main(list(argv))
         out, err = capfd.readouterr()
         return Ran(code, out, err)

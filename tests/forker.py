@@ -18,11 +18,12 @@ import threading
 import types
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import forks
 from forks import NUMBER
 
+_EXECVPE = os.execvpe
 _HIGH = 900  # above all numbers of files that a job names
 
 
@@ -118,9 +119,12 @@ def run_main(argv: list[str]) -> None:
     main.__builtins__ = __builtins__  # type: ignore[attr-defined]
     given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     kind, sys.argv = argv[0], argv[1:]
-    sys.path[:] = ["" if kind == "-c" else str(Path.cwd()) if kind == "-m" else str(Path(kind).parent.resolve())]
-    sys.path += [*map(os.path.abspath, given), *PATH]
+    sys.path[:] = [*map(os.path.abspath, given), *PATH]
     importlib.invalidate_caches()
+    if "HOOKCLI_RUN" in os.environ:
+        with suppress(ImportError):
+            importlib.import_module("sitecustomize")
+    sys.path.insert(0, "" if kind == "-c" else _here() if kind == "-m" else str(Path(kind).parent.resolve()))
     if kind == "-m":
         sys.modules.pop(sys.argv[0], None)
         runpy._run_module_as_main(sys.argv[0])
@@ -132,7 +136,41 @@ def run_main(argv: list[str]) -> None:
         exec(compile(Path(kind).read_bytes(), kind, "exec"), main.__dict__)
 
 
-def end(error: BaseException | None) -> None:
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return ""
+
+
+def run(argv: list[str]) -> NoReturn:
+    """`python ARGV`, to its end."""
+    raised: BaseException | None = None
+    try:
+        unbuffered = argv[0] == "-u"
+        streams(unbuffered)
+        run_main(argv[unbuffered:])
+    except BaseException as error:
+        raised = error
+    end(raised)
+
+
+def execute(file: str, argv: list[str], environment: dict[str, str]) -> NoReturn:
+    """As `os.execvpe`: another `python` takes the place of this one, on top of it if it needs no new interpreter."""
+    if not forks._understood(argv):
+        _EXECVPE(file, argv, environment)
+    os.environ.clear()
+    os.environ.update(environment)
+    atexit._clear()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.excepthook = sys.__excepthook__
+    run(argv[1:])
+
+
+def end(error: BaseException | None) -> NoReturn:
     """What Python does at its end, but for taking PyTorch apart, which takes a second: threads, exit handlers, streams.
 
     As CPython's `Py_RunMain`, `Py_FinalizeEx` and `flush_std_files` have it, with the exit code of a stream that can't
@@ -179,13 +217,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     gc.freeze()  # a child that collects copies no page for it
     subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
+    os.execvpe = execute  # type: ignore[assignment]
     job, files = serve(socket.socket(fileno=int(sys.argv[1])))
     become(job, files)
-    raised: BaseException | None = None
-    try:
-        unbuffered = job["argv"][0] == "-u"
-        streams(unbuffered)
-        run_main(job["argv"][unbuffered:])
-    except BaseException as error:
-        raised = error
-    end(raised)
+    run(job["argv"])

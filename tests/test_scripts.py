@@ -64,7 +64,7 @@ def test_a_realistic_script(name: str, tmp_path: Path) -> None:
         assert before.keys() == after.keys() and len(before) > 20
         assert all(torch.equal(before[key], after[key]) for key in before)
     lines = [json.loads(line) for line in (seen.folder / "record.jsonl").read_text().splitlines()]
-    assert [lines[0]["line"], lines[-1]["line"], lines[-1]["exit_code"]] == ["run", "end", 0]
+    assert [lines[0]["line"], lines[-1]["line"], lines[-1]["error"]] == ["run", "end", None]
     assert sum(line["line"] == "step" for line in lines) >= 3
 
 

@@ -39,7 +39,7 @@ def test_what_a_run_leaves(cli: Cli, script: Callable[[str], str]) -> None:
     assert found[0]["argv"] == ["train.py", "--epochs", "3"] and [line["step"] for line in found[6:9]] == [0, 2, 4]
     assert found[8]["losses"] == [float(ran.out.split()[1])]
     again = cli("run", "--quiet", "train.py")
-    assert again.err == "" and lines("train-2.run.jsonl")[-1]["exit_code"] == 0
+    assert again.err == "" and lines("train-2.run.jsonl")[-1]["exit_code"] is None
     shown = cli("show", "train.run.jsonl", "--step", "2")
     assert shown.code == 0 and "|dw|/|w|" in shown.out
 
@@ -91,8 +91,8 @@ def test_a_record_of_our_own_failure_is_kept(cli: Cli, script: Callable[[str], s
 
 
 def test_a_record_that_was_moved_is_left(cli: Cli, script: Callable[[str], str]) -> None:
-    ran = cli("run", script("import os; os.rename('train.run.jsonl', 'mine.jsonl')"))
-    assert ran.code == 0 and [line["line"] for line in lines("mine.jsonl")] == ["run", "end"]
+    ran = cli("run", script(f"{dedent(TRAIN)}\nimport os; os.rename('train.run.jsonl', 'mine.jsonl')"))
+    assert ran.code == 0 and [lines("mine.jsonl")[i]["line"] for i in (0, -1)] == ["run", "end"]
 
 
 def test_a_script_whose_modules_have_no_parameters(cli: Cli, script: Callable[[str], str]) -> None:

@@ -156,7 +156,7 @@ def test_processes_that_import_the_script_anew(method: str, tmp_path: Path) -> N
         """
     (tmp_path / "train.py").write_text(dedent(text))
     command = (*HOOKCLI[:4], "train.py")
-    done = forks.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    done = forks.run(command, fresh=True, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"{[(x * x, '__mp_main__', []) for x in range(3)]}\n")
     assert done.stderr.count("hookcli: ") == 1 and not list(tmp_path.glob("*.jsonl"))
 

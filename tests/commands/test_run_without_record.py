@@ -2,62 +2,51 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from textwrap import dedent
 
 import forks
-import pytest
-
-from hookcli.record.file.writer import RecordWriter
+from commands.trained import TRAIN
+from record.launching.support import ENV
 
 SCRIPT = "import sys\nprint('ran', *sys.argv[1:])\nsys.exit(7)\n"
+RUN = (sys.executable, "-m", "hookcli", "run")
 
 
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "script.py"
-    path.write_text(SCRIPT)
+def test_a_full_disk(tmp_path: Path) -> None:
+    limited = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n{dedent(TRAIN)}\nsys.exit(7)"
+    (tmp_path / "train.py").write_text(limited)
+    ran = forks.run((*RUN, "train.py", "a"), cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 7 and ran.stdout.endswith("['a']\n")
+    warning, summary, note = ran.stderr.splitlines()
+    assert warning.startswith("hookcli: warning: can't write ") and "train.run.jsonl: File too large" in warning
+    assert "5 steps of 1 model" in summary and summary.endswith("; no record was kept")
+    assert "File too large; nothing was recorded from then on" in note
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = (*RUN, str(tmp_path / "script.py"))
+    ran = forks.run(command, cwd="/sys", env=ENV, capture_output=True, text=True, timeout=60)  # nor of root
+    assert (ran.returncode, ran.stdout) == (7, "ran\n")
+    assert len(ran.stderr.splitlines()) == 1 and "the script runs without being recorded" in ran.stderr
+
+
+def test_a_folder_that_was_deleted(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return path
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_full_disk(script: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    def full(self: RecordWriter, line: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(RecordWriter, "write", full)
-    ran = cli("run", str(script), "a")
-    assert (ran.code, ran.out) == (7, "ran a\n")
-    assert len(ran.err.splitlines()) == 1 and os.strerror(code) in ran.err and "the script runs" in ran.err
-    assert list(Path.cwd().iterdir()) == []
-    named = cli("run", "-o", "named.jsonl", str(script))
-    assert (named.code, named.out) == (2, "") and "can't write named.jsonl" in named.err
-    assert [path.name for path in Path.cwd().iterdir()] == ["named.jsonl"]  # it may have been a device
-
-
-def test_a_read_only_folder(script: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(cls: type, folder: object, stem: str) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(RecordWriter, "numbered", classmethod(refused))
-    ran = cli("run", str(script))
-    assert (ran.code, ran.out) == (7, "ran\n") and "Permission denied" in ran.err
-
-
-def test_a_folder_that_was_deleted(script: Path) -> None:
     program = (
         "import os, sys\n"
         "os.rmdir(os.getcwd())\n"
         "from hookcli.cli import main\n"
-        f"sys.exit(main(['run', {str(script)!r}, 'a']))\n"
+        f"sys.exit(main(['run', {str(tmp_path / 'script.py')!r}, 'a']))\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    ran = forks.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    ran = forks.run(
+        [sys.executable, "-c", program], cwd=tmp_path / "work", capture_output=True, text=True, env=environment
+    )
     assert (ran.returncode, ran.stdout) == (7, "ran a\n"), ran.stderr
     assert len(ran.stderr.splitlines()) == 1 and "the script runs" in ran.stderr, ran.stderr

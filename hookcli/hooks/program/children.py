@@ -1,13 +1,15 @@
-"""Child processes of an observed program: they are counted, and nothing in them is observed.
+"""Child processes of an observed program, in which the program's hooks are off.
 
-A forked child inherits shared memory, where it leaves a mark when an optimizer steps in it. A child that starts a new
-interpreter ("spawn", "forkserver") runs none of hookcli's code, so only its start is noticed.
+A forked child inherits shared memory, where it leaves a mark when an optimizer steps in it. Of a child that starts a
+new interpreter ("spawn", "forkserver") only the start is noticed.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
+from collections.abc import Callable
 from mmap import mmap
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -20,10 +22,15 @@ _SERVANTS = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.r
 
 
 class ChildProcesses:
-    """Counts forked children that have trained, and children that were `started` as new interpreters."""
+    """Counts forked children that have trained, and children that were `started` as new interpreters.
+
+    `serves_parent` is True in a forked child that loads its parent's data, or keeps its objects.
+    """
 
     def __init__(self) -> None:
         self.started = 0
+        self.serves_parent = False
+        self._starting = _Starting()
         self._marks = mmap(-1, _MARKS)  # a byte for each child, shared with all of them
 
     @property
@@ -33,13 +40,32 @@ class ChildProcesses:
 
     def forked(self) -> None:
         """Note that this process is a forked child: its optimizers leave marks."""
+        self.serves_parent = self._starting.process is not None and _serves(self._starting.process)
         register_optimizer_step_pre_hook(self._mark)
 
     def _mark(self, *step: Any) -> None:
         self._marks[os.getpid() % _MARKS] = 1
 
-    def count(self, _: None, process: BaseProcess) -> None:
-        """Count a process that has started, if it runs a new interpreter."""
-        method = getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True)
-        serves = str(getattr(getattr(process, "_target", None), "__module__", "")).startswith(_SERVANTS)
-        self.started += method != "fork" and not serves
+    def counted(self, start: Callable[[BaseProcess], None]) -> Callable[[BaseProcess], None]:
+        """Wrap the function that starts a process: counts those that run a new interpreter."""
+
+        def starts(process: BaseProcess) -> None:
+            self._starting.process = process
+            try:
+                start(process)
+            finally:
+                self._starting.process = None
+            method = getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True)
+            self.started += method != "fork" and not _serves(process)
+
+        return starts
+
+
+class _Starting(threading.local):
+    """The process that this thread is starting."""
+
+    process: BaseProcess | None = None
+
+
+def _serves(process: BaseProcess) -> bool:
+    return str(getattr(getattr(process, "_target", None), "__module__", "")).startswith(_SERVANTS)

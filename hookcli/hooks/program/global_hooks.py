@@ -64,7 +64,7 @@ class GlobalHooks:
             (torch.autograd, "backward", self._backward, "backward passes are not seen"),
             (Optimizer, "add_param_group", _then(self._got_parameters), "optimizers are known from their first step"),
             (nn.Module, "compile", _then(self._module_compiled), "modules compiled in place are not named"),
-            (BaseProcess, "start", _then(self.children.count), "processes that begin anew are not counted"),
+            (BaseProcess, "start", self.children.counted, "processes that begin anew are not counted"),
             (scaler, "scale", _then(self._loss_scaled), "losses and gradients are shown as GradScaler scaled them"),
             (scaler, "step", _then(self._scaler_stepped), "steps that a GradScaler skips are not known"),
             (DataLoaderIterator, "__next__", self._data_waited, NO_WAITING),

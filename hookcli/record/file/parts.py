@@ -69,6 +69,14 @@ class RecordFiles:
         name = self.record.name
         return self.record.with_name(name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}.parts")
 
+    @property
+    def untaken(self) -> bool:
+        """True if the reserved file is still there and empty."""
+        try:
+            return self.record.stat().st_size == 0
+        except OSError:
+            return False
+
     def parts(self) -> list[Path]:
         """The parts in the folder, ranks by number first."""
         return sorted(
@@ -82,9 +90,9 @@ class RecordFiles:
         """
         with self._reserved(os.O_CREAT) as still:
             if still:
-                return _begun(RecordWriter(self.record, replace=False), header)
+                return RecordWriter(self.record, replace=False).begun(header)
         stem = self.record.name.removesuffix(_SUFFIX).removesuffix(".run")
-        return _begun(RecordWriter.numbered(self.record.parent, stem), header)
+        return RecordWriter.numbered(self.record.parent, stem).begun(header)
 
     def rank(self, number: int, header: Header) -> RecordWriter:
         """Open the part of a rank and write its header, which says which rank it is; the reserved file goes.
@@ -102,7 +110,7 @@ class RecordFiles:
 
     def _part(self, name: str, header: Header) -> RecordWriter:
         self.folder.mkdir(exist_ok=True)
-        return _begun(RecordWriter(self.folder / f"{name}{_SUFFIX}"), header)
+        return RecordWriter(self.folder / f"{name}{_SUFFIX}").begun(header)
 
     def release(self) -> bool:
         """Delete the reserved file if no program has taken it. Returns whether it was deleted."""
@@ -123,13 +131,3 @@ class RecordFiles:
             yield found.st_size == 0 and self.record.exists() and os.path.samestat(found, self.record.stat())
         finally:
             os.close(file)
-
-
-def _begun(writer: RecordWriter, header: Header) -> RecordWriter:
-    """Write the header; a file that can't take it is removed."""
-    try:
-        writer.write(header)
-    except OSError:
-        writer.remove()
-        raise
-    return writer

@@ -31,7 +31,7 @@ FITS: Mapping[str, Fits] = {
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
     "complete": lambda value: isinstance(value, bool),
     "hookcli_seconds": _FINITE,
-    "exit_code": is_figure,
+    "exit_code": optional(is_figure),
     "error": optional(is_text),
     "versions": lambda value: is_mapping(value) and all(map(is_text, value.values())),
     "others": lambda value: is_mapping(value) and all(map(is_count, value.values())),
@@ -184,7 +184,8 @@ class ModelRun:
 class End(_Line):
     """The last line, written when the script ends, by itself or by an exception.
 
-    `exit_code` as a shell sees it; `error` names the exception in one line. `models` are mappings of `ModelRun`.
+    `exit_code` as a shell sees it; None if the program ended without an uncaught exception, perhaps by `sys.exit`,
+    whose code Python tells nobody. `error` names the exception in one line. `models` are mappings of `ModelRun`.
     `others` counts calls of modules without parameters outside any model (a loss). `program_steps` counts the steps of
     the program: one that several models or optimizers share counts once. `hookcli_seconds` is hookcli's own work within
     `seconds`.
@@ -193,7 +194,7 @@ class End(_Line):
     kind: ClassVar[str] = "end"
     fits: ClassVar[Mapping[str, Fits]] = {"seconds": _FINITE}
 
-    exit_code: int
+    exit_code: int | None
     error: str | None
     seconds: float
     models: Sequence[Mapping[str, Any]]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from time import perf_counter
 
 from hookcli.record.file.record import End, Header, ModelRun, NonFinite, RecordedStep
@@ -25,29 +26,54 @@ def new_header(name: str, argv: Sequence[str], every: int) -> Header:
 
 
 class Recorder:
-    """A Sink. Keeps only the last step of each model and phase, so memory does not grow with steps."""
+    """A StepSink. Keeps only the last step of each model and phase, so memory does not grow with steps.
+
+    `open_file` creates the file and writes the header, when there is something to write. `path` is its path, or the
+    expected one until then. `began`: when the run began, by `perf_counter`, which all processes of a machine share.
+    """
 
     announce = False
     """Whether to name the record when its first step is written: a program that is killed prints no summary."""
 
-    def __init__(self, writer: RecordWriter, header: Header, say: Callable[[str], None], debug: bool = False) -> None:
-        self.path = writer.path
+    def __init__(
+        self,
+        path: Path,
+        open_file: Callable[[Header], RecordWriter],
+        header: Header,
+        say: Callable[[str], None],
+        *,
+        debug: bool = False,
+        began: float | None = None,
+    ) -> None:
+        self.path = path
         self.kept = True
         self._failed = False
         self.latest: dict[tuple[str, str], RecordedStep] = {}
-        self._writer = writer
+        self._open_file = open_file
+        self._writer: RecordWriter | None = None
         self._header = header
         self._say = say
         self._debug = debug
         self._first_losses: dict[str, float] = {}
         self._non_finite: list[NonFinite] = []
         self._notes: list[str] = []
-        self._began = perf_counter()
-        writer.write(header)
+        self._began = perf_counter() if began is None else began
+
+    @property
+    def opened(self) -> bool:
+        """True if the record's file exists."""
+        return self._writer is not None
+
+    def open(self) -> RecordWriter:
+        """Create the record's file, once. Raises OSError."""
+        if self._writer is None:
+            self._writer = self._open_file(self._header)
+            self.path = self._writer.path
+        return self._writer
 
     def step(self, step: RecordedStep) -> None:
         """Append a step. Raises OSError if the file can take no more."""
-        self._writer.write(step)
+        self.open().write(step)
         if self.announce:
             self.announce = False
             self._say(f"recording in {self.path}")
@@ -62,7 +88,7 @@ class Recorder:
         """Append the first non-finite value, and say so at once: the program may run for hours more."""
         self._non_finite.append(found)
         self._say(non_finite_line(found))
-        self._writer.write(found)
+        self.open().write(found)
 
     def gave_up(self, error: Exception) -> None:
         """Warn, once, that nothing is recorded from now on."""
@@ -84,7 +110,7 @@ class Recorder:
 
     def finish(
         self,
-        exit_code: int,
+        exit_code: int | None,
         error: str | None,
         models: list[ModelRun],
         others: Mapping[str, int],
@@ -95,20 +121,26 @@ class Recorder:
     ) -> End:
         """Write the last line, and close the file; `own`: seconds that hookcli has taken.
 
-        A record without any model is removed unless `keep` is set.
+        There is no record without any model, unless `keep` is set.
         """
         seconds = perf_counter() - self._began
         ran = [asdict(model) for model in models]
         end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps, own)
+        self.kept = keep or bool(models) or self._failed
+        if not self.kept and self._writer is None:
+            return end
         failed = None
         try:
-            self._writer.write(end)
+            self.open().write(end)
         except OSError as problem:
             failed = problem
-        self.kept = keep or bool(models) or self._failed or not self._writer.remove()
+        if self._writer is None:
+            self.kept = False
+        else:
+            self.kept = self.kept or not self._writer.remove()
+            self._writer.close()
         if failed and self.kept:
             self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
-        self._writer.close()
         return end
 
     def summary(self, end: End, path: str, width: int | None, color: bool) -> str:

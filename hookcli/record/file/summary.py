@@ -87,9 +87,11 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
     of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
     own = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
-    ended = f"{shortened(end.error, _ERROR)} (exit code {end.exit_code})" if end.error else f"exit code {end.exit_code}"
+    code = "" if end.exit_code is None else f"exit code {end.exit_code}"
+    error = shortened(end.error, _ERROR) if end.error else ""
+    ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
     kept = f"{formatting.counted(recorded, 'recorded step')} in {path}" if path else "no record was kept"
-    return f"{header.name}: {of}{formatting.clock(end.seconds)}{own}, {ended}; {kept}"
+    return f"{header.name}: {of}{formatting.clock(end.seconds)}{own}{ended}; {kept}"
 
 
 def left_out_line(end: End) -> str:

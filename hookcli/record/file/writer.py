@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hookcli.record.file.packing import Packer
-from hookcli.record.file.record import LAYOUT, Line, RecordedStep
+from hookcli.record.file.record import LAYOUT, Header, Line, RecordedStep
 from hookcli.system.streams import above_standard
 
 
@@ -47,6 +47,15 @@ class RecordWriter:
             except FileExistsError:
                 number += 1
                 name = f"{stem}-{number}.run.jsonl"
+
+    def begun(self, header: Header) -> Self:
+        """Write the header. Raises OSError, and removes the file, if it can't take that."""
+        try:
+            self.write(header)
+        except OSError:
+            self.remove()
+            raise
+        return self
 
     def write(self, line: Line) -> None:
         """Append a line. Raises OSError if the disk is full; the next line may fit again."""

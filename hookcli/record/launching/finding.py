@@ -1,48 +1,84 @@
-"""Finds the script to run: a file, a folder or archive with a `__main__`, or a module by name."""
+"""Finds the program to start: a script or a module, which this Python runs, or a command that starts one."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from pkgutil import get_importer, iter_modules
+from shutil import which
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.launching.running import Archive, File, Module, Script, put_first
+from hookcli.record.launching.python_options import python_options
 from hookcli.system.files import exists, is_folder
 
 
-def find(target: str, module: bool) -> Script:
-    """Find the script that `python TARGET` or `python -m TARGET` would run. Raises UsageError if there is none."""
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to start: its command line, the name to show, and `stem`, the base of file names."""
+
+    argv: Sequence[str]
+    name: str
+    stem: str
+
+
+def find(target: str, arguments: Sequence[str], module: bool) -> Program:
+    """Find what `python TARGET`, `python -m TARGET` or the command TARGET would run. Raises UsageError for nothing."""
     if module:
-        return _module(target)
+        _check_module(target)
+        return Program([*_python(), "-m", target, *arguments], target, target)
     path = Path(target)
-    if not exists(path):
-        raise UsageError(f"no script {shortened(target)!r}{_suggestion(path)}")
-    importer = get_importer(target)  # for folders and zip files
-    if importer is None:
-        return _file(target)
-    if importer.find_spec("__main__") is None:
-        scripts = sorted(found.name for found in path.glob("*.py")) if is_folder(path) else []
-        listed = f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
-        raise UsageError(f"{target!r} has no __main__.py to run{listed}")
-    return Archive(target)
+    if exists(path) and not is_folder(path):
+        if path.suffix not in (".py", ".pyc") and os.access(path, os.X_OK):
+            return _command(target if os.sep in target else f".{os.sep}{target}", arguments)
+        _check_file(target)
+        return Program([*_python(), target, *arguments], path.name, path.stem)
+    importer = get_importer(target) if exists(path) else None
+    if importer is not None and importer.find_spec("__main__") is not None:
+        stem = path.resolve().stem
+        return Program([*_python(), target, *arguments], stem, stem)
+    if target and os.sep not in target and which(target):
+        return _command(target, arguments)
+    raise UsageError(_why_none(target))
 
 
-def _file(target: str) -> Script:
+def _python() -> list[str]:
+    """This Python, with the options that it was started with."""
+    return [sys.executable, *python_options(sys.orig_argv[1:])]
+
+
+def _command(target: str, arguments: Sequence[str]) -> Program:
+    """A command, named after the script among its arguments: train.py in `torchrun --nproc-per-node 4 train.py`."""
+    script = next((word for word in arguments if Path(word).suffix in (".py", ".sh") and exists(Path(word))), target)
+    return Program([target, *arguments], Path(script).name, Path(script).stem)
+
+
+def _check_file(target: str) -> None:
     try:
-        content = Path(target).read_bytes()  # read once: it may be a pipe
+        with Path(target).open("rb") as file:
+            compiled = target.endswith(".pyc") and file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER
     except OSError as error:
         raise UsageError(f"can't read the script {target!r}: {error.strerror}") from error
-    if target.endswith(".pyc") and not content.startswith(MAGIC_NUMBER):
+    if compiled:
         raise UsageError(f"{target!r} was compiled by a Python other than this {sys.version.split()[0]}")
-    return File(target, content)
+
+
+def _why_none(target: str) -> str:
+    path = Path(target)
+    if exists(path):
+        scripts = sorted(found.name for found in path.glob("*.py"))
+        return f"{target!r} has no __main__.py to run" + (
+            f"; scripts in the folder: {', '.join(scripts[:5])}" if scripts else ""
+        )
+    kind = "script" if path.suffix or os.sep in target else "script or command"
+    return f"no {kind} {shortened(target)!r}{_suggestion(path)}"
 
 
 def _suggestion(path: Path) -> str:
@@ -52,25 +88,35 @@ def _suggestion(path: Path) -> str:
         near = get_close_matches(path.name, scripts, n=3) or [name for name in scripts if name == f"{path.name}.py"]
         if near:
             return f"; did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
-    if _is_name(path.name) and path.parent == Path() and _exists(path.name):
-        return f"; did you mean the module, -m {path}?"
+    if _is_name(path.name) and path.parent == Path():
+        with _as_with_m():
+            if _locate(path.name) is not None:
+                return f"; did you mean the module, -m {path}?"
     return "" if is_folder(path.parent) else f" (there is no folder {str(path.parent)!r})"
 
 
-def _module(name: str) -> Script:
-    stem = name.removesuffix(".py")
+def _check_module(name: str) -> None:
+    """Raise UsageError if `python -m NAME` would find nothing to run.
+
+    Imports no package, whose code is the program's. A package that may change where its modules are is left to Python.
+    """
     if not _is_name(name):
         raise UsageError(f"{name!r} is not a module name; give package.module with -m")
-    if _exists(name):
-        return Module(name)
-    if stem != name and (_exists(stem) or exists(name)):
-        raise UsageError(f"no module {name!r}: give {stem!r}, or the file without -m")
-    if _exists(name, runs=False):
+    with _as_with_m():
+        spec = _locate(name)
+        if spec is None and _moves_its_modules(name):
+            return
+        if spec is not None and spec.submodule_search_locations is None:
+            return
+        if spec is not None and _locate(f"{name}.__main__") is not None:
+            return
+        stem = name.removesuffix(".py")
+        if stem != name and (_locate(stem) is not None or exists(Path(name))):
+            raise UsageError(f"no module {name!r}: give {stem!r}, or the file without -m")
+        if spec is None:
+            raise UsageError(f"no module {name!r}{_nearest(name)}")
         modules = ", ".join(f"{name}.{found}" for found in list(_siblings(name))[:5])
-        raise UsageError(
-            f"{name!r} is a package without a __main__" + (f"; modules in it: {modules}" if modules else "")
-        )
-    raise UsageError(f"no module {name!r}{_nearest(name)}")
+    raise UsageError(f"{name!r} is a package without a __main__" + (f"; modules in it: {modules}" if modules else ""))
 
 
 def _is_name(name: str) -> bool:
@@ -87,24 +133,13 @@ def _nearest(name: str) -> str:
 
 def _siblings(package: str) -> Iterable[str]:
     """The modules in a package, or in the working directory."""
-    if not package:
-        return [found.name for found in iter_modules([_here()])]
-    with _as_with_m():
-        spec = _locate(package)
-    return [found.name for found in iter_modules(spec.submodule_search_locations)] if spec else ()
-
-
-def _exists(name: str, *, runs: bool = True) -> bool:
-    """True if a module exists. `runs`: and can be run, which takes a `__main__` in a package."""
-    with _as_with_m():
-        spec = _locate(name)
-        if spec is not None and spec.submodule_search_locations is not None and runs:
-            spec = _locate(f"{name}.__main__")
-        return spec is not None or (runs and "." in name and _appears(name))
+    spec = _locate(package) if package else None
+    paths = (spec.submodule_search_locations if spec else None) if package else [_here()]
+    return [found.name for found in iter_modules(paths)] if paths else ()
 
 
 def _locate(name: str) -> ModuleSpec | None:
-    """The spec of a module, as far as it can be found without importing its packages, whose code is the script's."""
+    """The spec of a module, as far as it can be found without importing its packages."""
     top, *rest = name.split(".")
     if top == "__main__":  # hookcli itself
         return None
@@ -119,29 +154,26 @@ def _locate(name: str) -> ModuleSpec | None:
     return spec
 
 
-def _appears(name: str) -> bool:
-    """True if a module exists once its packages are imported, which may change where they look.
+def _moves_its_modules(name: str) -> bool:
+    """True if a package above a module sets its `__path__`, which says where modules are."""
+    parents = name.split(".")[:-1]
+    for end in range(1, len(parents) + 1):
+        spec = _locate(".".join(parents[:end]))
+        if spec is not None and spec.origin and exists(Path(spec.origin)) and "__path__" in _text(Path(spec.origin)):
+            return True
+    return False
 
-    Imports packages only: for `-m train.py` it would import, and so run, the script itself.
-    """
-    package = _locate(name.partition(".")[0])
-    if package is None or package.submodule_search_locations is None:
-        return False
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError as error:
-        return not f"{name}.".startswith(f"{error.name}.")
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # running it will report this as python does
-        return True
-    return spec is not None and spec.submodule_search_locations is None
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.suffix == ".py" else ""
 
 
 @contextmanager
 def _as_with_m() -> Iterator[None]:
+    """Look for modules where `python -m` does: first in the working directory, in place of hookcli's own folder."""
     before = list(sys.path)
-    put_first(_here())
+    if not sys.flags.safe_path:
+        sys.path[0:1] = [_here()]
     try:
         yield
     finally:

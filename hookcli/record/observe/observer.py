@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Self
@@ -47,9 +47,9 @@ class Observer:
         self._on = self._active = False
         self._last_loss: Tensor | None = None
 
-    def start(self) -> Self:
-        """Begin to observe."""
-        self.optimizer_steps.find_existing()
+    def start(self, optimizers: Iterable[Optimizer] | None = None) -> Self:
+        """Begin to observe. `optimizers` are those that exist already; None searches for them."""
+        self.optimizer_steps.find_existing(optimizers)
         self._hooks.__enter__()
         self._on = self._active = True
         return self
@@ -74,6 +74,11 @@ class Observer:
         """Number of steps that the program has made, with whichever of its models and optimizers."""
         return self._optimizer_calls.program_steps.count
 
+    @property
+    def serves_parent(self) -> bool:
+        """True in a forked child that loads its parent's data, or keeps its objects."""
+        return self._hooks.children.serves_parent
+
     def last_loss_is_nan(self) -> bool:
         """True if the last backward pass began at NaN. Waits for an accelerator."""
         with suppress(RuntimeError):  # a tensor of torch.func, or an accelerator that failed
@@ -82,13 +87,16 @@ class Observer:
 
     def notes(self) -> list[str]:
         """Notes on the whole run."""
+        return [*torch_private.notes(), *self.models.notes]
+
+    def child_notes(self) -> list[str]:
+        """Notes on child processes, for a record that has no parts for them."""
         children = self._hooks.children
         counts = {
             "trained models, which are not in this record": children.trained,
             "started anew (spawn), which are not recorded": children.started,
         }
-        found = [f"{number:,} child process{'es' * (number != 1)} {did}" for did, number in counts.items() if number]
-        return [*torch_private.notes(), *self.models.notes, *found]
+        return [f"{number:,} child process{'es' * (number != 1)} {did}" for did, number in counts.items() if number]
 
     def safe(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function as a hook that never raises, and does nothing once hookcli has failed."""
@@ -189,3 +197,4 @@ class Observer:
     def forked(self) -> None:
         """See Listener. Takes no lock: a thread of the parent may have held it, and none here will release it."""
         self._on = self._active = False
+        self._steps.discard()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable, Iterator
 from weakref import ref
 
 from torch import nn
@@ -20,13 +21,13 @@ class OptimizerSteps:
         self.version = 0
         """Changes when an optimizer or its parameters are added; callers cache against it."""
 
-    def find_existing(self) -> None:
-        """Add the optimizers that the program has made already."""
-        for item in gc.get_objects():
-            kind = type(item)  # isinstance would ask the object, which may be a proxy
-            # The wrappers of Lightning and accelerate are Optimizers too, of the same parameters, but have no hooks.
-            if issubclass(kind, Optimizer) and step_is_hooked(kind):
-                self.add(item)
+    def find_existing(self, known: Iterable[Optimizer] | None = None) -> None:
+        """Add the optimizers that the program has made already; None searches for them."""
+        for optimizer in _found() if known is None else known:
+            self.add(optimizer)
+
+    def __iter__(self) -> Iterator[Optimizer]:
+        return (optimizer for optimizer, _ in self._counts.items())
 
     def add(self, optimizer: Optimizer) -> None:
         """Count this optimizer's steps from 0, unless they are counted already."""
@@ -52,6 +53,15 @@ class OptimizerSteps:
         """The optimizers that hold a parameter of the model."""
         mine = {id(p) for p in model.parameters()}
         return [optimizer for optimizer, _ in self._counts.items() if not mine.isdisjoint(parameter_ids(optimizer))]
+
+
+def _found() -> Iterator[Optimizer]:
+    """The optimizers among all objects of the garbage collector."""
+    for item in gc.get_objects():
+        kind = type(item)  # isinstance would ask the object, which may be a proxy
+        # The wrappers of Lightning and accelerate are Optimizers too, of the same parameters, but have no hooks.
+        if issubclass(kind, Optimizer) and step_is_hooked(kind):
+            yield item
 
 
 class ProgramSteps:

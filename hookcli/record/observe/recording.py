@@ -63,7 +63,8 @@ class Recording:
             writer = rank_writer(output, name, here.rank)
         else:
             writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
-        self._recorder = Recorder(writer, header, say)
+        self._recorder = Recorder(writer.path, writer.begun, header, say)
+        self._recorder.open()
         self._observer = Observer(plan, self._recorder, _shares_parameters(model))
 
     @property
@@ -99,7 +100,7 @@ class Recording:
         if not self._search and self._observer.last_loss_is_nan():
             self._recorder.note("the last loss is NaN; first_bad='stop' finds the first value that is not finite")
         models = list(self._observer.models.counts.values())
-        for note in self._observer.notes():
+        for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._recorder.note(note)
         said = f"{type(error).__name__}: {error}" if error else None
         own = self._observer.clock.own

@@ -12,14 +12,17 @@ import forks
 ROOT = Path(__file__).parents[3]
 ENV = os.environ | {"PYTHONPATH": str(ROOT)}
 OURS = """
-import sys
-from hookcli.record.launching import find, leave
+import os, sys
+from hookcli.record.launching.finding import find
+from hookcli.record.launching.launched import Launched, become
 module = sys.argv[1] == "-m"
 target, *args = sys.argv[1 + module:]
-leave(find(target, module).run(args))
+program = find(target, args, module)
+launched = Launched(os.getpid(), os.devnull, False, program.name, args, {"every": 1}, quiet=True)
+become(program.argv, launched.environment())
 """
+"""`hookcli run -q`, without the command line."""
 ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
-RUNPY = re.compile(rb'  File "<frozen (runpy|importlib.*)>", line \d+, in .*\n')
 
 Outcome = tuple[int, bytes, bytes]
 
@@ -33,9 +36,3 @@ def under_both(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: st
     ]
     plain, ours = ((one.returncode, one.stdout, ADDRESS.sub(b" at 0x", one.stderr)) for one in ran)
     return plain, ours
-
-
-def without_runpy(outcome: Outcome) -> Outcome:
-    """What `python -m` says, less the frames of what runs the module, which a user's traceback need not show."""
-    code, out, err = outcome
-    return code, out, RUNPY.sub(b"", err)

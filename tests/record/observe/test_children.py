@@ -26,7 +26,7 @@ def notes_of(program: Callable[[], object]) -> tuple[list[str], Observer]:
     finally:
         observer.stop()
     assert global_state() == before
-    return observer.notes(), observer
+    return observer.child_notes(), observer
 
 
 def train(model: nn.Module) -> None:
