@@ -143,5 +143,7 @@ def _attributes(owner: object) -> dict[str, Any] | None:
 
 
 def _is_ours(owner: object) -> bool:
-    """True for what hookcli and PyTorch hold, for a short time or under names of their own."""
-    return type(owner).__module__.partition(".")[0] in ("hookcli", "torch")
+    """True for an object of hookcli's or of an installed library, which has its own names for the program's models."""
+    name = type(owner).__module__.partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return name in ("hookcli", "torch") or "site-packages" in file or "dist-packages" in file
