@@ -11,6 +11,7 @@ from support import assert_stats, hooks_on
 
 from hookcli.engine.capture import capture
 from hookcli.engine.checking import check
+from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.watch import watch
@@ -26,6 +27,7 @@ def model() -> torch.nn.Module:
 
 PROBES = {
     "activations": lambda: "activations",
+    "histograms": lambda: ActivationsProbe(hist=True),
     "inputs": lambda: "inputs",
     "parameters": lambda: GradsProbe("parameters"),
     "outputs": lambda: GradsProbe("outputs"),
@@ -42,6 +44,7 @@ def test_figures_are_those_of_the_cpu(model: torch.nn.Module, name: str) -> None
     for gpu, cpu in zip(on_gpu.rows, on_cpu.rows, strict=True):
         assert cpu.stats is not None
         assert_stats(gpu.stats, cpu.stats)
+        assert (gpu.stats.hist is None) is (cpu.stats.hist is None) is (name != "histograms")
     assert sum(hooks_on(model).values()) == 0
 
 

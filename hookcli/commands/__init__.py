@@ -11,7 +11,7 @@ COMMANDS = {
     "comm": "Measure what DDP's communication hooks do to gradients, by bucket.",
     "check": "Run models once, forward and backward, and check them for problems.",
     "explain": "Explain what checks look for, what usually causes a finding, and what to try.",
-    "diff": "Compare two models (or saved reports) and find where they diverge.",
+    "diff": "Compare two models (or saved reports, or records) and find where they diverge.",
     "hooks": "List the hooks that are already registered on a model.",
     "package": "Export a model with torch.package and show what became of each module.",
     "show": "Show a record from `hookcli run`, or a saved report.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ import typer
 
 from hookcli.commands.backward_options import OnePassOptions
 from hookcli.commands.diff_models import ModelRuns
+from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
 from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models
 from hookcli.commands.output import Output, remark
@@ -33,6 +34,7 @@ EXAMPLES = (
     "hookcli diff 'net.py:Net --path old' 'net.py:Net --path new' -i 1x3x8x8",
     "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
+    "hookcli diff before.run.jsonl after.run.jsonl",
 )
 _PANEL = "Comparison"
 
@@ -62,27 +64,32 @@ class DiffOptions:
 
 
 def diff(
-    a: Annotated[str, _side("A", "A model, or a report saved with --output FILE.json.")],
+    a: Annotated[str, _side("A", "A model, a report saved with --output FILE.json, or a record.")],
     b: Annotated[str, _side("B", "Another; a model may have options of its own: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Compare two models (or saved reports) and find where they diverge.
+    """Compare two models (or saved reports, or records) and find where they diverge.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
     from DIR, and --compile GLOB to compile matching modules (with --compile-backend NAME). Options outside the quotes
-    apply to both. Exit code 1: a difference is beyond tolerance.
+    apply to both. Of two records from `hookcli run`, the steps that both have are compared: the first step and module
+    beyond tolerance, and what grew from there. Exit code 1: a difference is beyond tolerance.
     """
+    given = [name for name, on in (("--same-weights", own.same_weights), ("--backward", own.backward)) if on]
+    if is_record(a) or is_record(b):
+        if given:
+            raise UsageError(f"{given[0]}: both sides must be models, not records")
+        return compare_records(a, b, Tolerance(own.rtol, own.atol), _wanted(options), options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:
-        given = "--loss" if step.loss else "--backward-vector"
-        raise UsageError(f"{given}: without --backward nothing is differentiated")
-    if (own.same_weights or own.backward) and any(side.file for side in sides):
-        given = "--same-weights" if own.same_weights else "--backward"
-        raise UsageError(f"{given}: both sides must be models, not saved reports")
+        name = "--loss" if step.loss else "--backward-vector"
+        raise UsageError(f"{name}: without --backward nothing is differentiated")
+    if given and any(side.file for side in sides):
+        raise UsageError(f"{given[0]}: both sides must be models, not saved reports")
     tolerance = Tolerance(own.rtol, own.atol)
     output = Output(options)
     output.check_columns(STATISTICS if any(side.file for side in sides) else TENSORS)
@@ -117,15 +124,21 @@ def _compared(
 
 def _narrowed(reports: Sequence[Report], options: Options) -> list[Report]:
     """Reduce reports to the rows that --match and --type select. Raises UsageError if they select none."""
+    match, kind, wanted = options.match, options.type, _wanted(options)
+    left = [replace(report, rows=[row for row in report.rows if wanted(row)]) for report in reports]
+    if (match or kind) and not any(report.rows for report in left):
+        raise UsageError(f"nothing to compare: no row matches {f'--match {match!r}' if match else f'--type {kind}'}")
+    return left
+
+
+def _wanted(options: Options) -> Callable[[Row], bool]:
+    """The rows that --match and --type select."""
     match, kind = options.match, options.type
 
     def wanted(row: Row) -> bool:
         return (match is None or fnmatchcase(row.fqn, match)) and (kind is None or row.get("type") == kind)
 
-    left = [replace(report, rows=[row for row in report.rows if wanted(row)]) for report in reports]
-    if (match or kind) and not any(report.rows for report in left):
-        raise UsageError(f"nothing to compare: no row matches {f'--match {match!r}' if match else f'--type {kind}'}")
-    return left
+    return wanted
 
 
 def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:

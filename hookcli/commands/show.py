@@ -13,6 +13,7 @@ from hookcli.commands.options import SHOWING, OnlyFields, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.errors import UsageError, shortened
+from hookcli.record.file.against import beside
 from hookcli.record.file.every_step import COLUMNS
 from hookcli.record.file.query import Query
 from hookcli.record.file.ranked_record import RankedRecord, open_record
@@ -54,6 +55,9 @@ class ShowOptions:
     over_time: Annotated[
         str | None, _which("NAME", "Charts of a module or parameter over the recorded steps; . is the model.")
     ] = None
+    against: Annotated[
+        str | None, _which("RECORD", "Charts of this record, too, in the same places (--over-time; the model without).")
+    ] = None
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep showing while the record is written.", rich_help_panel=_PANEL)
     ] = False
@@ -61,11 +65,13 @@ class ShowOptions:
     def query(self) -> Query:
         """The part of the record. Raises UsageError for options that contradict each other."""
         for name, given in (("--step", self.step is not None), ("--probe", self.probe is not None)):
-            if self.over_time is not None and given:
-                raise UsageError(f"{name} and --over-time: a chart shows all steps, with all probes; leave one out")
+            if (self.over_time is not None or self.against) and given:
+                option = "--over-time" if self.over_time is not None else "--against"
+                raise UsageError(f"{name} and {option}: a chart shows all steps, with all probes; leave one out")
+        over_time = "." if self.against and self.over_time is None else self.over_time
         every = self.step == "all"
         step = None if every else parse_step(self.step)
-        return Query(step, self.model, self.phase, self.probe, self.over_time, every)
+        return Query(step, self.model, self.phase, self.probe, over_time, every)
 
 
 def parse_step(text: str | None) -> int | None:
@@ -98,7 +104,9 @@ def show(
     record = record or str(latest_record())
     path = Path(record)
     query = which.query()
-    output = Output(options, default="table" if which.over_time is None else "chart")
+    output = Output(options, default="table" if query.over_time is None else "chart")
+    if which.follow and which.against:
+        raise UsageError("--follow shows one record as it grows; leave out --against")
     if which.follow and is_pipe(path):
         raise UsageError(f"{path}: is a pipe, which is shown once it ends; leave out --follow")
     with at_rest(path) as source:
@@ -109,7 +117,8 @@ def show(
             from hookcli.commands.show_follow import follow as follow_record
 
             return follow_record(path, query, output)
-        return _show(open_record(path, source), query, output)
+        other = open_record(which.against) if which.against else None
+        return _show(open_record(path, source), query, output, other)
 
 
 def _is_report(path: Path) -> bool:
@@ -128,8 +137,8 @@ def _check_report(path: Path, query: Query, follow: bool) -> None:
         raise UsageError(f"{path}: is a saved report; {(given or ['--follow'])[0]} is for records of hookcli run")
 
 
-def _show(record: Record, query: Query, output: Output) -> int:
-    """Write the reports to stdout; to stderr, how the run ended and what the record lacks."""
+def _show(record: Record, query: Query, output: Output, other: Record | None = None) -> int:
+    """Write the reports to stdout, beside those of another record; to stderr, how the run ended and what it lacks."""
     if query.every_step or (output.exports and query.over_time is None):
         if output.options.ranks != "merged":
             raise UsageError(
@@ -137,11 +146,13 @@ def _show(record: Record, query: Query, output: Output) -> int:
             )
         return _show_each(record, query, output)
     reports = _selected(record, query, output.options.ranks)
+    if other is not None:
+        reports = beside(reports, query.reports(other), (str(record.path), str(other.path)))
     if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
         reports += query.non_finite(record)
     for report in reports:
         output.check_columns(report.columns)
-    for text in remarks(record):
+    for text in (*remarks(record), *(remarks(other) if other else ())):
         remark(text, output.options)
     if isinstance(record, RankedRecord) and output.options.ranks == "merged":
         remark(further(record), output.options)

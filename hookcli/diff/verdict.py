@@ -68,7 +68,7 @@ def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, complete: b
     compared = sum(row.get("change") not in ("added", "removed") for row in computed)
     first = first_beyond(rows)
     well = "all within tolerance" + ("" if complete else " until the run failed")
-    verdict = f"first beyond tolerance: {_title(first)}: {first['differs']}" if first else well
+    verdict = f"first beyond tolerance: {title(first)}: {first['differs']}" if first else well
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
     said = {"structure": _structure_line(alignment), "weights": weights}
     return {
@@ -88,7 +88,7 @@ def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
         return notes
     alike = [row for row in rows if (row.get("kind") == WEIGHT) == (first.get("kind") == WEIGHT)]
     others = sum(bool(row.get("beyond")) for row in alike) - 1
-    said = f"{_title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
+    said = f"{title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
     return [Finding(CHECK, "error", first.fqn, said, first.get("times"), 1.0), *notes]
 
 
@@ -136,7 +136,7 @@ def _apart(row: Row) -> str:
     return f"by {number(row['max_abs'])} at most{relative}"
 
 
-def _title(row: Row) -> str:
+def title(row: Row) -> str:
     """A row's place in words: name and type, kind of gradient, path, call and pass."""
     said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")
     if row.get("kind") not in (None, "output", WEIGHT):

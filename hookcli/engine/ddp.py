@@ -51,10 +51,7 @@ class DDPSteps:
 
 
 def communicate(
-    run: PreparedRun,
-    hooks: Sequence[CommHook],
-    steps: DDPSteps,
-    feedback: Feedback = Feedback(),
+    run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps, feedback: Feedback = Feedback()
 ) -> Report:
     """Run DDP's steps under each hook, in an initialized process group, and return this rank's report.
 

@@ -66,7 +66,7 @@ def describe(error: BaseException) -> str:
     """The error, and on a second line its frames in the model's own code, innermost first."""
     said = message_of(error)
     what = said if isinstance(error, OverdueError) else in_brief(error)
-    if out_of_memory(error):
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in said:  # the CPU's words
         wanted = re.search(r"tried to allocate ([\d.]+ \w+)", said, re.IGNORECASE)
         what = f"out of memory{f' (for {wanted[1]})' if wanted else ''}: try a smaller --batch-size or --input"
     for sign, meaning in _KNOWN.items():
@@ -76,11 +76,6 @@ def describe(error: BaseException) -> str:
         what = _DETACHES
     frames = " < ".join(reversed(_own_frames(error)))
     return what + (f"\n  at {frames}" if frames else "")
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """True if memory ran out, also on the CPU, whose allocator raises a plain RuntimeError."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in message_of(error)
 
 
 def _innermost(error: BaseException, model: nn.Module) -> _Failed | None:

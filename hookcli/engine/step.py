@@ -164,7 +164,7 @@ class Step:
             return None
         info.optimizer = self.optimizer
         optimizer = _OPTIMIZER[self.optimizer](trained, lr=1e-3)
-        session.hook_optimizer(optimizer)
+        session.optimizers.attach(optimizer)
         return optimizer
 
 

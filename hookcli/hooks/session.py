@@ -11,7 +11,6 @@ from typing import Self
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from hookcli.hooks.events import Callback
 from hookcli.hooks.full_backward import FullBackwardHooks
@@ -58,7 +57,7 @@ class HookSession(SessionCore):
         self.hooked_parameters = self.parameter_hooks.hooked
         self.saved_tensors = SavedTensorHooks(self)
         self.full_backward = FullBackwardHooks(self, self.modules)
-        self._optimizers = OptimizerHooks(self)
+        self.optimizers = OptimizerHooks(self)
         self._state_dicts = StateDictHooks(self)
         groups = [group for group in vars(self).values() if isinstance(group, HookGroup)]
         self._groups = {kind: group for group in groups for kind in group.kinds}
@@ -93,10 +92,6 @@ class HookSession(SessionCore):
             self.created_modules.setdefault(call.hooked.fqn if call else "", []).append(created)
 
         self.enter_context(noting_created_modules(self.model, note))
-
-    def hook_optimizer(self, optimizer: Optimizer) -> None:
-        """Hook an optimizer that the run is about to use."""
-        self._optimizers.attach(optimizer)
 
     def backward_ended(self) -> None:
         """Call the callbacks of `after_backward`: the backward pass is over."""

@@ -111,7 +111,7 @@ class Histogram:
         for begin, end, count in bins:
             if count and left < count:
                 begin, end = max(begin, least), min(end, most)
-                return begin + (end - begin) * (left / (count - 1) if count > 1 else 0.5)
+                return begin + (end - begin) * (min(left / (count - 1), 1.0) if count > 1 else 0.5)
             left -= count
         return most if total else math.nan
 

@@ -19,6 +19,8 @@ _SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is l
 _FLAT = 1e-6  # relative change of a figure that counts as none
 _LABEL = 10  # columns for the axis labels, equal in all charts so that steps line up
 _TICKS = 5
+_MARK_B = "x"  # points of the record that another is shown against
+_Points = Sequence[tuple[int, float]]
 
 
 class ChartReporter(Reporter):
@@ -38,24 +40,31 @@ def _lines(report: Report, view: View) -> Iterator[str]:
     lines = (view.height - 3) // max(len(columns), 1) - 1 if view.height else _HEIGHT
     size = min(view.width or _WIDTH, _WIDEST), min(max(lines, _LOWEST), _HEIGHT)
     yield footer.run_line(report) + f" · {_span(report)}"
+    if "against" in report.meta:
+        yield f"• A: {report.meta['against']['a']}   {_MARK_B} B: {report.meta['against']['b']}"
     for column in columns:
-        points = [(row["step"], _finite(row.get(column.name))) for row in report.rows]
-        yield from _figure(column.title, points, size)
+        points, other = (
+            [(row["step"], _finite(row.get(name))) for row in report.rows] for name in (column.name, f"{column.name}_b")
+        )
+        yield from _figure(column.title, points, other, size)
     yield from _bad(report)
     if report.skipped:
         yield f"not shown: {footer.skipped_line(report)}"
 
 
-def _figure(title: str, points: Sequence[tuple[int, float]], size: tuple[int, int]) -> Iterator[str]:
-    """Draw a chart with its title; a figure that never changed, but for rounding, takes one line."""
-    known = [value for _, value in points if not math.isnan(value)]
+def _figure(title: str, points: _Points, other: _Points, size: tuple[int, int]) -> Iterator[str]:
+    """Draw a chart with its title; a figure that never changed, but for rounding, takes one line.
+
+    `other` are the points of the record that this one is shown against; all NaN without one.
+    """
+    known = [value for _, value in (*points, *other) if not math.isnan(value)]
     if max(known) - min(known) <= _FLAT * max(map(abs, known)):
-        where = "throughout" if len(known) == len(points) else f"in {len(known)} of {len(points)} recorded steps"
+        where = "throughout" if len(known) >= len(points) else f"in {len(known)} of {len(points)} recorded steps"
         yield f"{title}: {formatting.number(known[0])}" + (f" {where}" if points[1:] else "")
         return
     logarithmic = min(known) > 0 and max(known) > _SPREAD * min(known)
     yield title + (" (logarithmic)" if logarithmic else "")
-    yield from _chart(points, logarithmic, size)
+    yield from _chart(points, other, logarithmic, size)
 
 
 def _finite(value: Any) -> float:
@@ -65,9 +74,11 @@ def _finite(value: Any) -> float:
 
 def _is_charted(report: Report, column: Column) -> bool:
     """Return whether a column is drawn: those without a unit and with a figure, except means of outputs."""
-    if column.unit or column.name in ("step", "forward", "mean"):
+    is_other = "against" in report.meta and column.name.endswith("_b")
+    if column.unit or column.name in ("step", "forward", "mean") or is_other:
         return False
-    return any(not math.isnan(_finite(row.get(column.name))) for row in report.rows)
+    names = (column.name, f"{column.name}_b")
+    return any(not math.isnan(_finite(row.get(name))) for row in report.rows for name in names)
 
 
 def _span(report: Report) -> str:
@@ -78,11 +89,14 @@ def _span(report: Report) -> str:
     return f"{formatting.counted(len(steps), 'recorded step')} ({where})"
 
 
-def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
+def _chart(points: _Points, other: _Points, logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
     import plotext as plt
 
     steps = [step for step, _ in points]
-    heights = [math.log10(value) if logarithmic and not math.isnan(value) else value for _, value in points]
+    heights, others = (
+        [math.log10(value) if logarithmic and not math.isnan(value) else value for _, value in found]
+        for found in (points, other)
+    )
     plt.clear_figure()
     plt.limit_size(False, False)  # by the terminal: there may be none
     plt.plotsize(*size)
@@ -91,9 +105,11 @@ def _chart(points: Sequence[tuple[int, float]], logarithmic: bool, size: tuple[i
     plt.plot(steps, heights, marker="braille")
     if len(steps) <= _DOTTED:
         plt.scatter(steps, heights, marker="•")
+    if any(not math.isnan(height) for height in others):
+        plt.scatter(steps, others, marker=_MARK_B)
     shown = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
     plt.xticks(shown, [f"{step:,}" for step in shown])
-    low, high = (limit(height for height in heights if not math.isnan(height)) for limit in (min, max))
+    low, high = (limit(height for height in (*heights, *others) if not math.isnan(height)) for limit in (min, max))
     levels = [low, (low + high) / 2, high]
     plt.yticks(levels, [formatting.number(10**level if logarithmic else level).rjust(_LABEL) for level in levels])
     return (line.rstrip() for line in plt.uncolorize(plt.build()).splitlines())

@@ -14,13 +14,14 @@ def totals_line(report: Report) -> str:
     """Write the exact totals; for checks, the numbers of findings."""
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
-    weights = report.totals.get("weights")  # on a separate line
+    sentences = [report.totals.get(key) for key in _SENTENCES]
     clipped = before_clipping(report.totals)
-    totals = {key: value for key, value in report.totals.items() if key != "weights" and not is_of_step(key)}
+    totals = {key: value for key, value in report.totals.items() if key not in _SENTENCES and not is_of_step(key)}
     said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
-    return "\n".join(filter(None, (" · ".join(filter(None, said)), weights, *step_lines(report.totals))))
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), *sentences, *step_lines(report.totals))))
 
 
+_SENTENCES = ("grew", "settings", "weights")  # on lines of their own
 _NAMED = {
     "params": "parameters",
     "trainable": "trainable",

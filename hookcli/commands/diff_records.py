@@ -1,0 +1,48 @@
+"""Compares two records of `hookcli run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output, remark
+from hookcli.diff.rows import STATISTICS, beyond
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import UsageError
+from hookcli.record.file.ranked_record import open_record
+from hookcli.record.file.record_diff import COLUMNS, diff_records, record_remarks
+from hookcli.report import Row
+from hookcli.system.files import is_folder
+
+
+def is_record(text: str) -> bool:
+    """True for the name of a record: a folder of ranks, or a file that begins with a line of one."""
+    if is_folder(text):
+        return text.rstrip("/").endswith(".run") or any(Path(text).glob("rank*.jsonl"))
+    if text.endswith(".jsonl"):
+        return True
+    try:
+        with Path(text).open("rb") as file:
+            return file.read(9).startswith(b'{"line":')
+    except (OSError, ValueError):
+        return False
+
+
+def compare_records(a: str, b: str, tolerance: Tolerance, wanted: Callable[[Row], bool], options: Options) -> int:
+    """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
+    for label, text, other in (("A", a, b), ("B", b, a)):
+        if not is_record(text):
+            raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")
+    output = Output(options)
+    records = open_record(a), open_record(b)
+    reports = diff_records(*records, tolerance, wanted)
+    output.check_columns([*COLUMNS, *(column for column in STATISTICS if column not in COLUMNS)])
+    for text in record_remarks(*records):
+        remark(text, options)
+    output.write(reports, mixed=True)
+    for report in reports if not output.for_people else ():
+        for key in ("settings", "structure", "verdict", "grew"):
+            if report.grouping == "list" and key in report.totals:
+                remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
+    return int(beyond(reports))

@@ -1,0 +1,231 @@
+"""hookcli diff of two records: where two runs diverge, what grew from there, and the settings that differ."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import forks
+import pytest
+from records import HEADER, RUN, end, recorded_step, save, text
+
+from hookcli.record.file.record import RecordedStep
+from hookcli.report import Row
+
+Cli = Callable[..., Any]
+SCRIPT = """
+    import sys
+    import torch
+    from torch import nn
+    rate, activation, steps = float(sys.argv[1]), getattr(nn, sys.argv[2]), int(sys.argv[3])
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), activation(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    x = torch.randn(16, 4)
+    for step in range(steps):
+        optimizer.zero_grad()
+        (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
+        optimizer.step()
+"""
+RUNS = {
+    "a": ("0.05", "ReLU", "12"),
+    "again": ("0.05", "ReLU", "12"),
+    "rate": ("0.1", "ReLU", "12"),
+    "layer": ("0.05", "GELU", "12"),
+    "short": ("0.05", "ReLU", "6"),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the records of real runs."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "train.py").write_text(dedent(SCRIPT))
+    how = ("-m", "hookcli", "run", "-q", "--every", "3", "-o")
+    for name, arguments in RUNS.items():
+        command = [sys.executable, *how, f"{name}.run.jsonl", "train.py", *arguments]
+        forks.run(command, cwd=folder, check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(trained)
+    return trained
+
+
+def diffed(cli: Cli, *argv: str) -> tuple[int, list[dict[str, Any]], str]:
+    ran = cli("diff", *argv, "-f", "json")
+    return ran.code, json.loads(ran.out)["reports"] if ran.out else [], ran.err
+
+
+def test_the_same_seed_is_the_same_run(cli: Cli, runs: Path) -> None:
+    code, (report,), err = diffed(cli, "a.run.jsonl", "again.run.jsonl")
+    assert code == 0 and (report["totals"]["compared"], report["totals"]["beyond"]) == (4, 0)
+    assert report["totals"]["verdict"] == "all within tolerance" and "settings" not in report["totals"]
+    assert [row["loss_a"] for row in report["rows"]] == [row["loss_b"] for row in report["rows"]]
+    assert "the runs differ" not in err
+
+
+def test_another_learning_rate_shows_in_the_first_update(cli: Cli, runs: Path) -> None:
+    """Activations and gradients of step 0 are those of the same weights."""
+    code, (over, place), err = diffed(cli, "a.run.jsonl", "rate.run.jsonl")
+    first, second, *_ = over["rows"]
+    assert (
+        code == 1 and (first["step"], first["loss_a"]) == (0, first["loss_b"]) and second["loss_a"] > second["loss_b"]
+    )
+    assert place["model"] == "Sequential: updates of step 0"
+    twice = [row for row in place["rows"] if row["figure"] in ("update", "ratio")]
+    assert len(twice) == 4 and all(row["b"] == pytest.approx(2 * row["a"], rel=1e-4) for row in twice)
+    verdict, settings = over["totals"]["verdict"], over["totals"]["settings"]
+    assert verdict.startswith("first beyond tolerance: step 0, updates: 0.weight (Linear): ")
+    assert "learning rate 0.05 → 0.1" in settings and "train.py 0.05 ReLU 12 → train.py 0.1 ReLU 12" in settings
+    assert over["totals"]["grew"].startswith("grew most, in times the tolerance from step 0 to 9: ")
+    for said in (verdict, settings):
+        assert said in err
+
+
+def test_another_layer_is_the_first_place(cli: Cli, runs: Path) -> None:
+    code, (over, place), _ = diffed(cli, "a.run.jsonl", "layer.run.jsonl")
+    assert code == 1 and "step 0, activations: 1 (ReLU): zeros" in over["totals"]["verdict"]
+    rows = {row["fqn"]: row for row in place["rows"]}
+    assert rows["1"]["change"] == "ReLU → GELU" and rows["1"]["beyond"] and not rows["0"].get("beyond")
+    assert "learning rate" not in over["totals"]["settings"]
+
+
+def test_a_shorter_run_is_compared_as_far_as_it_goes(cli: Cli, runs: Path) -> None:
+    code, (report,), err = diffed(cli, "a.run.jsonl", "short.run.jsonl")
+    assert code == 0 and report["totals"]["compared"] == 2 and "2 recorded steps only in A (6 to 9)" in err
+
+
+def test_one_that_was_cut_off_and_one_that_still_runs(cli: Cli, runs: Path, tmp_path: Path) -> None:
+    whole = Path("a.run.jsonl").read_bytes()
+    cut = tmp_path / "cut.run.jsonl"
+    cut.write_bytes(whole[: int(len(whole) * 0.8)])
+    code, reports, err = diffed(cli, "a.run.jsonl", str(cut))
+    assert code == 0 and 0 < reports[0]["totals"]["compared"] < 4
+    assert "B (" in err and "no end is recorded; it is still running, or was killed" in err
+    assert "B: 1 of " in err and "lines is damaged and left out" in err and "only in A" in err
+
+
+def test_a_tolerance_and_a_part(cli: Cli, runs: Path) -> None:
+    assert diffed(cli, "a.run.jsonl", "rate.run.jsonl", "--rtol", "1000")[0] == 0
+    code, (over, place), _ = diffed(cli, "a.run.jsonl", "rate.run.jsonl", "--match", "2.*")
+    assert code == 1 and {row["fqn"] for row in place["rows"]} == {"2.weight", "2.bias"}
+    assert "2.weight" in over["totals"]["verdict"]
+    chosen = cli("diff", "a.run.jsonl", "rate.run.jsonl", "--columns", "step,loss_a,fqn", "-f", "csv")
+    assert chosen.code == 1 and "loss_a" in chosen.out and "2.bias" in chosen.out
+
+
+@pytest.mark.parametrize("name", ["table", "markdown", "csv", "json"])
+def test_formats(cli: Cli, runs: Path, name: str) -> None:
+    found = cli("diff", "a.run.jsonl", "rate.run.jsonl", "-f", name)
+    assert found.code == 1 and "0.weight" in found.out and "learning rate 0.05 → 0.1" in found.out + found.err
+    cli("diff", "a.run.jsonl", "rate.run.jsonl", "-o", "saved.json")
+    assert "learning rate 0.05 → 0.1" in cli("show", "saved.json").out
+
+
+def test_two_runs_in_one_chart(cli: Cli, runs: Path) -> None:
+    found = cli("show", "a.run.jsonl", "--against", "rate.run.jsonl")
+    assert found.code == 0 and "• A: a.run.jsonl   x B: rate.run.jsonl\nLoss\n" in found.out
+    rows = json.loads(cli("show", "a.run.jsonl", "--against", "short.run.jsonl", "-f", "json").out)["reports"][0][
+        "rows"
+    ]
+    assert [row["step"] for row in rows] == [0, 3, 6, 9]
+    assert [row["loss_b"] == row["loss"] for row in rows] == [True, True, False, False] and rows[3]["loss_b"] is None
+    other = json.loads(cli("show", "short.run.jsonl", "--against", "a.run.jsonl", "-f", "json").out)["reports"][0][
+        "rows"
+    ]
+    assert [(row.get("loss"), row["std_b"]) for row in other[2:]] == [(None, row["std"]) for row in rows[2:]]
+
+
+# Records made by hand.
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "a.jsonl", RUN)
+    return tmp_path
+
+
+def renamed(step: RecordedStep, name: str) -> RecordedStep:
+    return replace(step, model=name, reports=[replace(report, model=name) for report in step.reports])
+
+
+def without(step: RecordedStep, part: str) -> RecordedStep:
+    def rows(found: Any) -> list[Row]:
+        return [row for row in found if not row.fqn.startswith(part)]
+
+    return replace(step, reports=[replace(report, rows=rows(report.rows)) for report in step.reports])
+
+
+def test_other_models_are_compared_where_they_are_alike(cli: Cli, here: Path) -> None:
+    save(here / "b.jsonl", (HEADER, without(renamed(recorded_step(0), "Wide"), "head"), end()))
+    code, (over,), _ = diffed(cli, "a.jsonl", "b.jsonl")
+    assert code == 0 and over["model"] == "Net → Wide" and over["totals"]["compared"] == 1
+    assert over["totals"]["structure"].startswith("the structures differ: ") and "head" in over["totals"]["structure"]
+
+
+def test_a_loss_alone(cli: Cli, here: Path) -> None:
+    save(here / "b.jsonl", (HEADER, recorded_step(0), replace(recorded_step(100, std=1.5), losses=[7.0]), end()))
+    code, (over,), _ = diffed(cli, "a.jsonl", "b.jsonl")
+    assert code == 1 and over["totals"]["verdict"] == "first beyond tolerance: step 100, loss: loss 0.01980 → 7.000"
+    assert [row["step"] for row in over["rows"]] == [0, 100] and over["rows"][1]["module"] == "(loss)"
+
+
+def test_versions(cli: Cli, here: Path) -> None:
+    save(here / "b.jsonl", (replace(HEADER, versions={"hookcli": "9", "torch": "3"}), *RUN[1:]))
+    assert "hookcli 0.1.0 → 9; torch none → 3" in diffed(cli, "a.jsonl", "b.jsonl")[1][0]["totals"]["settings"]
+
+
+def test_a_long_run_is_followed_in_part(cli: Cli, here: Path) -> None:
+    for name, std in (("a", 1.0), ("b", 2.0)):
+        steps = (recorded_step(n, std=std if n > 50 else 1.0) for n in range(400))
+        save(here / f"{name}.jsonl", (HEADER, *steps, end()))
+    _, (over, _), _ = diffed(cli, "a.jsonl", "b.jsonl")
+    shown = [row["step"] for row in over["rows"]]
+    assert shown[:2] == [50, 51] and shown[-1] == 399 and len(shown) < 30
+    assert over["totals"]["verdict"].startswith("first beyond tolerance: step 51, activations: body.0 (Linear): std")
+
+
+MISTAKES = {
+    ("a.jsonl", "none.jsonl"): "none.jsonl: no such file",
+    ("a.jsonl", "resnet18"): "B 'resnet18': a.jsonl is a record of hookcli run; compare it with another record",
+    ("a.jsonl", "other.jsonl"): "nothing to compare: no step is in both records: A has steps 0, 100, 200; B 7",
+    ("a.jsonl", "models.jsonl"): "nothing to compare: A has models Net; B This, That",
+    ("a.jsonl", "a.jsonl", "--same-weights"): "--same-weights: both sides must be models, not records",
+    ("a.jsonl", "a.jsonl", "--columns", "tims"): "unknown column 'tims'; did you mean times?",
+}
+
+
+@pytest.mark.parametrize("argv", MISTAKES, ids=" ".join)
+def test_mistakes(cli: Cli, here: Path, argv: tuple[str, ...]) -> None:
+    save(here / "other.jsonl", (HEADER, recorded_step(7)))
+    save(here / "models.jsonl", (HEADER, renamed(recorded_step(0), "This"), renamed(recorded_step(0), "That")))
+    found = cli("diff", *argv)
+    assert found.code == 2 and found.out == "" and MISTAKES[argv] in found.err.splitlines()[-1], found.err
+
+
+def test_mistakes_of_show(cli: Cli, here: Path) -> None:
+    for argv in (("--step", "0"), ("--follow",)):
+        found = cli("show", "a.jsonl", "--against", "a.jsonl", *argv)
+        assert found.code == 2 and "--against" in found.err
+
+
+def test_a_damaged_step_is_left_out(cli: Cli, here: Path) -> None:
+    broken = text(RUN[1:2]).replace('"columns": [', '"columns": [7, ')
+    (here / "b.jsonl").write_text(text(RUN[:1]) + broken + text(RUN[2:]))
+    code, (over,), err = diffed(cli, "a.jsonl", "b.jsonl")
+    assert code == 0 and over["totals"]["compared"] == 3 and "damaged" in err
+
+
+def test_no_torch(here: Path) -> None:
+    code = "import sys; from hookcli.cli import main; main(['diff', 'a.jsonl', 'a.jsonl'])"
+    code += "; sys.exit('torch' in sys.modules)"
+    assert forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, check=False).returncode == 0
