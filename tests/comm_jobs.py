@@ -93,6 +93,23 @@ def run_functions(names: list[str], **plan: Any) -> list[Report | str]:
     return said
 
 
+class Drifts(nn.Module):
+    """Has other gradients in each step, as a model with a schedule of its own does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(40, 3)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.calls * self.fc(x)
+
+
+def run_drifting() -> Report:
+    return communicate(prepared(Drifts(), inputs(), squares), [find_hook("fp16")], DDPSteps(2))
+
+
 def run_half() -> Report:
     """Gradients in bfloat16, whose plain allreduce is not exact."""
     found = [find_hook("allreduce")]

@@ -187,3 +187,10 @@ def test_bytes_that_can_not_be_told_are_none() -> None:
         assert row["bytes_after"] is None and row["ratio"] is None and row["relative_l2"] == 0
         [skipped] = report.skipped
         assert skipped.reason.startswith("bytes that comm_jobs:new_group hands over: the hook made a process group")
+
+
+def test_a_step_with_other_gradients_than_those_of_the_exact_mean_is_named() -> None:
+    for report in run_ranks(2, comm_jobs.run_drifting):
+        [said] = report.skipped
+        assert said.reason == "step 1 under fp16: other gradients than the first step's, which gave the exact mean"
+        assert [row["relative_l2"] < 0.01 for row in report.rows] == [True, False]
