@@ -106,8 +106,11 @@ def _parent(pid: int) -> None:
 def streams(unbuffered: bool) -> None:
     """Python's own, as it makes them when it starts."""
     for number, name, errors in ((0, "stdin", "strict"), (1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
-        stream = open(number, "w" if number else "r", encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
-        if number:
+        stream: Any = None
+        with suppress(OSError):  # closed
+            os.fstat(number)
+            stream = open(number, "w" if number else "r", encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        if number and stream is not None:
             stream.reconfigure(line_buffering=number == 2 or os.isatty(number), write_through=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)

@@ -42,6 +42,7 @@ def watch(
     check: bool = False,
     hist: bool = False,
     keep_bad: str | Path | None = None,
+    no_grad: int = ...,
 ) -> Recording: ...
 
 

@@ -59,7 +59,7 @@ def recorded(path: Path, rank: int, ranks: int, train: Callable[[], Any], **plan
     """The training, recorded in a file."""
     path.parent.mkdir(exist_ok=True)
     header = replace(new_header("train.py", ["train.py"], 1), rank=rank, ranks=ranks)
-    recorder = Recorder(RecordWriter(path), header, lambda text: None)
+    recorder = Recorder(path, lambda header: RecordWriter(path).begun(header), header, lambda text: None)
     observer = Observer(RecordingPlan(**{"every": 1} | plan), recorder).start()
     try:
         found = train()

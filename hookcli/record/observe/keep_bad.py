@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,9 @@ class KeepBad:
 
     @torch.no_grad()
     def _enter(self, event: HookEvent) -> None:
-        if self._found is None and event.module is not None:
+        if self._found is not None or event.module is None:
+            return
+        with suppress(RuntimeError, TypeError, NotImplementedError):  # tensors of a kind that can't be copied
             args, kwargs = tree.replace((event.args, dict(event.kwargs)), _copy)
             buffers = {key: _copy("", x) for key, x in event.module.named_buffers()}
             self._running[event.fqn, event.call] = _Call(args, kwargs, buffers, random_states(self._devices).torch)
@@ -62,7 +65,7 @@ class KeepBad:
         call = self._running.pop((event.fqn, event.call), None)
         if call is None or self._found is not None or event.module is None:
             return
-        if any(not x.isfinite().all() for _, x in tree.leaves(event.output) if x.is_floating_point()):
+        if any(_is_bad(x) for _, x in tree.leaves(event.output)):
             call.output = tree.replace(event.output, _copy)
             call.state |= {key: _copy("", x) for key, x in event.module.named_parameters()}
             self._found = event.fqn, event.module, call
@@ -126,6 +129,13 @@ print("then:", {expected})
 
 
 _SEED = 'torch.get_device_module("{0}").set_rng_state(kept["rng.{0}"].cpu())'
+
+
+def _is_bad(x: Tensor) -> bool:
+    """True if a tensor has NaN or infinities; of a kind that PyTorch can't ask, it has none."""
+    with suppress(RuntimeError, TypeError, NotImplementedError):
+        return x.is_floating_point() and not bool(x.isfinite().all())
+    return False
 
 
 def _copy(path: str, x: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ frames' local variables would be kept alive by a look at them.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Mapping, Sequence
-from itertools import chain, compress
+from itertools import compress
 from types import ModuleType
 from typing import Any
 
@@ -32,8 +33,7 @@ def model_name(module: nn.Module) -> str:
     kind = plain_type(root)
     name = ".".join(filter(None, (kind, PlainNames(root)(fqn))))
     rivals = [m for m in alive if id(m) not in parents and m is not root and plain_type(m) == kind]
-    mine = _variable(root) if rivals else None
-    others = (_variable(rival) for rival in rivals[:_RIVALS])
+    mine, *others = _variables([root, *rivals[:_RIVALS]]) if rivals else [None]
     return f"{name} ({mine})" if mine and any(other not in (None, mine) for other in others) else name
 
 
@@ -73,44 +73,64 @@ def _place(module: nn.Module, parents: Mapping[int, tuple[nn.Module, str]]) -> t
     return root, ".".join(names)
 
 
-def _variable(item: object, within: bool = True) -> str | None:
-    """The name of a global variable that holds this object, or of an attribute; None for local variables.
+def _variables(items: Sequence[object], within: bool = True) -> list[str | None]:
+    """For each object the name of a global variable that holds it, or of an attribute; None for local variables.
 
     `within`: also of a list, tuple or dict that holds it, as in nets[0]; first of all of one that holds nothing else
-    than objects of its class, since a loop over these has a variable, too.
+    than objects of its class, since a loop over these has a variable, too. Each walk over all objects serves all items.
     """
-    held = [(holder, *_owner(holder)) for holder in gc.get_referrers(item)]
-    lists = [holder for holder, _, owner in held if owner is None and type(holder) in (list, tuple, dict) and within]
-    alike = [holder for holder in lists if len(holder) > 1 and {*map(type, _items(holder).values())} == {type(item)}]
-    names = (
-        (name for holder in alike if (name := _place_in(holder, item))),
-        (name for _, names, owner in held if isinstance(owner, ModuleType) and (name := _key(names, item))),
-        (name for _, names, owner in held if not isinstance(owner, ModuleType) and (name := _key(names, item))),
-        (name for holder in lists if (name := _place_in(holder, item))),
+    holders = gc.get_referrers(*items)
+    modules = {id(vars(module)): module for module in list(sys.modules.values()) if isinstance(module, ModuleType)}
+    owned = _owned([holder for holder in holders if type(holder) is dict and id(holder) not in modules])
+    of_others = [names for holder in holders if (names := owned.get(id(holder)) or _own_attributes(holder))]
+    of_modules = [holder for holder in holders if id(holder) in modules]
+    known = {id(names) for names in (*of_modules, *of_others)}
+    lists = [h for h in holders if type(h) in (list, tuple, dict) and id(h) not in known and id(h) not in owned]
+    called = list(zip(lists, _variables(lists, within=False), strict=True)) if within and lists else []
+    return [_name(item, of_modules, of_others, [(h, name) for h, name in called if name]) for item in items]
+
+
+def _name(
+    item: object,
+    of_modules: Sequence[Mapping[str, Any]],
+    of_others: Sequence[Mapping[str, Any]],
+    lists: Sequence[tuple[_Container, str]],
+) -> str | None:
+    alike = [(h, name) for h, name in lists if len(h) > 1 and {*map(type, _items(h).values())} == {type(item)}]
+    found = (
+        *(_key(_items(holder), item, name) for holder, name in alike),
+        *(_key(names, item) for names in (*of_modules, *of_others)),
+        *(_key(_items(holder), item, name) for holder, name in lists),
     )
-    return next(chain(*names), None)
+    return next(filter(None, found), None)
 
 
-def _place_in(holder: _Container, item: object) -> str | None:
-    name = _variable(holder, within=False)
-    index = next((key for key, value in _items(holder).items() if value is item), "?")
-    return f"{name}[{index!r}]" if name else None
+def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | None:
+    """The name of a variable in this namespace, or the place in a list or dict: nets[0]."""
+    keys = [key for key, value in list(names.items()) if value is item]
+    if holder:
+        return f"{holder}[{keys[0]!r}]" if keys else None
+    return next((key for key in keys if isinstance(key, str) and not key.startswith("_")), None)
 
 
 def _items(holder: _Container) -> Mapping[Any, object]:
     return dict(holder) if isinstance(holder, dict) else dict(enumerate(holder))
 
 
-def _owner(holder: object) -> tuple[Mapping[str, Any], object | None]:
-    """The attributes of the object or module that a referrer belongs to, and that object; ({}, None) for others."""
-    if type(holder) in (list, tuple):
-        return {}, None
-    owners = gc.get_referrers(holder) if type(holder) is dict else [holder]
-    for owner in owners:
+def _owned(dicts: Sequence[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Those of these dicts that are the attributes of an object, by id; empty instead if they are not the program's."""
+    wanted = {id(names) for names in dicts}
+    found: dict[int, Mapping[str, Any]] = {}
+    for owner in gc.get_referrers(*dicts) if dicts else ():
         names = _attributes(owner)
-        if names is not None and (names is holder or owner is holder):
-            return ({} if _is_ours(owner) else names), owner
-    return {}, None
+        if names is not None and id(names) in wanted:
+            found[id(names)] = {} if _is_ours(owner) else names
+    return found
+
+
+def _own_attributes(owner: object) -> Mapping[str, Any]:
+    """The attributes of an object that holds them without a dict; empty if it is not the program's."""
+    return {} if isinstance(owner, (dict, list, tuple)) or _is_ours(owner) else _attributes(owner) or {}
 
 
 def _attributes(owner: object) -> dict[str, Any] | None:
@@ -123,10 +143,7 @@ def _attributes(owner: object) -> dict[str, Any] | None:
 
 
 def _is_ours(owner: object) -> bool:
-    """True for what hookcli and PyTorch hold, for a short time or under names of their own."""
-    return not isinstance(owner, ModuleType) and type(owner).__module__.partition(".")[0] in ("hookcli", "torch")
-
-
-def _key(names: Mapping[str, Any], item: object) -> str | None:
-    found = (name for name, value in list(names.items()) if value is item)
-    return next((name for name in found if isinstance(name, str) and not name.startswith("_")), None)
+    """True for an object of hookcli's or of an installed library, which has its own names for the program's models."""
+    name = type(owner).__module__.partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return name in ("hookcli", "torch") or "site-packages" in file or "dist-packages" in file

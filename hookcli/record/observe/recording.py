@@ -17,7 +17,14 @@ from hookcli.record.file.record import RecordedStep
 from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.recording_plan import DEFAULT_EVERY, PROBES, RecordingPlan, check_probes, parse_steps
+from hookcli.record.observe.recording_plan import (
+    DEFAULT_EVERY,
+    NO_GRAD,
+    PROBES,
+    RecordingPlan,
+    check_probes,
+    parse_steps,
+)
 from hookcli.record.observe.wrappers import plain_type
 from hookcli.report import Report
 from hookcli.system.streams import say
@@ -50,11 +57,12 @@ class Recording:
         check: bool = False,
         hist: bool = False,
         keep_bad: str | Path | None = None,
+        no_grad: int = NO_GRAD,
     ) -> None:
         start, stop = parse_steps(steps)
         names = check_probes([probes] if isinstance(probes, str) else probes)
         kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
-        plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check, hist, kept)
+        plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad)
         self._search = first_bad
         name = plain_type(model)
         here, header = joined_world(), new_header(name, [], every)

@@ -99,17 +99,17 @@ def test_two_models_have_steps_of_their_own(watching: HookcliCallback) -> None:
 
     steps = train(own.maker, with_maker, by(1), against_critic)
     assert equal(own.state_dict(), model.state_dict())
-    found = recorded_steps(watching.recording.path, "Linear")
+    found = recorded_steps(watching.recording.path, "Gan.maker")
     looked_at = list(range(0, len(steps), 2))
     assert list(found) == looked_at
-    assert list(recorded_steps(watching.recording.path, "Sequential")) == [
+    assert list(recorded_steps(watching.recording.path, "Gan.critic")) == [
         *looked_at,
         len(steps),
     ]  # the maker's last pass
     for number, recorded in found.items():
         assert_recorded(recorded, steps[number])
     models = {ran["model"]: ran["steps"] for ran in read_record(watching.recording.path).end.models}
-    assert models == {"Sequential": len(steps), "Linear": len(steps)}
+    assert models == {"Gan.critic": len(steps), "Gan.maker": len(steps)}
     assert trainer.global_step == 2 * len(steps)  # Lightning counts those of all optimizers
 
 

@@ -34,5 +34,7 @@ def under_both(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: st
         forks.run(command, input=stdin, capture_output=True, cwd=cwd, env=ENV | environment, fresh=True, timeout=30)
         for command in commands
     ]
-    plain, ours = ((one.returncode, one.stdout, ADDRESS.sub(b" at 0x", one.stderr)) for one in ran)
+    plain, ours = (
+        (one.returncode, ADDRESS.sub(b" at 0x", one.stdout), ADDRESS.sub(b" at 0x", one.stderr)) for one in ran
+    )
     return plain, ours

@@ -103,6 +103,19 @@ def test_a_parameter_that_is_not_finite_is_the_cause() -> None:
     assert bad.cause == "its weight is not finite"
 
 
+def test_tensors_that_cannot_be_asked_are_passed_by(kept: Path) -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.relu().to_sparse()
+
+    class Dense(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.to_dense() / 0
+
+    (bad,) = diverging(lambda: nn.Sequential(Sparse(), nn.Identity(), Dense()), 1e-3).non_finites
+    assert bad.fqn == "3.2" and "it could not be kept" in bad.kept  # its input is sparse, which safetensors can't hold
+
+
 def test_only_outputs_are_kept(kept: Path) -> None:
     def program() -> nn.Module:
         model = nn.Linear(2, 2)

@@ -65,6 +65,22 @@ def test_a_record_of_one_model_among_others() -> None:
     assert recorded.step == 4 and set(rows(recorded, "activations")) == {"", "body", "body.0", "body.1", "head"}
 
 
+@pytest.mark.parametrize(("limit", "recorded"), [(0, 0), (1, 2), (9, 6)])
+def test_a_limit_of_forwards_without_gradients(limit: int, recorded: int) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with hookcli.watch(model, every=1, no_grad=limit) as recording:
+        for _ in range(2):
+            with torch.no_grad():
+                for _ in range(3):
+                    model(torch.ones(1, 4))
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    record = read_record(recording.path)
+    assert sum(entry.phase == "no_grad" for entry in record.entries) == recorded
+    assert record.end is not None and record.end.models[0]["left_out"] == 6 - recorded
+
+
 def test_what_wraps_it_and_its_parts_count_as_it() -> None:
     model = net()
     with hookcli.watch(model, every=1) as recording:
