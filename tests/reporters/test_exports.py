@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from commands.growing import until
 from records import HEADER, activation, gradient, recorded_step, save
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
@@ -229,6 +230,8 @@ def wandb_records(path: Path) -> Iterator[WandbRecord]:
             at += 32768 - at % 32768
             continue
         _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        if at + 7 + size > len(data):  # not yet written
+            return
         parts += data[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):  # whole, or the last part
@@ -239,6 +242,7 @@ def wandb_records(path: Path) -> Iterator[WandbRecord]:
 def wandb_runs(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], Any]]:
     """The config, the history and the run of each offline run."""
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        until(lambda path=path: any(found.WhichOneof("record_type") == "exit" for found in wandb_records(path)))
         config: dict[str, Any] = {}
         history: list[dict[str, Any]] = []
         for found in wandb_records(path):
