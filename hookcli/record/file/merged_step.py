@@ -10,12 +10,9 @@ from typing import Any
 from hookcli.checks.judgement import Judgement
 from hookcli.record.file.merged_norms import merge_groups, merge_updates
 from hookcli.record.file.overview import TIMES
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record import SHARDED, RecordedStep
 from hookcli.report import SEVERITIES, Finding, Report, Row, Skipped
 from hookcli.report.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
-
-SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
-"""The note on a step of one rank."""
 
 
 def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) -> RecordedStep:

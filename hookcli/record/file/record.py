@@ -15,6 +15,8 @@ from hookcli.report import Report, relaxed, strict
 from hookcli.report.files import sound
 from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
 
+SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
+"""The note on a step of one rank."""
 RUN_SCHEMA = 2
 LAYOUT = "layout"
 """The kind of a line that defines a layout of reports, by its `id`."""

@@ -17,8 +17,7 @@ from torch.optim.optimizer import Optimizer
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.gradients.grad_arrivals import GradArrivals
 from hookcli.hooks.session_core import CallbackGuard
-from hookcli.record.file.merged_step import SHARDED
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record import SHARDED, RecordedStep
 from hookcli.record.observe.losses import Losses
 from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.recording_plan import RecordingPlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,7 +27,6 @@ from hookcli.record.observe.model import ObservedModel
 from hookcli.record.observe.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.rows import merge_calls
-from hookcli.record.observe.step_checks import check_step
 from hookcli.record.observe.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.wrappers import PlainNames, replicas_of
 from hookcli.report import Report, Skipped
@@ -157,7 +156,7 @@ class StepMeasurements:
         """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
         name, meta = self._model.name, self._meta | self._replicas | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
-        verdict = [check_step(name, by_probe, meta)] if "inventory" in by_probe else []
+        verdict = _verdict(name, by_probe, meta) if "inventory" in by_probe else []
         reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
         if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
             skipped = self.parameters.without_optimizer(self._model.optimizers())
@@ -195,3 +194,10 @@ def _probe(name: str, hist: bool) -> Probe:
 
 
 _WITH_HISTOGRAMS = ("activations", "inputs")
+
+
+def _verdict(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> list[Report]:
+    """The judgement of a step; programs that are not judged need not import the checks."""
+    from hookcli.record.observe.step_checks import check_step
+
+    return [check_step(name, reports, meta)]
