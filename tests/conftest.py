@@ -54,7 +54,7 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> C
 
     def run(*argv: str) -> Ran:
         capfd.readouterr()
-        if argv[0] == "run":  # its process becomes the script's
+        if argv[:1] == ("run",):  # its process becomes the script's
             paths = os.pathsep.join(path for path in sys.path if path)
             command = [sys.executable, "-m", "hookcli", *argv]
             ran = forks.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths})

@@ -28,6 +28,12 @@ def part_tables(module: nn.Module) -> list[dict[str, Any]]:
     return [table(module) for table in _PARTS]
 
 
+def submodules(module: nn.Module) -> Mapping[str, nn.Module | None] | None:
+    """A module's own submodules by name, without asking its class; None before its constructor has run."""
+    found: Mapping[str, nn.Module | None] | None = vars(module).get(PARTS[2])
+    return found
+
+
 def hold(module: nn.Module, tensors: Iterable[Tensor]) -> None:
     """Make these tensors a module's parameters, as they are: `register_parameter` takes only Parameters."""
     _PARTS[0](module).update({str(number): tensor for number, tensor in enumerate(tensors)})

@@ -55,7 +55,12 @@ class ObservedModels:
             self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
         kind = plain_type(module)
         self._seen[kind] += 1
-        return self._add(module, model_name(module) if self._seen[kind] <= _NAMED else kind)
+        return self._add(module, model_name(module) if self._lasts(kind) else kind)
+
+    def _lasts(self, kind: str) -> bool:
+        """False for a class whose models the program builds in a loop: to look for each one's name would take long."""
+        alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
+        return self._seen[kind] <= min(_NAMED, alive + 2)
 
     def _add(self, module: nn.Module, wanted: str) -> ObservedModel:
         parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))

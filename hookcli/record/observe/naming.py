@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import nn
 
+from hookcli.hooks.torch_private.modules import submodules
 from hookcli.record.observe.wrappers import PlainNames, plain_type
 
 _Container = list[Any] | tuple[Any, ...] | dict[Any, Any]
@@ -45,7 +46,7 @@ def _alive() -> list[nn.Module]:
         types.update(found)
     items = gc.get_objects()
     modules = compress(items, map(types.__contains__, map(type, items)))  # quick: there may be millions
-    return [module for module in modules if "_modules" in vars(module)]
+    return [module for module in modules if submodules(module) is not None]
 
 
 def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
@@ -57,7 +58,7 @@ def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
     for theirs in (False, True):
         for module in reversed(alive):  # the collector lists the young first
             if type(module).__module__.startswith("torch.") is theirs:
-                for name, part in vars(module)["_modules"].items():
+                for name, part in (submodules(module) or {}).items():
                     found.setdefault(id(part), (module, name))
     return found
 
