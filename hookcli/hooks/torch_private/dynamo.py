@@ -35,7 +35,16 @@ def use_fake_tensors() -> None:
 
 def compiles() -> bool:
     """True if anything can be compiled: torch.compile imports what it is made of when it is first used."""
-    return "torch._dynamo" in sys.modules
+    return _imported("torch._dynamo")
+
+
+def _imported(name: str) -> bool:
+    """True if a module is imported, and no longer being imported.
+
+    In a forked child, the thread that was importing it is gone, and to import it again would wait for that thread.
+    """
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)
 
 
 def optimized_module() -> type[nn.Module] | None:
@@ -63,7 +72,7 @@ def compiled_graphs(model: nn.Module) -> list[str] | None:
 
 def frames_compiled() -> int:
     """Number of functions that torch.compile has processed, since the last `torch._dynamo.reset()` if there was one."""
-    if "torch._dynamo.convert_frame" not in sys.modules:
+    if not _imported("torch._dynamo.convert_frame"):
         return 0
     lost = "forwards in compiled functions are taken for forwards that were never called"
     return int(private("torch._dynamo.convert_frame", "FRAME_COUNTER", 0, lost))
