@@ -13,6 +13,7 @@ from typing import Any
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, TensorStats, columns_named
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.norms import norm as l2_norm
+from hookcli.report.norms import total
 from hookcli.report.ranks import ALIKE
 
 COLUMNS = (
@@ -100,7 +101,7 @@ def merge_ranks(reports: Sequence[Report]) -> Report:
     complete = all(report.meta.get("complete", True) for report in reports)
     meta = {key: value for key, value in reports[0].meta.items() if key != "rank"} | {"complete": complete}
     if meta.get("loss_value") is not None:
-        meta["loss_value"] = math.fsum(report.meta["loss_value"] for report in reports) / len(reports)
+        meta["loss_value"] = total(report.meta["loss_value"] for report in reports) / len(reports)
     return replace(reports[0], rows=rows, totals=totals(rows), skipped=skipped, meta=meta)
 
 

@@ -27,6 +27,15 @@ def norm(parts: Iterable[float]) -> float:
     return math.nan if any(map(math.isnan, parts)) else math.hypot(*parts)
 
 
+def total(values: Iterable[float]) -> float:
+    """The exact sum; NaN of opposite infinities, infinite beyond the largest float."""
+    values = list(values)
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):  # fsum raises on these
+        return sum(values)
+
+
 def ratio(update: float | None, weight: float | None) -> float | None:
     """|dw|/|w|: infinite if weights of 0 changed, NaN if they did not."""
     if update is None or weight is None:

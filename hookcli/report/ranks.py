@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -11,6 +10,7 @@ from typing import Any
 from hookcli.report import Column, Report, Row, Skipped
 from hookcli.report.formatting import number, shape
 from hookcli.report.measured_rows import MeasuredRows
+from hookcli.report.norms import total
 
 Parts = Mapping[int, Report]
 """Reports by rank."""
@@ -112,7 +112,7 @@ def common_meta(parts: Parts) -> dict[str, Any]:
     if "seconds" in meta:
         meta["seconds"] = max(m["seconds"] for m in metas)
     if meta.get("loss_value") is not None:
-        meta["loss_value"] = math.fsum(m["loss_value"] for m in metas)
+        meta["loss_value"] = total(m["loss_value"] for m in metas)
     return meta
 
 

@@ -93,7 +93,7 @@ def _fill(histo: Any, flat: Mapping[str, Any]) -> None:
     limits, counts = series.buckets(flat)
     finite = flat["numel"] - flat["nan"] - flat["inf"]
     histo.min, histo.max, histo.num = flat["min"], flat["max"], finite
-    histo.sum, histo.sum_squares = flat["mean"] * finite, flat["l2"] ** 2
+    histo.sum, histo.sum_squares = flat["mean"] * finite, flat["l2"] * flat["l2"]
     histo.bucket_limit.extend(limits[1:])
     histo.bucket.extend(counts)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+from records import recorded_step
 
+from hookcli.record.file.merged_step import merge_steps
 from hookcli.report import Report, Row, TensorStats, document
 from hookcli.report.buckets import COLUMNS, bucket_row, merge_ranks, totals
 from hookcli.report.grouping import group_rows
+from hookcli.report.ranks import common_meta
 from hookcli.reporters.table import TableReporter, View
 from hookcli.tensors.stats import stats
 
@@ -68,6 +72,18 @@ def test_ranks_that_differ_in_bytes_are_told_and_unknown_ones_stay_unknown() -> 
     assert (of(8, 4)["bytes_after"], of(8, 4)["note"]) == (8, "ranks hand over 4 to 8 bytes")
     assert of(8, None)["bytes_after"] is None and of(8, None)["ratio"] is None
     assert merge_ranks([report(row([1, 1], [1, 1], None))]).totals["hooks"]["h"]["ratio"] is None
+
+
+@pytest.mark.parametrize(
+    ("losses", "mean"),
+    [((1.0, 2.0), 1.5), ((math.inf, -math.inf), math.nan), ((math.inf, 1.0), math.inf), ((1.5e308, 1.6e308), math.inf)],
+)
+def test_losses_of_ranks_that_have_no_finite_mean(losses: tuple[float, float], mean: float) -> None:
+    found = [replace(report(row([1, 1], [1, 1])), meta={"loss_value": loss}) for loss in losses]
+    assert merge_ranks(found).meta["loss_value"] == pytest.approx(mean, nan_ok=True)
+    assert common_meta(dict(enumerate(found)))["loss_value"] == pytest.approx(2 * mean, nan_ok=True)
+    steps_of_ranks = {rank: recorded_step(0, losses=[loss]) for rank, loss in enumerate(losses)}
+    assert merge_steps(steps_of_ranks).losses == pytest.approx([mean], nan_ok=True)
 
 
 def steps(*names: list[list[str]]) -> Report:

@@ -301,6 +301,15 @@ def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     assert value["bins"] == [-2, -1, -0.5, 0.5, 1, 2, 4] and value["values"] == [2, 0, 2, 1, 0, 3]
 
 
+def test_a_histogram_whose_sum_of_squares_is_beyond_the_largest_float(tmp_path: Path) -> None:
+    hist = {"low": 514, "negative": [0, 0], "positive": [0, 1], "overflows": [1, 1, 1, 1]}
+    row = activation("body", "Linear", TensorStats(1, 1e155, math.nan, 1e155, 1e155, 1e155))
+    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    registry.load("reporters", "tensorboard")().export([report], View(), tmp_path)
+    events = EventAccumulator(str(tmp_path / "Net")).Reload()
+    assert events.Histograms("activations.hist/body")[0].histogram_value.sum_squares == math.inf
+
+
 def test_one_shot_commands_and_saved_reports(cli: Cli, net: Path) -> None:
     own = ("net.py:Net", "-i", "2x3x4x4")
     for name, output in (("json", "a.json"), ("parquet", "a.parquet"), ("tensorboard", "tb"), ("wandb", ".")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from hookcli.record.file.merged_norms import merge_groups, merge_updates
 from hookcli.record.file.overview import TIMES
 from hookcli.record.file.record import SHARDED, RecordedStep
 from hookcli.report import SEVERITIES, Finding, Report, Row, Skipped
+from hookcli.report.norms import total
 from hookcli.report.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
 
 
@@ -64,7 +64,7 @@ def _notes(parts: Mapping[int, RecordedStep], missing: Sequence[int]) -> list[st
 
 def _mean(values: Sequence[float]) -> float:
     """The mean of the ranks' values; equal ones, as tensor parallel ranks have them, stay as they are."""
-    return values[0] if len(set(values)) == 1 else math.fsum(values) / len(values)
+    return values[0] if len(set(values)) == 1 else total(values) / len(values)
 
 
 def _slowest(seconds: Iterable[float | None]) -> float | None:

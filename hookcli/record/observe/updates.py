@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
@@ -34,7 +33,7 @@ class Snapshot:
         self.closure = closure
         """True if the step runs the model itself, so that gradients exist only once it is over."""
         held = [p for p in parameters if p.grad is not None or p.requires_grad]
-        self._before = {id(p): _local(p).detach().clone() for p in held}
+        self._before = {id(p): tree.local(p).clone() for p in held}
 
     @classmethod
     def of(cls, optimizer: Optimizer, closure: bool, *, copies: bool) -> Snapshot:
@@ -46,7 +45,7 @@ class Snapshot:
         found = {}
         for fqn, parameter in parameters:
             before = self._before.get(id(parameter))
-            now = _local(parameter).detach()
+            now = tree.local(parameter)
             if before is not None and before.shape == now.shape and now.device.type != "meta":
                 found[fqn] = Change(parameter, before, now, distance.compare(before, now))
         return found
@@ -94,9 +93,3 @@ def _norms(change: Change, found: Discrepancy) -> tuple[float, float]:
     weight = change.before[finite].abs().double().norm().item() if finite.any() else math.nan
     both = bool((finite & change.now.isfinite()).any()) or not change.now.numel()
     return weight if change.now.numel() else 0.0, found.error_l2 if both else math.nan
-
-
-def _local(parameter: Tensor) -> Tensor:
-    """The local shard of a sharded parameter; else the parameter's values."""
-    sharded: Any = parameter
-    return sharded.to_local() if tree.is_sharded(parameter) else torch.Tensor.detach(parameter)
