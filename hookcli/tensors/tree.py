@@ -129,6 +129,13 @@ def is_sharded(tensor: Tensor) -> bool:
     return distributed is not None and isinstance(tensor, distributed.DTensor)
 
 
+def local(tensor: Tensor) -> Tensor:
+    """The detached values that this process holds: of a DTensor its part, without a collective; else all of them."""
+    held: Any = Tensor.detach(tensor)
+    mine: Tensor = held.to_local() if is_sharded(tensor) else held
+    return mine
+
+
 def shard_of(tensor: Tensor) -> dict[str, list[int]]:
     """`{"sharded": [1]}` for a DTensor of which each process holds a part; its part's place, by dimension of the mesh.
 

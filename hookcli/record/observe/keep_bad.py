@@ -132,9 +132,9 @@ _SEED = 'torch.get_device_module("{0}").set_rng_state(kept["rng.{0}"].cpu())'
 
 
 def _is_bad(x: Tensor) -> bool:
-    """True if a tensor has NaN or infinities; of a kind that PyTorch can't ask, it has none."""
+    """True if the values that this process holds have NaN or infinities; of a kind that can't be asked, none."""
     with suppress(RuntimeError, TypeError, NotImplementedError):
-        return x.is_floating_point() and not bool(x.isfinite().all())
+        return x.is_floating_point() and not bool(tree.local(x).isfinite().all())
     return False
 
 

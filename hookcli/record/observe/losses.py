@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -78,7 +78,6 @@ def _gradients(model: nn.Module) -> _Gradients:
 
 def _elements(grad: Tensor) -> Tensor:
     """The local shard of a sharded gradient, the stored values of a sparse one."""
-    mine: Any = grad.detach()
-    mine = mine.to_local() if tree.is_sharded(grad) else mine
+    mine = tree.local(grad)
     stored: Tensor = stored_values(mine) if mine.is_sparse else mine
     return stored

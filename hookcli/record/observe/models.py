@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
+from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.torch_private.dynamo import frames_compiled
 from hookcli.hooks.torch_private.modules import hold
 from hookcli.record.file.record import ModelRun
@@ -55,7 +56,7 @@ class ObservedModels:
             self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
         kind = plain_type(module)
         self._seen[kind] += 1
-        return self._add(module, model_name(module) if self._lasts(kind) else kind)
+        return self._add(module, _name(module, kind) if self._lasts(kind) else kind)
 
     def _lasts(self, kind: str) -> bool:
         """False for a class whose models the program builds in a loop: to look for each one's name would take long."""
@@ -108,6 +109,16 @@ class ObservedModels:
     def of(self, optimizer: Optimizer) -> list[ObservedModel]:
         """The models that have parameters in an optimizer."""
         return [model for model in self.alive() if any(optimizer is other for other in model.optimizers())]
+
+
+def _name(module: nn.Module, kind: str) -> str:
+    """The model's name; its class's alone where the walk over the program's objects fails, as odd ones may make it."""
+    try:
+        return model_name(module)
+    except Exception as error:
+        if raised_by_signal_handler(error):
+            raise
+        return kind
 
 
 def _as_module(optimizer: Optimizer) -> nn.Module:

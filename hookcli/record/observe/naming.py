@@ -21,6 +21,7 @@ from hookcli.record.observe.wrappers import PlainNames, plain_type
 _Container = list[Any] | tuple[Any, ...] | dict[Any, Any]
 _DEEP = 64  # modules within modules
 _RIVALS = 8  # to look for a model's name takes some time
+_KEY = 40  # characters of a dict's key, which may be a whole text
 
 
 def model_name(module: nn.Module) -> str:
@@ -57,7 +58,7 @@ def _parents(alive: Sequence[nn.Module]) -> dict[int, tuple[nn.Module, str]]:
     found: dict[int, tuple[nn.Module, str]] = {}
     for theirs in (False, True):
         for module in reversed(alive):  # the collector lists the young first
-            if type(module).__module__.startswith("torch.") is theirs:
+            if _defined_in(module).startswith("torch.") is theirs:
                 for name, part in (submodules(module) or {}).items():
                     found.setdefault(id(part), (module, name))
     return found
@@ -107,11 +108,18 @@ def _name(
 
 
 def _key(names: Mapping[Any, object], item: object, holder: str = "") -> str | None:
-    """The name of a variable in this namespace, or the place in a list or dict: nets[0]."""
-    keys = [key for key, value in list(names.items()) if value is item]
+    """The name of a variable in this namespace, or the place in a list or dict: nets[0].
+
+    Other keys than text and integers are not asked: their `repr` is the program's code.
+    """
+    keys = [key for key, value in list(names.items()) if value is item and type(key) in (str, int)]
     if holder:
-        return f"{holder}[{keys[0]!r}]" if keys else None
+        return next((f"{holder}[{_cut(key)!r}]" for key in keys), None)
     return next((key for key in keys if isinstance(key, str) and not key.startswith("_")), None)
+
+
+def _cut(key: str | int) -> str | int:
+    return f"{key[:_KEY]}…" if isinstance(key, str) and len(key) > _KEY else key
 
 
 def _items(holder: _Container) -> Mapping[Any, object]:
@@ -145,6 +153,12 @@ def _attributes(owner: object) -> dict[str, Any] | None:
 
 def _is_ours(owner: object) -> bool:
     """True for an object of hookcli's or of an installed library, which has its own names for the program's models."""
-    name = type(owner).__module__.partition(".")[0]
+    name = _defined_in(owner).partition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None) or ""
     return name in ("hookcli", "torch") or "site-packages" in file or "dist-packages" in file
+
+
+def _defined_in(item: object) -> str:
+    """The name of the module that defines an object's class; empty if the class has replaced it."""
+    name = type(item).__module__
+    return name if isinstance(name, str) else ""

@@ -15,6 +15,7 @@ from hookcli.record.observe.step import ObservedStep
 from hookcli.report import Report, Row
 from hookcli.report.formatting import setting
 from hookcli.system.escaping import shell_path
+from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
 
 _BEFORE = 5  # rows shown before the non-finite one
@@ -87,8 +88,9 @@ def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports:
 def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
     """Name what was non-finite before a module returned such values, or the limit of its dtype."""
     for name, parameter in step.module.get_submodule(row.fqn).named_parameters(recurse=False):
-        if not parameter.isfinite().all():
-            yield f"its {name} is not finite"
+        if not tree.local(parameter).isfinite().all():  # one rank alone may be here: a collective would never end
+            where = " in this rank's shard" if tree.shard_of(parameter) else ""
+            yield f"its {name} is not finite{where}"
             return
     if step.measured.input_is_non_finite():
         yield "the model's input is not finite"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.record.observe.wrappers import PlainNames
@@ -33,8 +33,8 @@ class Snapshot:
     def __init__(self, parameters: Iterable[Tensor], closure: bool = False) -> None:
         self.closure = closure
         """True if the step runs the model itself, so that gradients exist only once it is over."""
-        held = [p for p in parameters if p.grad is not None or p.requires_grad]
-        self._before = {id(p): _local(p).detach().clone() for p in held}
+        held = [p for p in parameters if (p.grad is not None or p.requires_grad) and not is_lazy(p)]
+        self._before = {id(p): tree.local(p).clone() for p in held}
 
     @classmethod
     def of(cls, optimizer: Optimizer, closure: bool, *, copies: bool) -> Snapshot:
@@ -46,8 +46,10 @@ class Snapshot:
         found = {}
         for fqn, parameter in parameters:
             before = self._before.get(id(parameter))
-            now = _local(parameter).detach()
-            if before is not None and before.shape == now.shape and now.device.type != "meta":
+            if before is None or before.device.type == "meta":
+                continue
+            now = tree.local(parameter)
+            if before.shape == now.shape and now.device.type != "meta":
                 found[fqn] = Change(parameter, before, now, distance.compare(before, now))
         return found
 
@@ -94,9 +96,3 @@ def _norms(change: Change, found: Discrepancy) -> tuple[float, float]:
     weight = change.before[finite].abs().double().norm().item() if finite.any() else math.nan
     both = bool((finite & change.now.isfinite()).any()) or not change.now.numel()
     return weight if change.now.numel() else 0.0, found.error_l2 if both else math.nan
-
-
-def _local(parameter: Tensor) -> Tensor:
-    """The local shard of a sharded parameter; else the parameter's values."""
-    sharded: Any = parameter
-    return sharded.to_local() if tree.is_sharded(parameter) else torch.Tensor.detach(parameter)

@@ -89,6 +89,36 @@ def test_models_in_a_list_or_a_dict(program: ModuleType) -> None:
     assert model_name(program.nets["a"]) == "Maker (nets['a'])"
 
 
+class Key:
+    def __repr__(self) -> str:
+        raise RuntimeError("a key that can't be shown")
+
+
+class Elsewhere:
+    """An object whose class says by itself where it is defined."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+
+Elsewhere.__module__ = property(lambda self: "remote")  # type: ignore[assignment]
+
+
+def test_keys_and_classes_of_any_kind(program: ModuleType) -> None:
+    """No code of the program's is run for a name."""
+    program.nets = {Key(): Maker(2, 2), "a" * 1000: Maker(2, 2)}  # type: ignore[attr-defined]
+    one, other = program.nets.values()
+    holder = Elsewhere(one)
+    assert model_name(other) == f"Maker (nets['{'a' * 40}…'])"
+    assert model_name(one) == "Maker (model)" and holder.model is one
+
+
+def test_a_name_that_cannot_be_found_ends_no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookcli.record.observe.models.model_name", lambda module: 1 / 0)
+    seen = observed(lambda: Maker(2, 2)(torch.ones(1, 2)).sum().item())
+    assert list(seen.ran) == ["Maker"]
+
+
 def test_parts_of_models_of_one_class(program: ModuleType) -> None:
     program.mine, program.yours = Agent(), Agent()  # type: ignore[attr-defined]
     assert [model_name(agent.actor) for agent in (program.mine, program.yours)] == [

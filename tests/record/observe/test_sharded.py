@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,3 +59,20 @@ def test_parameters_that_are_whole_say_nothing() -> None:
     with observing() as seen:
         model(torch.ones(1, 2)).sum().backward()
     assert seen.only.notes == [] and "sharded" not in rows(seen.only, "grads", "parameter")["weight"].values
+
+
+def test_a_rank_that_finds_a_nan_asks_the_other_ranks_for_nothing(tmp_path: Path) -> None:
+    """The others may be elsewhere, and would not take part in a collective."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    model = nn.Linear(4, 6)
+    model.weight = nn.Parameter(distribute_tensor(torch.full((6, 4), torch.nan), mesh, [Shard(0)], src_data_rank=None))
+    model.bias = nn.Parameter(distribute_tensor(torch.zeros(6), mesh, [Shard(0)], src_data_rank=None))
+    x = distribute_tensor(torch.ones(3, 4), mesh, [Replicate()], src_data_rank=None)
+    with observing(first_bad="report", keep_bad=str(tmp_path)) as seen, torch.profiler.profile() as profile:
+        model(x)
+    (bad,) = seen.non_finites
+    assert bad.cause == "its weight is not finite in this rank's shard"
+    assert [event.key for event in profile.key_averages() if "c10d" in event.key] == []
