@@ -127,12 +127,21 @@ def test_what_differs_from_the_layout_is_in_the_step(tmp_path: Path) -> None:
     assert sum('"layout"' in line for line in record.path.read_text().splitlines()) == 4
 
 
-def test_a_model_of_many_paths_defines_layouts_again(tmp_path: Path) -> None:
-    def step(number: int) -> RecordedStep:
-        rows = [activation(f"expert.{number % 50}", "Linear", TensorStats(8, 0.5, float(number), -1.0, 1.0, 2.0))]
-        return RecordedStep("Net", "no_grad", number, [Report("activations", "Net", (), rows)])
+def of_expert(number: int) -> RecordedStep:
+    """A step that only one of 50 experts takes part in, in turn."""
+    rows = [activation(f"expert.{number % 50}", "Linear", TensorStats(8, 0.5, float(number), -1.0, 1.0, 2.0))]
+    return RecordedStep("Net", "no_grad", number, [Report("activations", "Net", (), rows)])
 
-    record = written(tmp_path / "a.jsonl", *map(step, range(120)))
+
+def test_many_layouts_in_turn_are_each_written_once(tmp_path: Path) -> None:
+    record = written(tmp_path / "a.jsonl", *map(of_expert, range(120)))
+    assert sum('"layout"' in line for line in record.path.read_text().splitlines()) == 50
+
+
+def test_a_model_of_many_paths_defines_layouts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookcli.record.file.packing._ROWS", 40)
+    record = written(tmp_path / "a.jsonl", *map(of_expert, range(120)))
+    assert sum('"layout"' in line for line in record.path.read_text().splitlines()) == 120
     found = list(record.steps(record.entries))
     assert [(w.reports[0].rows[0].fqn, w.reports[0].rows[0]["std"]) for w in found] == [
         (f"expert.{number % 50}", float(number)) for number in range(120)
