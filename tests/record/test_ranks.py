@@ -15,6 +15,7 @@ from support import equal
 from hookcli.record.file.query import Query
 from hookcli.record.file.rank_folder import rank_files
 from hookcli.record.file.ranked_record import RankedRecord, read_ranks
+from hookcli.record.file.ranked_tail import RankedTail
 from hookcli.record.file.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record import RecordedStep
@@ -131,6 +132,9 @@ def test_parts_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:
     record = read_ranks(tmp_path)
     assert list(record.parts) == [0, 1] and record.ranks == 2 and record.end
     assert rank_remarks(record) == ["rank 2 is left out: it is of an earlier run, on 4 ranks"]
+    tail = RankedTail(tmp_path)
+    assert tail.poll() and list(tail.record.parts) == [0, 1] and len(tail.record.entries) == 1
+    tail.close()
 
 
 def test_steps_of_another_model_do_not_pass_a_rank_by(tmp_path: Path) -> None:
