@@ -14,9 +14,11 @@ from support import equal
 
 from hookcli.record.file.query import Query
 from hookcli.record.file.rank_folder import rank_files
-from hookcli.record.file.ranked_record import read_ranks
+from hookcli.record.file.ranked_record import RankedRecord, read_ranks
+from hookcli.record.file.ranked_tail import RankedTail
 from hookcli.record.file.ranks_view import rank_remarks, ranks_beside
 from hookcli.record.file.reading import Record, read_record
+from hookcli.record.file.record import RecordedStep
 from hookcli.report import STATS_KEYS, Report, Row
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
@@ -130,6 +132,27 @@ def test_parts_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:
     record = read_ranks(tmp_path)
     assert list(record.parts) == [0, 1] and record.ranks == 2 and record.end
     assert rank_remarks(record) == ["rank 2 is left out: it is of an earlier run, on 4 ranks"]
+    tail = RankedTail(tmp_path)
+    assert tail.poll() and list(tail.record.parts) == [0, 1] and len(tail.record.entries) == 1
+    tail.close()
+
+
+def test_steps_of_another_model_do_not_pass_a_rank_by(tmp_path: Path) -> None:
+    def joined(*by_rank: list[RecordedStep]) -> list[tuple[str, int, list[int]]]:
+        files = [tmp_path / f"rank{rank}.jsonl" for rank in range(2)]
+        for rank, steps in enumerate(by_rank):
+            save(files[rank], (replace(HEADER, rank=rank, ranks=2), *steps))
+        found = RankedRecord(tmp_path, parts={rank: read_record(file) for rank, file in enumerate(files)})
+        found.join(growing=True)
+        return [(entry.model, entry.step, list(found.held(entry))) for entry in found.entries]
+
+    first, *five = [recorded_step(0, model="G"), *(recorded_step(n, model="D") for n in range(5))]
+    second, evals = recorded_step(1, model="G"), [recorded_step(n, model="G", phase="eval") for n in range(2)]
+    both = [("G", 0, [0, 1]), *(("D", n, [0, 1]) for n in range(5))]
+    assert joined([first, *five, second], [first, *five]) == both  # rank 1 will have step 1 of G, too
+    assert joined([first, *five, second], [first, *five, second]) == [*both, ("G", 1, [0, 1])]
+    assert joined([first, *five, evals[0]], [first, *five]) == both
+    assert joined([first, *five, *evals], [first, *five]) == [*both, ("G", 0, [0])]  # rank 0 alone evaluates
 
 
 def test_a_rank_that_is_killed_leaves_its_part(tmp_path: Path) -> None:

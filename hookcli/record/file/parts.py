@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from hookcli.system.streams import takes
 from hookcli.system.torchrun import joined_world
 
 _SUFFIX = ".jsonl"
+_PART = re.compile(r"(rank|child-)\d+\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ class RecordFiles:
 
     @classmethod
     def named(cls, path: str) -> Self:
-        """Reserve this very path, and empty an existing file. Raises OSError if it can't be written."""
+        """Reserve this very path: empty an existing file, and delete an earlier run's parts in the folder.
+
+        Raises OSError if it can't be written.
+        """
         found = cls(Path(path).absolute())
         if not (found.record.exists() and stat.S_ISFIFO(found.record.stat().st_mode)):  # its reader would see an end
             file = os.open(found.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -61,6 +66,9 @@ class RecordFiles:
             os.close(file)
             if full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        for part in found.parts():
+            if _PART.fullmatch(part.name):  # else not of a record, and so the user's own
+                part.unlink()
         return found
 
     @property

@@ -130,10 +130,21 @@ class RankedRecord(Record):
 
     def _settled(self, held: Mapping[int, StepEntry]) -> bool:
         """True if every rank has this step, or is past it, or has ended."""
-        step = next(iter(held.values())).step
         return not self.missing() and all(
-            rank in held or part.end or (part.entries and part.entries[-1].step > step)
-            for rank, part in self.parts.items()
+            rank in held or part.end or self._past(rank, held) for rank, part in self.parts.items()
+        )
+
+    def _past(self, rank: int, held: Mapping[int, StepEntry]) -> bool:
+        """True if a rank has a later step of this model and phase; of one without any, if the ranks that have it do.
+
+        Models and phases count steps of their own, so those of others don't tell how far a rank has come.
+        """
+        entry = next(iter(held.values()))
+        if not self.parts[rank].entries:
+            return False
+        return all(
+            next(one for one in reversed(self.parts[other].entries) if one.key == entry.key).step > entry.step
+            for other in ([rank] if entry.key in self._keys[rank] else held)
         )
 
     def non_finite_by_rank(self) -> list[tuple[int, NonFinite]]:

@@ -30,6 +30,7 @@ class RankedTail(Tail):
             self.record = RankedRecord(self.path)
         assert isinstance(self.record, RankedRecord)
         self.record.parts = parts
+        self.record.leave_out_earlier()
         self.record.join(growing=True)
         return True
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from hookcli.record.observe.wrappers import PlainNames
@@ -32,7 +33,7 @@ class Snapshot:
     def __init__(self, parameters: Iterable[Tensor], closure: bool = False) -> None:
         self.closure = closure
         """True if the step runs the model itself, so that gradients exist only once it is over."""
-        held = [p for p in parameters if p.grad is not None or p.requires_grad]
+        held = [p for p in parameters if (p.grad is not None or p.requires_grad) and not is_lazy(p)]
         self._before = {id(p): tree.local(p).clone() for p in held}
 
     @classmethod
@@ -45,8 +46,10 @@ class Snapshot:
         found = {}
         for fqn, parameter in parameters:
             before = self._before.get(id(parameter))
+            if before is None or before.device.type == "meta":
+                continue
             now = tree.local(parameter)
-            if before is not None and before.shape == now.shape and now.device.type != "meta":
+            if before.shape == now.shape and now.device.type != "meta":
                 found[fqn] = Change(parameter, before, now, distance.compare(before, now))
         return found
 

@@ -74,6 +74,15 @@ def test_a_named_record_replaces_an_older_one(tmp_path: Path) -> None:
     assert Path("/dev/null").exists()
 
 
+def test_a_named_record_has_no_parts_of_an_earlier_run(tmp_path: Path) -> None:
+    files = RecordFiles(tmp_path / "a.jsonl")
+    files.rank(1, HEADER).close()
+    files.child(4711, HEADER).close()
+    (files.folder / "data.jsonl").touch()
+    RecordFiles.named(str(files.record))
+    assert names(tmp_path) == ["a.jsonl", "a/data.jsonl"]
+
+
 def _take(files: RecordFiles, start: Any, told: Any) -> None:
     start.wait()
     told.put(files.take(HEADER).path.name)

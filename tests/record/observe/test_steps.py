@@ -174,6 +174,22 @@ def test_gradients_and_updates_of_a_program_that_steps_by_hand() -> None:
     assert seen.steps() == [0, 1, 2]
 
 
+def test_lazy_parameters_have_no_updates_before_they_have_values() -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(nn.LazyLinear(2), nn.Linear(2, 1))
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad = None
+        return model
+
+    first, second = observed(program).recorded[1:]
+    assert list(rows(first, "updates")) == ["1.weight", "1.bias"]
+    assert list(rows(second, "updates")) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
 def test_a_gan() -> None:
     """Two models, two optimizers: the discriminator's step has its own backward pass and that of the generator."""
     loss_of: dict[str, list[float]] = {}
