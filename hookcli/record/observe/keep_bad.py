@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ class KeepBad:
             self._running.clear()
 
     def write(self, fqn: str, name: str, title: str) -> tuple[str, int]:
-        """Write the module's call to files of this name.
+        """Write the module's call to files of this name; with a number if an earlier run has left some.
 
         Returns the path of the one that reproduces it, and how many of its values a person has to fill in. The path is
         empty if the module of this fqn was not kept. Raises OSError, or what safetensors raises for other tensors.
@@ -90,7 +91,7 @@ class KeepBad:
         tensors = values.tensors | {f"module.{key}": x for key, x in call.state.items()}
         tensors |= {f"rng.{device}": state for device, state in zip(["cpu", *self._devices], call.rng, strict=True)}
         self._folder.mkdir(parents=True, exist_ok=True)
-        stem = self._folder / re.sub(r"[^\w.-]+", "_", name)
+        stem = _free(self._folder / re.sub(r"[^\w.-]+", "_", name))
         save_file({key: x.contiguous() for key, x in tensors.items()}, f"{stem}.safetensors")
         device = self._devices[0] if self._devices else torch.device("cpu")
         script = Path(f"{stem}.py")
@@ -108,6 +109,12 @@ class KeepBad:
         compile(lines, script, "exec")  # it must be Python whatever the program's names are
         script.write_text(lines, encoding="utf-8")
         return str(script), len(values.unknown) + building[-1].startswith("module = ...")
+
+
+def _free(stem: Path) -> Path:
+    """The path, or the first of path-2, path-3, ... that no script has."""
+    numbered = chain([stem], (stem.with_name(f"{stem.name}-{number}") for number in count(2)))
+    return next(path for path in numbered if not Path(f"{path}.py").exists())
 
 
 _SCRIPT = """{title}

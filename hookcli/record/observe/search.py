@@ -15,6 +15,7 @@ from hookcli.record.observe.step import ObservedStep
 from hookcli.report import Report, Row
 from hookcli.report.formatting import setting
 from hookcli.system.escaping import shell_path
+from hookcli.system.torchrun import joined_world
 from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
 
@@ -101,7 +102,9 @@ def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
 def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
     """Keep the module, and say how to reproduce the value; else why it was not kept."""
     assert step.measured.keep_bad is not None
-    name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}"
+    here = joined_world()  # all ranks may share the folder
+    rank = f"-rank{here.rank}" if here.size > 1 else ""
+    name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}{rank}"
     try:
         path, missing = step.measured.keep_bad.write(row.fqn, name, non_finite_line(found))
     except Exception as error:  # a full disk, or a tensor that safetensors can't hold

@@ -22,6 +22,7 @@ from hookcli.errors import UsageError
 from hookcli.record.file.summary import non_finite_line
 from hookcli.record.observe import recording_plan
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.system.torchrun import World
 
 
 def diverging(last: Callable[[], nn.Module] = nn.Tanh, rate: float = 1e20, dtype: torch.dtype = torch.float32) -> Seen:
@@ -93,6 +94,16 @@ def test_what_is_kept_reproduces_the_value(kept: Path) -> None:
     found = load_file(file)
     assert not all(x.isfinite().all() for key, x in found.items() if key == "output")
     assert {key for key in found if key != "rng.cpu"} == {"input.0", "output", "module.weight", "module.bias"}
+
+
+def test_further_runs_and_ranks_have_files_of_their_own(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"Sequential-step1-{diverging(nn.Identity).non_finites[0].fqn}"
+    diverging(nn.Identity)
+    monkeypatch.setattr("hookcli.record.observe.search.joined_world", lambda: World(1, 2))
+    diverging(nn.Identity)
+    stems = [name, f"{name}-2", f"{name}-rank1"]
+    found = {path.name for path in kept.iterdir()}
+    assert found == {f"{stem}.{end}" for stem in stems for end in ("py", "safetensors")}
 
 
 def test_a_class_of_the_program_is_pickled(kept: Path) -> None:
