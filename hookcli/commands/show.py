@@ -71,7 +71,8 @@ class ShowOptions:
         over_time = "." if self.against and self.over_time is None else self.over_time
         every = self.step == "all"
         step = None if every else parse_step(self.step)
-        return Query(step, self.model, self.phase, self.probe, over_time, every)
+        phase = self.phase and self.phase.replace(" ", "_")  # tables have it in two words
+        return Query(step, self.model, phase, self.probe, over_time, every)
 
 
 def parse_step(text: str | None) -> int | None:

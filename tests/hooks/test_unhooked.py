@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 import hookcli
 from hookcli.engine.lockstep import Side, compare
+from hookcli.hooks.torch_private import dynamo
 
 PROBES = ("shapes", "inputs", "activations", "grads", "trace", "graph")
 
@@ -165,3 +168,12 @@ def make():
     x = torch.ones(2, 3)
     return torch.nn.Sequential(torch.export.export(torch.nn.Linear(3, 2), (x,)).module()), x
 """
+
+
+def test_a_module_that_another_thread_was_importing_at_a_fork_is_not_waited_for(monkeypatch) -> None:
+    """Its lock is held by a thread that the child does not have."""
+    half = ModuleType("torch._dynamo.convert_frame")
+    half.__spec__ = SimpleNamespace(_initializing=True)
+    monkeypatch.setitem(sys.modules, half.__name__, half)
+    monkeypatch.setattr(dynamo, "private", lambda *_: pytest.fail("imported"))
+    assert dynamo.frames_compiled() == 0

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -35,7 +36,16 @@ def use_fake_tensors() -> None:
 
 def compiles() -> bool:
     """True if anything can be compiled: torch.compile imports what it is made of when it is first used."""
-    return "torch._dynamo" in sys.modules
+    return _imported("torch._dynamo") is not None
+
+
+def _imported(name: str) -> ModuleType | None:
+    """The module if it is imported, and no longer being imported.
+
+    In a forked child, the thread that was importing it is gone, and to import it again would wait for that thread.
+    """
+    found = sys.modules.get(name)
+    return None if getattr(getattr(found, "__spec__", None), "_initializing", False) else found
 
 
 def optimized_module() -> type[nn.Module] | None:
@@ -63,10 +73,10 @@ def compiled_graphs(model: nn.Module) -> list[str] | None:
 
 def frames_compiled() -> int:
     """Number of functions that torch.compile has processed, since the last `torch._dynamo.reset()` if there was one."""
-    if "torch._dynamo.convert_frame" not in sys.modules:
+    if (convert_frame := _imported("torch._dynamo.convert_frame")) is None:
         return 0
     lost = "forwards in compiled functions are taken for forwards that were never called"
-    return int(private("torch._dynamo.convert_frame", "FRAME_COUNTER", 0, lost))
+    return int(private(convert_frame, "FRAME_COUNTER", 0, lost))
 
 
 def made_by_tracing(module: nn.Module) -> bool:

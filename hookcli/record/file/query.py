@@ -143,7 +143,7 @@ def _unfinished(report: Report, fqn: str, entries: Iterable[StepEntry]) -> list[
     """The steps that a report over time leaves out."""
     mine = (report.model, report.meta["mode"])
     return [
-        Skipped(fqn, "the step was not finished; --step shows it", f"step {entry.step:,}")
+        Skipped(f"{mine[0]}, step {entry.step:,}", "the step was not finished; --step shows it")
         for entry in entries
         if (report_title(entry.model, fqn), spoken(entry.phase)) == mine
     ]

@@ -183,13 +183,14 @@ def _verdict(parted: StepDiff | None) -> str:
 
 
 def _grown(steps: Sequence[StepDiff]) -> str:
-    """The modules and parameters that are furthest apart in the last step, and how far they were at first."""
+    """The modules and parameters that came furthest apart, and how far they were in the first step that differs."""
     apart = [step for step in steps if step.first]
     apart = [step for step in apart if step.a.phase == apart[0].a.phase]
     if len(apart) < 2:
         return ""
     first, last = ({_place(p, row): row for p, r in s.reports.items() for row in r.rows} for s in (apart[0], apart[-1]))
     known = {key: row for key, row in last.items() if math.isfinite(row.get("times") or math.nan) and row["beyond"]}
+    known = {key: row for key, row in known.items() if row["times"] > (first.get(key, Row({})).get("times") or 0.0)}
     most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
     said = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]
     since = f"times the tolerance from step {apart[0].a.step:,} to {apart[-1].a.step:,}"

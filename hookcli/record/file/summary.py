@@ -50,6 +50,8 @@ def summary(
     `path` is the record's path as the user would type it, None if no record was kept.
     """
     view = View(depth=math.inf, width=width, color=color)
+    if header.ranks > 1:
+        header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
     parts = [visible(ran_line(header, end, path))]
     if not end.models or path is None:
         return "\n".join([*parts, *map(visible, end.notes or [_nothing(end)]), ""])

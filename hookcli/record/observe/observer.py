@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
@@ -22,6 +21,7 @@ from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps import ObservedSteps, StepSink
+from hookcli.record.observe.unobservable import why_unobservable
 from hookcli.tensors import torch_private
 
 
@@ -143,11 +143,14 @@ class Observer:
 
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
         """See Listener."""
-        if type(tensors) is Tensor:
-            with torch.no_grad():
-                self._last_loss = tensors.detach()
+        self._safely(self._note_loss, tensors)
         if self._steps:
             self._safely(self._passes.begin, tensors, gradients, inputs)
+
+    def _note_loss(self, tensors: Any) -> None:
+        """Copy a loss, which may be part of a large tensor that the program is about to free."""
+        alone = type(tensors) is Tensor and tensors.numel() == 1 and not why_unobservable()
+        self._last_loss = Tensor.detach(tensors).clone() if alone else None
 
     def backward_over(self) -> None:
         """See Listener."""

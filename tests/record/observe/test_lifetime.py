@@ -13,6 +13,7 @@ import pytest
 import torch
 from observing import observed, observing, rows
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules import module as torch_module
 
 from hookcli.hooks.program.global_hooks import GlobalHooks
@@ -71,6 +72,24 @@ def test_memory_does_not_grow_with_steps() -> None:
         kept = len(seen.recorded)
         seen.recorded.clear()
         assert len(gc.get_objects()) < before + 200 and after >= before and kept == 40
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["output", "element"])
+def test_what_a_backward_pass_began_at_is_freed(whole: bool) -> None:
+    freed: list[bool] = []
+
+    def program() -> None:
+        output = nn.Linear(4, 4)(torch.ones(2, 4))
+        memory = StorageWeakRef(output.untyped_storage())
+        if whole:
+            output.backward(torch.ones_like(output))
+        else:
+            output[0, 0].backward()
+        del output
+        freed.append(memory.expired())
+
+    observed(program)
+    assert freed == [True, True]
 
 
 def test_a_program_that_copies_and_saves_its_model_at_any_time() -> None:
