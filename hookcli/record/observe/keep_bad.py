@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.system.escaping import visible
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
@@ -71,42 +72,45 @@ class KeepBad:
             self._found = event.fqn, event.module, call
             self._running.clear()
 
-    def write(self, fqn: str, name: str, title: str) -> str:
-        """Write the module's call to files of this name. Returns the path of the one that reproduces it.
+    def write(self, fqn: str, name: str, title: str) -> tuple[str, int]:
+        """Write the module's call to files of this name.
 
-        Empty if the module of this fqn was not kept. Raises OSError, or what safetensors raises for other tensors.
+        Returns the path of the one that reproduces it, and how many of its values a person has to fill in. The path is
+        empty if the module of this fqn was not kept. Raises OSError, or what safetensors raises for other tensors.
         """
         if self._found is None or self._found[0] != fqn:
-            return ""
+            return "", 0
         from safetensors.torch import save_file
 
         _, module, call = self._found
-        tensors: dict[str, Tensor] = {}
-        given = [_expression(arg, f"input.{number}", tensors) for number, arg in enumerate(call.args)]
-        given += [f"{key}={_expression(arg, f'input.{key}', tensors)}" for key, arg in call.kwargs.items()]
-        expected = _expression(call.output, "output", tensors)
-        tensors |= {f"module.{key}": x for key, x in call.state.items()}
+        values = _Values()
+        given = [values.expression(arg, f"input.{number}") for number, arg in enumerate(call.args)]
+        given += [_keyword(key, values.expression(arg, f"input.{key}")) for key, arg in call.kwargs.items()]
+        expected = values.expression(call.output, "output")
+        tensors = values.tensors | {f"module.{key}": x for key, x in call.state.items()}
         tensors |= {f"rng.{device}": state for device, state in zip(["cpu", *self._devices], call.rng, strict=True)}
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = self._folder / re.sub(r"[^\w.-]+", "_", name)
         save_file({key: x.contiguous() for key, x in tensors.items()}, f"{stem}.safetensors")
         device = self._devices[0] if self._devices else torch.device("cpu")
         script = Path(f"{stem}.py")
+        building = list(_module_lines(module, Path(f"{stem}.pt")))
         lines = _SCRIPT.format(
-            title=title.replace('"""', "'''").replace("\\", "/"),
+            title=repr(title),
             device=device,
-            module="\n".join(_module_lines(module, Path(f"{stem}.pt"))),
+            module="\n".join(building + values.unknown),
             training=module.training,
             autocast=_autocast(device.type),
             seeded="\n".join(_SEED.format(device) for device in self._devices),
             given=", ".join(given),
             expected=expected,
         )
-        script.write_text(lines)
-        return str(script)
+        compile(lines, script, "exec")  # it must be Python whatever the program's names are
+        script.write_text(lines, encoding="utf-8")
+        return str(script), len(values.unknown) + building[-1].startswith("module = ...")
 
 
-_SCRIPT = '''"""{title}"""
+_SCRIPT = """{title}
 
 from pathlib import Path
 
@@ -125,9 +129,17 @@ with torch.no_grad(), {autocast}:
     output = module({given})
 print("now: ", output)
 print("then:", {expected})
-'''
+"""
 
 
+_PROGRAM = """import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+sys.path.insert(0, {0})
+loader = SourceFileLoader("kept_program", {1})
+program = sys.modules[loader.name] = module_from_spec(spec_from_loader(loader.name, loader))
+loader.exec_module(program)  # where {2} is; trains, unless it asks for __main__
+main, sys.modules["__main__"] = sys.modules["__main__"], program"""
 _SEED = 'torch.get_device_module("{0}").set_rng_state(kept["rng.{0}"].cpu())'
 
 
@@ -147,19 +159,38 @@ def _autocast(device: str) -> str:
     return f'torch.autocast("{device}", {dtype}, enabled={torch.is_autocast_enabled(device)})'
 
 
-def _expression(value: Any, key: str, tensors: dict[str, Tensor]) -> str:
-    """Python that makes the value anew, with tensors from `kept`; these are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors[key] = value
-        return f"kept[{key!r}]"
-    if type(value) in _PLAIN:
-        return repr(value) if not isinstance(value, float) else f"float({str(value)!r})"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k!r}: {_expression(v, f'{key}.{k}', tensors)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        items = [_expression(item, f"{key}.{number}", tensors) for number, item in enumerate(value)]
-        return f"({''.join(f'{item}, ' for item in items)})" if isinstance(value, tuple) else f"[{', '.join(items)}]"
-    return f"{value!r}" if isinstance(value, (torch.dtype, torch.device)) else f"...  # a {type(value).__name__}"
+@dataclass
+class _Values:
+    """Python that makes values anew: with `tensors` from `kept`, and with the lines that name `unknown` values."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+    def expression(self, value: Any, key: str) -> str:
+        """Python that makes the value; its tensors have names that begin with the key."""
+        if isinstance(value, Tensor):
+            self.tensors[key] = value
+            return f"kept[{key!r}]"
+        if type(value) in _PLAIN:
+            return f"{type(value).__name__}({str(value)!r})" if isinstance(value, (float, complex)) else repr(value)
+        if isinstance(value, Mapping) and all(type(k) in _PLAIN for k in value):
+            pairs = (f"{self.expression(k, '')}: {self.expression(v, f'{key}.{k}')}" for k, v in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(value, (list, tuple)):
+            items = "".join(f"{self.expression(item, f'{key}.{number}')}, " for number, item in enumerate(value))
+            return f"({items})" if isinstance(value, tuple) else f"[{items.removesuffix(', ')}]"
+        return repr(value) if isinstance(value, (torch.dtype, torch.device)) else self._other(value, key)
+
+    def _other(self, value: Any, key: str) -> str:
+        """An output's tensors by their paths, which are to be seen only; a name for what a person has to make."""
+        if key.startswith("output") and (held := dict(tree.leaves(value))):
+            return self.expression(held, key)
+        self.unknown.append(f"value{len(self.unknown)} = ...  # a {visible(type(value).__name__)}")
+        return self.unknown[-1].partition(" ")[0]
+
+
+def _keyword(key: str, expression: str) -> str:
+    return f"{key}={expression}" if key.isidentifier() else f"**{{{key!r}: {expression}}}"
 
 
 def _module_lines(module: nn.Module, pickled: Path) -> Iterator[str]:
@@ -171,12 +202,14 @@ def _module_lines(module: nn.Module, pickled: Path) -> Iterator[str]:
     try:
         torch.save(module, pickled)
     except Exception as error:  # the class decides what can be pickled
-        yield f"module = ...  # {tree.type_text(module)} can't be pickled ({error}): build it as the program does"
+        text = visible(f"{tree.type_text(module)} can't be pickled ({error})")
+        yield f"module = ...  # {text}: build it as the program does"
         return
     if type(module).__module__ == "__main__":
         script = Path(getattr(sys.modules["__main__"], "__file__", None) or "program.py").absolute()
-        yield f"import sys; sys.path.insert(0, {str(script.parent)!r})"
-        yield f"from {script.stem} import *  # where {type(module).__name__} is; trains, unless it asks for __main__"
+        yield from _PROGRAM.format(repr(str(script.parent)), repr(str(script)), visible(type(module).__name__)).split(
+            "\n"
+        )
     yield "module = torch.load(here.with_suffix('.pt'), weights_only=False)"
 
 

@@ -103,12 +103,12 @@ def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
     assert step.measured.keep_bad is not None
     name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}"
     try:
-        path = step.measured.keep_bad.write(row.fqn, name, non_finite_line(found))
+        path, missing = step.measured.keep_bad.write(row.fqn, name, non_finite_line(found))
     except Exception as error:  # a full disk, or a tensor that safetensors can't hold
         return f"it could not be kept ({type(error).__name__}: {error})"
-    return (
-        f"python {shell_path(path)} reproduces it" if path else f"modules are kept for outputs, not for a {found.what}"
-    )
+    if not path:
+        return f"modules are kept for outputs, not for a {found.what}"
+    return f"python {shell_path(path)} reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
 
 
 class LargeUpdates:

@@ -62,6 +62,25 @@ def test_the_users_own_sitecustomize(name: str, tmp_path: Path) -> None:
     assert ours == (code, out, once + err)
 
 
+def test_pythonpath_without_the_other_variable(tmp_path: Path) -> None:
+    """As `mpirun -x PYTHONPATH` starts its processes: nothing is recorded, and nothing else differs."""
+    (tmp_path / "sitecustomize.py").write_text(SITES["own"])
+    folder = ROOT / "hookcli" / "record" / "launching" / "bootstrap"
+    code = "import sys; print(sys.mine, sys.path, sorted(sys.path_importer_cache), 'atexit' in sys.modules)"
+    environment = {name: value for name, value in ENV.items() if name != "HOOKCLI_RUN"}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
+            capture_output=True,
+            check=True,
+            timeout=30,
+        ).stdout
+        for folders in ((tmp_path,), (folder, tmp_path))
+    ]
+    assert said[0] == said[1] and b"'sitecustomize'" in said[0]
+
+
 TORCHES = {
     "whole": "value = 1",
     "fails": "import json\ndef f():\n    raise OSError('no such library')\nf()",

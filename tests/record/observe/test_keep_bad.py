@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
@@ -96,6 +98,74 @@ def test_what_is_kept_reproduces_the_value(kept: Path) -> None:
 def test_a_class_of_the_program_is_pickled(kept: Path) -> None:
     (bad,) = diverging(lambda: Shrink(8), 1e-3).non_finites
     assert "torch.load(here.with_suffix('.pt'), weights_only=False)" in reproduced(bad.kept)
+
+
+@dataclass
+class Both:
+    x: Tensor
+    factor: object
+
+
+class Scaled(nn.Linear):
+    def forward(self, x: Tensor, both: Both, **others: object) -> Both:
+        return Both(super().forward(x) / both.factor, complex("nan"))
+
+
+def test_values_of_the_programs_own_classes_are_to_be_filled_in(kept: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Scaled(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            both = type("No\nname = 1 / 0", (Both,), {})(x, 0.0)
+            return self.inner(x, both, **{"a-b": complex("nan")}).x
+
+    def program() -> bool:
+        return bool(Net()(torch.ones(1, 2)).isfinite().any())
+
+    (bad,) = observed(program, first_bad="report", keep_bad=str(kept)).non_finites
+    said = re.fullmatch(r'python (\S+) reproduces it, once each "= ..." in it is filled in', bad.kept)
+    assert said is not None, bad.kept
+    text = Path(said[1]).read_text()
+    assert "value0 = ...  # a No\\nname = 1 / 0\n" in text
+    assert "module(kept['input.0'], value0, **{'a-b': complex('(nan+0j)')})" in text
+    assert 'print("then:", {' in text and "kept['output..x']" in text
+
+
+SCRIPT = """
+    import torch
+
+    class _Inverse(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(2))
+
+        def forward(self, x):
+            return x / self.weight
+
+    if __name__ == "__main__":
+        from hookcli.record.observe.keep_bad import KeepBad
+        from pathlib import Path
+        from hookcli.hooks.session import HookSession
+        keep = KeepBad(Path("bad"))
+        model = _Inverse()
+        with HookSession(model) as session:
+            keep.attach(session)
+            model(torch.ones(2))
+        print(keep.write("", 'of "Net"', 'ends in "a"'))
+    """
+
+
+def test_a_class_of_a_script_whose_name_is_no_identifier(tmp_path: Path) -> None:
+    (tmp_path / "bad-net.py").write_text(dedent(SCRIPT))
+    tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for script in ("bad-net.py", "bad/of_Net_.py"):
+        run = subprocess.run(
+            [sys.executable, script], cwd=tmp_path, env=tests, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert run.returncode == 0, run.stderr
+    assert re.fullmatch(r"now:  tensor\(\[inf, inf\]\)\nthen: tensor\(\[inf, inf\]\)\n", run.stdout)
 
 
 def test_a_parameter_that_is_not_finite_is_the_cause() -> None:

@@ -117,13 +117,14 @@ def _say(text: str) -> None:
         sys.__stderr__.flush()
 
 
-if _FOLDER in sys.path and _VARIABLE in os.environ:
-    import atexit  # built into Python
-
+if _FOLDER in sys.path:
     sys.path.remove(_FOLDER)
     sys.path_importer_cache.pop(_FOLDER, None)
-    atexit.register(_end)  # before the program's own, so that it is called after them
-    _wait()
+    if _VARIABLE in os.environ:  # a launcher may hand on PYTHONPATH alone
+        import atexit  # built into Python
+
+        atexit.register(_end)  # before the program's own, so that it is called after them
+        _wait()
     # The user's own, if there is one; else the error that Python expects, which takes this module off `sys.modules`.
     del sys.modules["sitecustomize"]
     import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
