@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
@@ -15,6 +16,14 @@ class Mark(NamedTuple):
     waited: float
 
 
+class _Waits(threading.local):
+    """A thread's time of waiting for data, in seconds: one that fetches ahead keeps no other thread waiting."""
+
+    waited = 0.0
+    began = 0.0
+    depth = 0
+
+
 class ProgramClock:
     """Tells the time of the program apart from that of hookcli, which is the time between `enter` and `leave`.
 
@@ -26,8 +35,7 @@ class ProgramClock:
     """Seconds that hookcli has taken so far, by all clocks of the process."""
 
     def __init__(self) -> None:
-        self.waited = 0.0
-        """Seconds that the program has spent waiting for a DataLoader."""
+        self._waits = _Waits()
         self._own = 0.0
         self._depth = 0
         self._entered = 0.0
@@ -74,6 +82,24 @@ class ProgramClock:
         """Seconds that hookcli has taken so far."""
         return self._own + (perf_counter() - self._entered if self._depth else 0.0)
 
+    def wait_begins(self) -> None:
+        """Begin to wait for a DataLoader, perhaps for one whose data come from another."""
+        self._waits.depth += 1
+        if self._waits.depth == 1:
+            self._waits.began = self.now()
+
+    def wait_over(self) -> None:
+        """End a wait for a DataLoader."""
+        self._waits.depth -= 1
+        if self._waits.depth == 0:
+            self._waits.waited += self.now() - self._waits.began
+
+    @property
+    def waiting(self) -> bool:
+        """True while this thread waits for a DataLoader, which may run a model."""
+        return self._waits.depth > 0
+
     def mark(self) -> Mark:
-        """This moment."""
-        return Mark(self.now(), self.own, self.waited)
+        """This moment, as this thread sees it."""
+        now = self.now()
+        return Mark(now, self.own, self._waits.waited + (now - self._waits.began if self.waiting else 0.0))

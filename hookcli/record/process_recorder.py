@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from multiprocessing import parent_process, util
 from pathlib import Path
@@ -15,13 +14,14 @@ from types import MappingProxyType
 
 from hookcli.errors import shortened
 from hookcli.record.file.parts import RecordFiles
+from hookcli.record.file.rank_folder import rank_files
 from hookcli.record.file.record import End, Header, ModelRun, RecordedStep
 from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
-from hookcli.system.torchrun import World, joined_world
+from hookcli.system.torchrun import World, joined_world, run_name
 
 
 class ProcessRecorder(Recorder):
@@ -36,6 +36,7 @@ class ProcessRecorder(Recorder):
         self._forked = forked
         self._ended = ended
         self._world = World()
+        self._inherited = joined_world()  # in a child: its parent's; it has not joined ranks of its own yet
         header = new_header(run.name, run.argv, run.plan["every"])
         super().__init__(self._files.record, self._open, header, say_aside, debug=run.debug, began=run.began)
         self.announce = not (run.quiet or is_terminal(sys.__stderr__))
@@ -55,10 +56,16 @@ class ProcessRecorder(Recorder):
         self.announce = self.announce and not (self._child or self._world.rank)
         if parent_process() is not None:
             util.Finalize(None, self._ended, exitpriority=-1)
-        if self._world.size > 1:
-            header = replace(header, rank=self._world.rank, ranks=self._world.size)
-            return self._files.rank(self._world.rank, header)
+        if self._world.size > 1 and not (self._child and self._inherited.size > 1):
+            return self._open_rank(header)
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
+
+    def _open_rank(self, header: Header) -> RecordWriter:
+        try:
+            return self._files.rank(self._world.rank, header)
+        except FileExistsError:  # an earlier program of this run has it, or a restarted one
+            self._files = rank_files(self._files.record.parent, self._files.stem, self._world.rank, run_name())
+            return self._files.rank(self._world.rank, header)
 
     def end(
         self,

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.process import BaseProcess
-from time import perf_counter
 from typing import Any, Self
 from weakref import ref
 
@@ -117,11 +116,11 @@ class GlobalHooks:
 
     def _data_waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def next_batch(batches: Any) -> Any:
-            began = perf_counter()
+            self.listener.data_wait_begins()
             try:
                 return original(batches)
             finally:
-                self.listener.data_waited(perf_counter() - began)
+                self.listener.data_wait_over()
 
         return next_batch
 

@@ -51,8 +51,11 @@ class Listener(Protocol):
     def module_compiled(self, module: nn.Module) -> None:
         """`module.compile()` was called: hooks see no calls of the module any more."""
 
-    def data_waited(self, seconds: float) -> None:
-        """The program has waited so long for the next batch of a DataLoader."""
+    def data_wait_begins(self) -> None:
+        """The program waits for the next batch of a DataLoader."""
+
+    def data_wait_over(self) -> None:
+        """The batch has come, or the DataLoader has raised."""
 
     def forked(self) -> None:
         """This process is a forked child, in which the hooks are off from now on."""

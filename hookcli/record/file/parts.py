@@ -7,7 +7,8 @@
 `hookcli run` reserves `train.run.jsonl` as an empty file before the program starts. So all processes of the run know
 its name and the folder's, and another run takes `train-2.run.jsonl` and `train-2.run/`. A process opens its part when
 it has something to write; processes that only load data or start others leave none. The first program takes the
-reserved file. Another program of the same run (a shell script that trains twice) has a record of its own, numbered.
+reserved file. Another program of the same run (a shell script that trains twice) has a record of its own, numbered:
+no process replaces another's part, and a child of a rank is a child, though it inherits the rank's variables.
 Ranks delete the reserved file once the folder exists, and the program deletes it at its end if it is still empty.
 """
 
@@ -21,6 +22,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -30,7 +32,7 @@ from hookcli.system.streams import takes
 from hookcli.system.torchrun import joined_world
 
 _SUFFIX = ".jsonl"
-_PART = re.compile(r"(rank|child-)\d+\.jsonl")
+_PART = re.compile(r"(rank\d+|child-\d+(-\d+)?)\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ class RecordFiles:
         return self.record.with_name(name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else f"{name}.parts")
 
     @property
+    def stem(self) -> str:
+        """The record's name without its suffixes, which numbered names begin with."""
+        return self.record.name.removesuffix(_SUFFIX).removesuffix(".run")
+
+    @property
     def untaken(self) -> bool:
         """True if the reserved file is still there and empty."""
         try:
@@ -99,13 +106,12 @@ class RecordFiles:
         with self._reserved(os.O_CREAT) as still:
             if still:
                 return RecordWriter(self.record, replace=False).begun(header)
-        stem = self.record.name.removesuffix(_SUFFIX).removesuffix(".run")
-        return RecordWriter.numbered(self.record.parent, stem).begun(header)
+        return RecordWriter.numbered(self.record.parent, self.stem).begun(header)
 
     def rank(self, number: int, header: Header) -> RecordWriter:
         """Open the part of a rank and write its header, which says which rank it is; the reserved file goes.
 
-        Raises OSError.
+        Raises OSError; FileExistsError if another process has that part.
         """
         header = replace(header, rank=number, ranks=max(joined_world().size, number + 1))
         writer = self._part(f"rank{number}", header)
@@ -113,12 +119,15 @@ class RecordFiles:
         return writer
 
     def child(self, process: int, header: Header) -> RecordWriter:
-        """Open the part of a child process and write its header. Raises OSError."""
-        return self._part(f"child-{process}", header)
+        """Open the part of a child process, numbered if another had its id, and write its header. Raises OSError."""
+        for number in count(1):
+            with suppress(FileExistsError):
+                return self._part(f"child-{process}-{number}" if number > 1 else f"child-{process}", header)
+        raise AssertionError
 
     def _part(self, name: str, header: Header) -> RecordWriter:
         self.folder.mkdir(exist_ok=True)
-        return RecordWriter(self.folder / f"{name}{_SUFFIX}").begun(header)
+        return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)
 
     def release(self) -> bool:
         """Delete the reserved file if no program has taken it. Returns whether it was deleted."""

@@ -188,9 +188,13 @@ class Observer:
 
     # The program.
 
-    def data_waited(self, seconds: float) -> None:
+    def data_wait_begins(self) -> None:
         """See Listener."""
-        self.clock.waited += seconds
+        self.clock.wait_begins()
+
+    def data_wait_over(self) -> None:
+        """See Listener."""
+        self.clock.wait_over()
 
     def module_compiled(self, module: nn.Module) -> None:
         """See Listener."""

@@ -34,7 +34,7 @@ class StepTimes:
         self._parts = {"forward": 0.0, "backward": 0.0}
         self._began: dict[str, float] = {}
         self._optimizers: list[float] = []
-        self._stepping = 0.0
+        self._stepping = self._in_waits = 0.0
 
     def begin(self, part: str) -> None:
         """Begin a forward or backward pass. A pass that was begun before and not ended went through other models."""
@@ -43,7 +43,9 @@ class StepTimes:
     def end(self, part: str) -> None:
         """End a pass through the model."""
         if (began := self._began.pop(part, None)) is not None:
-            self._parts[part] += self.clock.now() - began
+            seconds = self.clock.now() - began
+            self._parts[part] += seconds
+            self._in_waits += seconds if self.clock.waiting else 0.0
 
     def begin_optimizer(self) -> None:
         """Begin an optimizer's step, perhaps within that of another."""
@@ -61,7 +63,8 @@ class StepTimes:
     def totals(self) -> dict[str, float]:
         """Seconds of each part until now; `hookcli_seconds` is what hookcli has taken meanwhile."""
         now, since = self.clock.mark(), self._since
-        waited = now.waited - (since.waited if since else 0.0)
+        waited = now.waited - (since.waited if since else 0.0) - self._in_waits
+        waited = max(waited, 0.0)  # another thread may have ended the step before
         whole = now.program - since.program if since else now.program - self._first.program + waited
         parts = {"data": waited, **self._parts, "optimizer": self._stepping}
         found = parts | {"rest": max(whole - sum(parts.values()), 0.0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from records import HEADER, recorded_step
 
 from hookcli.record.file.parts import RecordFiles
 from hookcli.record.file.reading import read_record
+from hookcli.record.launching.launched import Launched
+from hookcli.record.process_recorder import ProcessRecorder
 
 
 def names(folder: Path) -> list[str]:
@@ -81,6 +84,26 @@ def test_a_named_record_has_no_parts_of_an_earlier_run(tmp_path: Path) -> None:
     (files.folder / "data.jsonl").touch()
     RecordFiles.named(str(files.record))
     assert names(tmp_path) == ["a.jsonl", "a/data.jsonl"]
+
+
+def test_no_process_replaces_the_part_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*, forked: bool = False) -> str:
+        recorder = ProcessRecorder(run, forked=forked)
+        writer = recorder.open()
+        writer.close()
+        return str(writer.path.relative_to(tmp_path))
+
+    run = Launched(os.getpid(), str(tmp_path / "a.run.jsonl"), True, "a.py", ["a.py"], {"every": 1})
+    for name, value in {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    child = f"a.run/child-{os.getpid()}"
+    assert [opened(forked=True) for _ in range(2)] == [f"{child}.jsonl", f"{child}-2.jsonl"]
+    assert [opened() for _ in range(3)] == [f"a{number}.run/rank1.jsonl" for number in ("", "-2", "-3")]
+    header = read_record(tmp_path / "a-2.run" / "rank1.jsonl").header
+    assert header is not None and (header.rank, header.ranks) == (1, 2)
+    RecordFiles.named(run.record)
+    assert list((tmp_path / "a.run").iterdir()) == []
 
 
 def _take(files: RecordFiles, start: Any, told: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hookcli.hooks import clock
-from hookcli.hooks.program import global_hooks
 from hookcli.record.observe import parameters
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, REST = 1.0, 2.0, 4.0, 8.0, 16.0
@@ -25,8 +25,7 @@ def take(seconds: float) -> None:
 
 @pytest.fixture(autouse=True)
 def _known_times(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module in (clock, global_hooks):
-        monkeypatch.setattr(module, "perf_counter", lambda: _now[0])
+    monkeypatch.setattr(clock, "perf_counter", lambda: _now[0])
     return
 
 
@@ -91,6 +90,58 @@ def test_the_parts_of_a_step_and_of_its_modules() -> None:
             assert (times[fqn]["forward_seconds"], times[fqn]["backward_seconds"]) == (FORWARD, BACKWARD)
         for fqn in ("0", "1.1", "2"):
             assert (times[fqn]["forward_seconds"], times[fqn]["backward_seconds"]) == (0.0, 0.0)
+
+
+class Nested(SlowData):
+    def __getitem__(self, index: int) -> Tensor:
+        found: Tensor = next(iter(DataLoader(SlowData())))
+        return found[0]
+
+
+class ByModel(SlowData):
+    encoder = nn.Sequential(nn.Linear(4, 4), Slow())
+
+    @torch.no_grad()
+    def __getitem__(self, index: int) -> Tensor:
+        found: Tensor = self.encoder(super().__getitem__(index))
+        return found
+
+
+def fetched_ahead(batches: Iterator[Tensor]) -> Iterator[Tensor]:
+    found: list[Tensor] = []
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: found.append(next(batches)))
+        thread.start()
+        thread.join()
+        yield found.pop()
+
+
+def data_seconds(data: SlowData, fetched: Callable[[Iterator[Tensor]], Iterator[Tensor]] = iter) -> dict[str, float]:
+    """By model, those of its last step."""
+
+    def program() -> None:
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x in fetched(iter(DataLoader(data))):
+            model(x).sum().backward()
+            optimizer.step()
+
+    return {step.model: parts(report(step, "time").totals)["data"] for step in observed(program).recorded}
+
+
+def test_a_dataset_that_reads_another_is_waited_for_once() -> None:
+    assert data_seconds(Nested()) == {"Linear": DATA}
+
+
+def test_a_thread_that_fetches_data_ahead_keeps_no_other_thread_waiting() -> None:
+    assert data_seconds(SlowData(), fetched_ahead) == {"Linear": 0.0}
+
+
+def test_a_model_in_a_dataset_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does any model wait for what hookcli does meanwhile."""
+    measure = parameters.Reducer.__call__
+    monkeypatch.setattr(parameters.Reducer, "__call__", lambda self, x: take(100.0) or measure(self, x))
+    assert data_seconds(ByModel()) == {"Sequential": DATA, "Linear": DATA + FORWARD}
 
 
 def test_hookcli_takes_no_part_in_the_programs_time(monkeypatch: pytest.MonkeyPatch) -> None:
