@@ -221,7 +221,7 @@ def _module_lines(module: nn.Module, pickled: Path) -> Iterator[str]:
 
 
 def _builds(expression: str, module: nn.Module) -> bool:
-    """True if the expression builds a module of the same class with parameters and buffers of the same sizes."""
+    """True if it builds a module of the same class and settings, with parameters and buffers of the same sizes."""
     if not type(module).__module__.startswith("torch.nn.") or "\n" in expression:
         return False
     states = random_states([])
@@ -233,4 +233,16 @@ def _builds(expression: str, module: nn.Module) -> bool:
     finally:
         set_random_states([], states)
     sizes = [{key: x.shape for key, x in (*m.named_parameters(), *m.named_buffers())} for m in (made, module)]
-    return type(made) is type(module) and sizes[0] == sizes[1]
+    return type(made) is type(module) and sizes[0] == sizes[1] and _same_settings(made, module)
+
+
+def _same_settings(made: nn.Module, module: nn.Module) -> bool:
+    """True if their public attributes are equal, since a repr may omit some. The script sets `training`."""
+    ours, theirs = ({key: x for key, x in vars(m).items() if not key.startswith("_")} for m in (made, module))
+    return ours.keys() == theirs.keys() and all(_equal(ours[key], theirs[key]) for key in ours if key != "training")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if type(one) in (list, tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(_equal, one, other))
+    return one is other or (type(one) is type(other) and type(one) in _PLAIN and one == other)

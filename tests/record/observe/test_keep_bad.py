@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from hookcli.errors import UsageError
 from hookcli.record.file.summary import non_finite_line
 from hookcli.record.observe import recording_plan
+from hookcli.record.observe.keep_bad import _builds
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import World
 
@@ -177,6 +178,15 @@ def test_a_class_of_a_script_whose_name_is_no_identifier(tmp_path: Path) -> None
         )
         assert run.returncode == 0, run.stderr
     assert re.fullmatch(r"now:  tensor\(\[inf, inf\]\)\nthen: tensor\(\[inf, inf\]\)\n", run.stdout)
+
+
+OMITTING = (nn.L1Loss(reduction="sum"), nn.CosineSimilarity(dim=0), nn.PairwiseDistance(p=1))
+TELLING = (nn.Linear(2, 3), nn.L1Loss(), nn.Conv2d(2, 4, (3, 5), padding=1), nn.BatchNorm1d(3), nn.GRU(2, 3, 2))
+
+
+@pytest.mark.parametrize("module", OMITTING + TELLING, ids=repr)
+def test_a_repr_that_omits_settings_builds_no_module(module: nn.Module) -> None:
+    assert _builds(f"torch.nn.{module!r}", module.eval()) == (module in TELLING)
 
 
 def test_a_parameter_that_is_not_finite_is_the_cause() -> None:
