@@ -104,6 +104,6 @@ def test_the_headline_of_a_record_has_the_steps_of_the_program(tmp_path: Path) -
     assert (shown.meta["step"], shown.meta["losses"]) == (2, losses[-1:])
     (chart,) = Query(model="Linear", over_time=".").reports(record)
     assert [row["step"] for row in chart.rows] == [0, 1, 2] and [row["loss"] for row in chart.rows] == losses
-    assert [(skipped.path, "not finished" in skipped.reason) for skipped in chart.skipped] == [("step 3", True)]
+    assert [(left.fqn, "not finished" in left.reason) for left in chart.skipped] == [("Linear, step 3", True)]
     (shown,) = Query(model="Linear", step=3).reports(record)
     assert shown.meta["complete"] is False
