@@ -134,7 +134,8 @@ class ObservedStep:
     def watched(self, probes: Sequence[str]) -> None:
         """An observer is on in the next step; without probes it leaves that step alone."""
         self.plain()
-        recorder = Recorder(RecordWriter("/dev/null"), Header("bench", [], "", 1, {}), print)
+        writer = RecordWriter("/dev/null")
+        recorder = Recorder(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
         plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes)
         self._observer = Observer(plan, recorder).start()
 
