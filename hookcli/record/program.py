@@ -67,7 +67,7 @@ class _Process:
         observer.stop()
         for note in observer.notes():
             recorder.note(note)
-        if not self._plan.first_bad and observer.last_loss_is_nan():
+        if observer.last_loss_is_nan():
             recorder.note(f"the last loss is NaN; `{self._run.search()}` finds the first value that is not finite")
         models = list(observer.models.counts.values())
         if models and not any(model.recorded_steps or model.notes for model in models):

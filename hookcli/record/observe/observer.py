@@ -45,6 +45,7 @@ class Observer:
         self._lock = threading.RLock()
         self._boundary = ErrorBoundary(self._give_up, self.clock)
         self._on = self._active = False
+        self._notes_losses = not plan.first_bad  # else the first bad value is searched for already
         self._last_loss: Tensor | None = None
 
     def start(self, optimizers: Iterable[Optimizer] | None = None) -> Self:
@@ -80,7 +81,7 @@ class Observer:
         return self._hooks.children.serves_parent
 
     def last_loss_is_nan(self) -> bool:
-        """True if the last backward pass began at NaN. Waits for an accelerator."""
+        """True if the last backward pass began at NaN, unless `first_bad` finds that. Waits for an accelerator."""
         with suppress(RuntimeError):  # a tensor of torch.func, or an accelerator that failed
             return self._last_loss is not None and bool(self._last_loss.isnan().any())
         return False
@@ -143,7 +144,8 @@ class Observer:
 
     def backward_begins(self, tensors: Any, gradients: Any, inputs: Any) -> None:
         """See Listener."""
-        self._safely(self._note_loss, tensors)
+        if self._notes_losses:
+            self._safely(self._note_loss, tensors)
         if self._steps:
             self._safely(self._passes.begin, tensors, gradients, inputs)
 

@@ -63,7 +63,6 @@ class Recording:
         names = check_probes([probes] if isinstance(probes, str) else probes)
         kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
         plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad)
-        self._search = first_bad
         name = plain_type(model)
         here, header = joined_world(), new_header(name, [], every)
         if here.size > 1:
@@ -105,7 +104,7 @@ class Recording:
         if not self._observer.stop():
             return
         atexit.unregister(self._end)
-        if not self._search and self._observer.last_loss_is_nan():
+        if self._observer.last_loss_is_nan():
             self._recorder.note("the last loss is NaN; first_bad='stop' finds the first value that is not finite")
         models = list(self._observer.models.counts.values())
         for note in (*self._observer.notes(), *self._observer.child_notes()):
