@@ -24,16 +24,6 @@ def reasons(report: Report) -> dict[tuple[str, str], str]:
     return {(item.fqn, item.path): item.reason for item in report.skipped}
 
 
-@pytest.fixture(params=["as nodes are made", "by a search"])
-def found(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the nodes are found that a module makes: by PyTorch's hook (2.15), or below its outputs."""
-    if request.param == "by a search":
-        monkeypatch.delattr(graph, "node_creation_hook", raising=False)
-    elif not hasattr(graph, "node_creation_hook"):
-        pytest.skip("PyTorch has this hook since 2.15")
-    return str(request.param)
-
-
 @pytest.mark.usefixtures("found")
 def test_a_view_that_a_module_changes_in_place_computes_what_it_computes() -> None:
     torch.manual_seed(0)
