@@ -1,7 +1,7 @@
 """`hookcli run --live`: exports the record while the program runs.
 
-A process of its own reads the record as it grows. So what an export imports and writes costs no step of the program any
-time, and cannot fail it. That process is no child of the program, which may wait for all of its children.
+A separate process reads the record as it grows, so exporting neither slows the program's steps nor makes it fail. That
+process is no child of the program, which may wait for all of its children.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def live_output(text: str, files: RecordFiles) -> Output:
 def start_live(output: Output, files: RecordFiles) -> None:
     """Start a process that exports the record of the program that this process becomes, until that ends.
 
-    The process is in a session of its own, so that Ctrl-C doesn't end it before the last steps, and holds no output but
-    a terminal's stderr: a pipe's reader would wait for it.
+    The process runs in a separate session, so that Ctrl-C doesn't end it before the last steps. It keeps no stream open
+    but a terminal's stderr: the reader of a pipe would wait for it.
     """
     program = os.getpid()
     child = os.fork()

@@ -56,7 +56,7 @@ class ShowOptions:
         str | None, _which("NAME", "Charts of a module or parameter over the recorded steps; . is the model.")
     ] = None
     against: Annotated[
-        str | None, _which("RECORD", "Charts of this record, too, in the same places (--over-time; the model without).")
+        str | None, _which("RECORD", "Chart this second record over the first (of --over-time, else of the model).")
     ] = None
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep showing while the record is written.", rich_help_panel=_PANEL)

@@ -129,7 +129,7 @@ def capture_recipe(
 
 
 def _on_meta(attempt: Callable[..., list[Report]], setting: Setting) -> list[Report]:
-    """The reports of an attempt on the meta device, else of one for real that is told why."""
+    """The reports of an attempt on the meta device; if that fails, of a real run, which gets the reason."""
     try:
         return attempt(replace(setting, device=META))
     except ModelError as error:

@@ -121,7 +121,7 @@ def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Repo
 
 
 def _slowest_times(parts: Parts) -> Report:
-    """The times of each module and part of the step on the rank where they were longest; so, too, the memory."""
+    """The times of each module and part of the step on the slowest rank, and the largest memory of any rank."""
     first = next(iter(parts.values()))
     rows = []
     for found in rows_by_place(parts).values():
