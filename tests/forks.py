@@ -88,6 +88,11 @@ class Popen(_ORDINARY[Any]):
                 self._waitpid_lock.release()
         return self.returncode
 
+    def __del__(self, *args: Any, **options: Any) -> None:
+        """Without a fork: `subprocess` would keep one that nobody waited for, to ask a socket that is closed by then."""
+        if self.__dict__.get("_server") is None:
+            super().__del__(*args, **options)
+
 
 def run(command: Any, fresh: bool = False, **options: Any) -> subprocess.CompletedProcess[Any]:
     """As `subprocess.run`."""
