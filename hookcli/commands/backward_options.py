@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def loss_option() -> Any:
     """The option --loss, of all commands that run backward."""
-    text = "sum, mean, cross-entropy, or pkg.mod:fn from output to scalar [what suits the model]."
+    text = "sum, mean, cross-entropy or pkg.mod:fn [by model]."
     return option(None, GRADIENTS, text, metavar="NAME")
 
 

@@ -36,6 +36,11 @@ EXAMPLES = (
     "hookcli diff before.json after.json",
     "hookcli diff before.run.jsonl after.run.jsonl",
 )
+COLUMNS = TENSORS
+FIRST = (
+    *("rtol", "same_weights", "backward"),
+    *("weights", "input", "device", "depth", "match", "columns", "sort", "format", "output"),
+)
 _PANEL = "Comparison"
 
 
@@ -71,7 +76,7 @@ def diff(
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Compare two models (or saved reports, or records) and find where they diverge.
+    """Compare two models, reports or records; find where they diverge.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,7 +19,7 @@ from hookcli.report.grouping import View, apply_view, group_rows
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
-from hookcli.system.streams import is_terminal, say, terminal_size
+from hookcli.system.streams import is_terminal, say, takes_color, terminal_size
 from hookcli.system.torchrun import world
 
 
@@ -195,12 +194,11 @@ def _replace(path: Path, text: str, option: str) -> None:
 
 def _view(options: Options, terminal: bool) -> View:
     size = terminal_size(report_stream())
-    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return View(
         depth=parse_depth(options.depth),
         columns=[name.strip() for name in options.columns.split(",")] if options.columns else (),
         sort=options.sort,
         width=size.columns if terminal else None,
         height=size.lines if terminal else None,
-        color=color,
+        color=terminal and takes_color(report_stream()),
     )

@@ -38,6 +38,10 @@ EXAMPLES = (
     "hookcli run --live tensorboard train.py",
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
+FIRST = (
+    *("module", "every", "probe", "first_bad", "check", "hist", "live"),
+    *("match", "output"),
+)
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
 _PANEL = "Recording"
 _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
@@ -68,7 +72,7 @@ class RunOptions:
         _option(
             "--first-bad",
             metavar="|".join(FIRST_BAD),
-            help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
+            help="Search every step for the first NaN or Inf; report it, or stop there with exit code 1.",
         ),
     ] = None
     keep_bad: Annotated[

@@ -16,11 +16,17 @@ from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
 from hookcli.hooks.kinds import HookKind
 from hookcli.registry import load
 from hookcli.report import Report, Row, Skipped
+from hookcli.report.columns import TRACE
 
 EXAMPLES = (
     "hookcli trace resnet18 --kinds 'forward*,post_accumulate_grad' --depth all",
     "hookcli trace resnet18 --summary --sort -kept",
     "hookcli trace resnet18 --format chrome --output trace.json",
+)
+COLUMNS = TRACE
+FIRST = (
+    *("kinds", "summary", "loss"),
+    *("weights", "input", "batch_size", "depth", "match", "columns", "sort", "format", "output"),
 )
 
 _PANEL = "Hooks"
@@ -41,7 +47,7 @@ class TraceOptions:
 
 
 def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: Options) -> int:
-    """Show every hook that fires, in order, with its time.
+    """Show every hook that fires, in order, with time and memory.
 
     Covers building the model, forward, backward, an optimizer's step, and saving and loading its state dict.
     """

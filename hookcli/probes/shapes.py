@@ -18,7 +18,8 @@ from hookcli.probes.base import Probe, unmeasured
 from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import Column, Row, Skipped, columns_named
+from hookcli.report import Row, Skipped
+from hookcli.report.columns import SHAPES
 from hookcli.tensors.tree import dtype_text, lone, shape_of
 
 
@@ -49,15 +50,7 @@ class ShapesProbe(Probe):
     name = "shapes"
     values = False
     fastpath = False
-    columns = (
-        *columns_named("fqn", "type", "depth", "call", "index", "path"),
-        Column("input_shape", "Input"),
-        Column("output_shape", "Output"),
-        *columns_named("dtype"),
-        Column("params", "Params", "parameters"),
-        Column("trainable", "Trainable", "parameters"),
-        Column("macs", "MACs", "multiply-accumulates"),
-    )
+    columns = SHAPES
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, int], _Call] = {}

@@ -130,6 +130,11 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
+def takes_color(stream: TextIO | None) -> bool:
+    """Return whether the stream is a terminal that shows colours, which NO_COLOR refuses."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def terminal_size(stream: TextIO | None) -> os.terminal_size:
     """Return the columns and lines of a stream's terminal; COLUMNS and LINES override them, as is customary."""
     found = os.terminal_size((0, 0))

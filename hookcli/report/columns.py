@@ -1,0 +1,55 @@
+"""The columns of probes' reports, apart from the probes, so that help can list them without importing torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hookcli.report.report import STATS_COLUMNS, Column, columns_named
+
+KEPT = Column("kept", "Kept", "bytes")
+SHAPES = (
+    *columns_named("fqn", "type", "depth", "call", "index", "path"),
+    Column("input_shape", "Input"),
+    Column("output_shape", "Output"),
+    *columns_named("dtype"),
+    Column("params", "Params", "parameters"),
+    Column("trainable", "Trainable", "parameters"),
+    Column("macs", "MACs", "multiply-accumulates"),
+)
+STATISTICS = (*columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"), *STATS_COLUMNS)
+"""Statistics of the tensors that modules receive or return."""
+GRADS = (
+    Column("fqn", "Name"),
+    *columns_named("kind", "type", "call", "pass", "index", "path", "shape", "dtype"),
+    *STATS_COLUMNS,
+)
+GRAPH = (
+    *columns_named("order", "node"),
+    Column("fqn", "Made by"),
+    *columns_named("call", "pass"),
+    Column("fired", "Fired", "times"),
+    Column("in_shape", "Gradient in"),
+    Column("out_shape", "Gradient out"),
+    *columns_named("dtype"),
+    *STATS_COLUMNS,
+    *(replace(column, name=f"out_{column.name}", title=f"Out {column.title}") for column in STATS_COLUMNS),
+    Column("us", "µs", "microseconds"),
+    *columns_named("id", "next"),
+)
+TRACE = (
+    *columns_named("index"),
+    Column("us", "µs", "microseconds"),
+    *columns_named("kind"),
+    Column("fqn", "Where"),
+    *columns_named("type", "call", "pass", "path"),
+    Column("name", "What"),
+    *columns_named("shape", "dtype"),
+    Column("bytes", "Bytes", "bytes"),
+    KEPT,
+)
+PACKAGE = (
+    *columns_named("module", "action"),
+    Column("rule", "Why"),
+    Column("size", "Bytes", "bytes"),
+    *columns_named("needed_by", "index"),
+)
