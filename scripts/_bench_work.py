@@ -18,11 +18,11 @@ from _bench_table import BATCH
 from torch import Tensor, nn
 
 from hookcli import registry
-from hookcli.record.file.record import Header
-from hookcli.record.file.recorder import Recorder
+from hookcli.record.file.record_lines import Header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.record_sink import Recorder
 from hookcli.tensors import sums
 
 Actions = dict[str, Callable[[], object]]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookcli.record.launching.launched import Launched
-from hookcli.record.process_recorder import ProcessRecorder, say_aside
+from hookcli.record.process_sink import ProcessRecorder, say_aside
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import Optimizer

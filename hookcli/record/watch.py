@@ -13,7 +13,7 @@ from hookcli.engine.watch import Watch, watched
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.select import Select
 from hookcli.probes.base import Probe
-from hookcli.record.observe.recording import Recording
+from hookcli.record.model_recorder import Recording
 
 
 @overload

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.record_sink import Recorder, new_header
 
 BATCH, STEPS = 8, 3
 

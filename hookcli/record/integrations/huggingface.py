@@ -14,7 +14,7 @@ except ModuleNotFoundError as error:
 
 from torch import nn
 
-from hookcli.record.integrations.recorded import Recorded
+from hookcli.record.integrations.callback import Recorded
 
 
 class HookcliCallback(Recorded, TrainerCallback):

@@ -12,7 +12,7 @@ except ModuleNotFoundError:
             "hookcli.record.integrations.lightning needs Lightning: pip install 'hookcli[lightning]'"
         ) from error
 
-from hookcli.record.integrations.recorded import Recorded
+from hookcli.record.integrations.callback import Recorded
 
 
 class HookcliCallback(Recorded, Callback):

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from hookcli.hooks.torch_private.distributed import loss_scale
-from hookcli.record.observe.step import ObservedStep
-from hookcli.record.observe.steps import ObservedSteps
+from hookcli.record.observe.steps.open_steps import ObservedSteps
+from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.tensors import tree
 from hookcli.tensors.weak import WeakIds
 

@@ -14,10 +14,10 @@ from support import equal
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+from hookcli.record import model_recorder as recording
 from hookcli.record.file.reading import read_record
-from hookcli.record.integrations import recorded as recorded_module
+from hookcli.record.integrations import callback as recorded_module
 from hookcli.record.integrations.huggingface import HookcliCallback
-from hookcli.record.observe import recording
 from hookcli.system.torchrun import World
 
 NAME = "GPT2LMHeadModel"
