@@ -18,13 +18,13 @@ from hookcli.record.file.ranks.rank_folder import rank_files
 from hookcli.record.file.record_lines import End, Header, ModelRun, RecordedStep
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
-from hookcli.record.record_sink import Recorder, new_header
+from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
 from hookcli.system.torchrun import World, joined_world, run_name
 
 
-class ProcessRecorder(Recorder):
+class ProcessSink(RecordSink):
     """Records one process: the program, a rank, or a child, which leaves no part unless it trains.
 
     `ended` is called where a child of multiprocessing ends, which does not call exit handlers.
@@ -47,7 +47,7 @@ class ProcessRecorder(Recorder):
         return self._forked or parent_process() is not None
 
     def step(self, step: RecordedStep) -> None:
-        """See Recorder. A child that has not trained yet may only serve its parent."""
+        """See RecordSink. A child that has not trained yet may only serve its parent."""
         if self.opened or not self._child or (step.phase == "train" and not _loads_data()):
             super().step(step)
 

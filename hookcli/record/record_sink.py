@@ -25,7 +25,7 @@ def new_header(name: str, argv: Sequence[str], every: int) -> Header:
     return Header(name, list(argv), datetime.now(UTC).isoformat(timespec="seconds"), every, versions)
 
 
-class Recorder:
+class RecordSink:
     """A StepSink. Keeps only the last step of each model and phase, so memory does not grow with steps.
 
     `open_file` creates the file and writes the header, when there is something to write. `path` is its path, or the

@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from hookcli.record.model_recorder import Recording
+from hookcli.record.model_recording import ModelRecording
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import say
 from hookcli.system.torchrun import joined_world
 
 
-class Recorded:
+class RecordingCallback:
     """Records a training with the `settings` of `hookcli.watch`, such as `every=100` and `output`.
 
     Each of several ranks records its part. `recording` is that of the last training; None before it. Raises TypeError
@@ -21,8 +21,8 @@ class Recorded:
     """
 
     def __init__(self, **settings: Any) -> None:
-        inspect.signature(Recording).bind(None, **settings)
-        self.recording: Recording | None = None
+        inspect.signature(ModelRecording).bind(None, **settings)
+        self.recording: ModelRecording | None = None
         self._settings = settings
 
     def stop(self, error: BaseException | None = None) -> None:
@@ -33,7 +33,7 @@ class Recorded:
     def _start(self, model: nn.Module) -> None:
         self.stop()  # an earlier training whose end was not reported
         try:
-            self.recording = Recording(model, **self._settings)
+            self.recording = ModelRecording(model, **self._settings)
         except OSError as error:  # a record is no reason to lose a training
             say(f"warning: can't write {error.filename}: {error.strerror}; the training is not recorded")
             self.recording = None

@@ -16,7 +16,7 @@ from hookcli.record.observe.models.models import ObservedModels
 from hookcli.record.observe.models.unobservable import why_unobservable
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.steps.open_steps import ObservedSteps
+from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import MOST_FORWARDS, ObservedStep, Position, State
 from hookcli.tensors import tree
 
@@ -24,7 +24,7 @@ from hookcli.tensors import tree
 class Forwards:
     """Begins and ends the outermost forwards, one at a time in each thread."""
 
-    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: ObservedSteps, clock: ProgramClock) -> None:
+    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: OpenSteps, clock: ProgramClock) -> None:
         self._plan = plan
         self._clock = clock
         self._models = models

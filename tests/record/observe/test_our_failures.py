@@ -22,7 +22,7 @@ from hookcli.record.observe.optimizer_calls import OptimizerCalls
 from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.steps.open_steps import ObservedSteps
+from hookcli.record.observe.steps.open_steps import OpenSteps
 from hookcli.record.observe.steps.step import ObservedStep
 
 
@@ -88,7 +88,7 @@ def test_a_sink_that_takes_no_more() -> None:
 PLACES: tuple[tuple[type, str], ...] = (
     *((Forwards, name) for name in ("begin", "end", "_find_step")),
     *((OptimizerCalls, name) for name in ("begin", "end", "_stepped")),
-    *((ObservedSteps, name) for name in ("of", "search", "close")),
+    *((OpenSteps, name) for name in ("of", "search", "close")),
     *((ObservedStep, name) for name in ("begin_forward", "recorded")),
     *((ObservedModels, "find"), (OptimizerSteps, "add"), (OptimizerSteps, "stepped")),
     *((BackwardPasses, "begin"), (BackwardPasses, "end"), (Snapshot, "changes")),

@@ -38,7 +38,7 @@ class StepSink(Protocol):
         """hookcli failed, and observes no more. Must not raise."""
 
 
-class ObservedSteps:
+class OpenSteps:
     """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
 
     def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock) -> None:

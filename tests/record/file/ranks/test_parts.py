@@ -13,7 +13,7 @@ from records import HEADER, recorded_step
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import read_record
 from hookcli.record.launching.launched import Launched
-from hookcli.record.process_sink import ProcessRecorder
+from hookcli.record.process_sink import ProcessSink
 
 
 def names(folder: Path) -> list[str]:
@@ -88,8 +88,8 @@ def test_a_named_record_has_no_parts_of_an_earlier_run(tmp_path: Path) -> None:
 
 def test_no_process_replaces_the_part_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(*, forked: bool = False) -> str:
-        recorder = ProcessRecorder(run, forked=forked)
-        writer = recorder.open()
+        sink = ProcessSink(run, forked=forked)
+        writer = sink.open()
         writer.close()
         return str(writer.path.relative_to(tmp_path))
 

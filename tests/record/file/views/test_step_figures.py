@@ -20,7 +20,7 @@ from hookcli.record.file.views.query import Query
 from hookcli.report import Column, Report, Row
 from hookcli.report.grouping import View
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 _GROUP = ("optimizer", "group", "parameters", "lr", "weight_decay", "momentum", "betas")
 _NORMS = ("unclipped_grad", "param_grad", "weight", "update", "ratio")
 

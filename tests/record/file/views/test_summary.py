@@ -14,7 +14,7 @@ from hookcli.record.file.record_lines import End, RecordedStep
 from hookcli.record.file.views.summary import non_finite_line, ran_line, summary
 from hookcli.report import Report, TensorStats
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 LATEST = {
     ("Net", "train"): recorded_step(200, std=2.0),
     ("Net", "no_grad"): recorded_step(100, phase="no_grad", forward=2),

@@ -13,7 +13,7 @@ from torch import nn
 from hookcli.commands.show import remarks
 from hookcli.record.file.reading import read_record
 from hookcli.record.file.views.query import Query
-from hookcli.record.model_recorder import Recording
+from hookcli.record.model_recording import ModelRecording
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 
@@ -87,7 +87,7 @@ def test_the_headline_of_a_record_has_the_steps_of_the_program(tmp_path: Path) -
     maker, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)
     both, losses = nn.ModuleList([maker, critic]), []
     g, c = sgd(maker), sgd(critic)
-    with Recording(both, every=1, output=tmp_path / "gan.run.jsonl"):
+    with ModelRecording(both, every=1, output=tmp_path / "gan.run.jsonl"):
         for _ in range(3):
             c.zero_grad()
             loss = critic(torch.randn(3, 2)).mean()

@@ -25,14 +25,14 @@ from hookcli.record.observe.recording_plan import (
     parse_steps,
 )
 from hookcli.record.observe.wrappers import plain_type
-from hookcli.record.record_sink import Recorder, new_header
+from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.report import Report
 from hookcli.system.streams import say
 from hookcli.system.torchrun import joined_world
 from hookcli.tensors.weak import WeakIds
 
 
-class Recording:
+class ModelRecording:
     """Records one model as `hookcli run` records a script, from `start` to `stop` or in a `with` block.
 
     Observes calls of the model, of its wrappers and of its parts. Every `every`th step of its optimizer (or every
@@ -70,14 +70,14 @@ class Recording:
             writer = rank_writer(output, name, here.rank)
         else:
             writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
-        self._recorder = Recorder(writer.path, writer.begun, header, say)
-        self._recorder.open()
-        self._observer = Observer(plan, self._recorder, _shares_parameters(model))
+        self._sink = RecordSink(writer.path, writer.begun, header, say)
+        self._sink.open()
+        self._observer = Observer(plan, self._sink, _shares_parameters(model))
 
     @property
     def path(self) -> Path:
         """The record's file; of a rank, its part."""
-        return self._recorder.path
+        return self._sink.path
 
     @property
     def record(self) -> Path:
@@ -87,7 +87,7 @@ class Recording:
     @property
     def latest(self) -> dict[tuple[str, str], RecordedStep]:
         """The last recorded step of each model and phase."""
-        return self._recorder.latest
+        return self._sink.latest
 
     def reports(self) -> list[Report]:
         """The reports of the last recorded step, and of the last recorded forward without gradients."""
@@ -105,13 +105,13 @@ class Recording:
             return
         atexit.unregister(self._end)
         if self._observer.last_loss_is_nan():
-            self._recorder.note("the last loss is NaN; first_bad='stop' finds the first value that is not finite")
+            self._sink.note("the last loss is NaN; first_bad='stop' finds the first value that is not finite")
         models = list(self._observer.models.counts.values())
         for note in (*self._observer.notes(), *self._observer.child_notes()):
-            self._recorder.note(note)
+            self._sink.note(note)
         said = f"{type(error).__name__}: {error}" if error else None
         own = self._observer.clock.own
-        self._recorder.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps, own=own)
+        self._sink.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps, own=own)
 
     def _end(self) -> None:
         """The program ends, perhaps by an exception that Python has just shown."""

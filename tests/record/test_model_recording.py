@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import hookcli
 from hookcli.errors import UsageError
 from hookcli.record.file.reading import read_record
-from hookcli.record.model_recorder import Recording, _shares_parameters
+from hookcli.record.model_recording import ModelRecording, _shares_parameters
 from hookcli.record.observe.recording_plan import PROBES
 
 
@@ -99,7 +99,7 @@ def test_an_error_ends_the_record_and_goes_on() -> None:
 
 def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     model = net()
-    recording = Recording(model, every=1, first_bad="report").start()
+    recording = ModelRecording(model, every=1, first_bad="report").start()
     with torch.no_grad():
         model(torch.full((1, 4), float("nan")))
     recording.stop()
@@ -139,13 +139,13 @@ def test_a_full_disk_is_told_once(capfd: pytest.CaptureFixture[str], monkeypatch
 )
 def test_wrong_settings(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Recording(net(), **settings)
+        ModelRecording(net(), **settings)
     assert not list(Path.cwd().iterdir())
 
 
 def test_a_file_that_can_not_be_made() -> None:
     with pytest.raises(FileNotFoundError):
-        Recording(net(), output="no/such/folder.jsonl")
+        ModelRecording(net(), output="no/such/folder.jsonl")
 
 
 def test_an_unrelated_module_is_asked_once_for_its_parameters() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hookcli.record.launching.launched import Launched
-from hookcli.record.process_sink import ProcessRecorder, say_aside
+from hookcli.record.process_sink import ProcessSink, say_aside
 
 if TYPE_CHECKING:
     from torch.optim.optimizer import Optimizer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def start(data: Mapping[str, Any]) -> Callable[[], object]:
     """Start recording this process, which has just imported torch. Returns the function to call at its end."""
     run = Launched.from_json(data)
-    process = _Process(run)
+    process = ProcessRecording(run)
     process.begin(optimizers=())
     os.register_at_fork(after_in_child=process.forked)
     return process.end
@@ -27,31 +27,31 @@ def start(data: Mapping[str, Any]) -> Callable[[], object]:
 def end_without_torch(data: Mapping[str, Any]) -> None:
     """End the record of a program that has never imported torch."""
     run = Launched.from_json(data)
-    recorder = ProcessRecorder(run)
-    recorder.note("torch was never imported")
-    recorder.end()
+    sink = ProcessSink(run)
+    sink.note("torch was never imported")
+    sink.end()
 
 
-class _Process:
-    """The recording of this process. A forked child has one of its own, unless it serves its parent."""
+class ProcessRecording:
+    """Records this process. A forked child has one of its own, unless it serves its parent."""
 
     def __init__(self, run: Launched) -> None:
         self._run = run
         self._observer: Observer | None = None
-        self._recorder: ProcessRecorder | None = None
+        self._sink: ProcessSink | None = None
 
     def begin(self, optimizers: Iterable[Optimizer], *, forked: bool = False) -> None:
         """Begin to observe. `optimizers` exist already."""
         from hookcli.record.observe.observer import Observer
         from hookcli.record.observe.recording_plan import RecordingPlan
 
-        self._recorder = ProcessRecorder(self._run, forked=forked, ended=self.end)
+        self._sink = ProcessSink(self._run, forked=forked, ended=self.end)
         self._plan = RecordingPlan(**self._run.plan)
-        self._observer = Observer(self._plan, self._recorder).start(optimizers)
+        self._observer = Observer(self._plan, self._sink).start(optimizers)
 
     def forked(self) -> None:
         """Begin anew in a forked child, in which the observer is off."""
-        before, self._observer, self._recorder = self._observer, None, None
+        before, self._observer, self._sink = self._observer, None, None
         if before is not None and not before.serves_parent:
             try:
                 self.begin(list(before.optimizer_steps), forked=True)
@@ -60,17 +60,17 @@ class _Process:
 
     def end(self) -> None:
         """Stop observing, and end the record. Does nothing the second time."""
-        observer, recorder = self._observer, self._recorder
-        self._observer = self._recorder = None
-        if observer is None or recorder is None:
+        observer, sink = self._observer, self._sink
+        self._observer = self._sink = None
+        if observer is None or sink is None:
             return
         observer.stop()
         for note in observer.notes():
-            recorder.note(note)
+            sink.note(note)
         if observer.last_loss_is_nan():
-            recorder.note(f"the last loss is NaN; `{self._run.search()}` finds the first value that is not finite")
+            sink.note(f"the last loss is NaN; `{self._run.search()}` finds the first value that is not finite")
         models = list(observer.models.counts.values())
         if models and not any(model.recorded_steps or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
-            recorder.note(self._plan.why_none(max(steps)))
-        recorder.end(models, dict(observer.models.others), steps=observer.program_steps, own=observer.clock.own)
+            sink.note(self._plan.why_none(max(steps)))
+        sink.end(models, dict(observer.models.others), steps=observer.program_steps, own=observer.clock.own)
