@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hookcli.commands.destination import check_target, written
 from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, class_name, unknown
 from hookcli.report import Column, Report, formatting
+from hookcli.report.columns import find_column
 from hookcli.report.files import write_whole
 from hookcli.report.grouping import View, apply_view, group_rows
 from hookcli.reporters import selection
@@ -133,9 +135,14 @@ class Output:
 
 def _suited(view: View, report: Report) -> View:
     """Return the view without columns that the report lacks."""
-    known = {column.name for column in report.columns}
-    sort = view.sort if (view.sort or "").removeprefix("-") in known else None
-    return replace(view, columns=[name for name in view.columns if name in known], sort=sort)
+
+    def known(name: str) -> bool:
+        with suppress(UsageError):
+            return bool(find_column("", name, report.columns))
+        return False
+
+    sort = view.sort if view.sort and known(view.sort.removeprefix("-")) else None
+    return replace(view, columns=[*filter(known, view.columns)], sort=sort)
 
 
 class _Counted:
@@ -198,7 +205,7 @@ def _view(options: Options, terminal: bool) -> View:
         depth=parse_depth(options.depth),
         columns=[name.strip() for name in options.columns.split(",")] if options.columns else (),
         sort=options.sort,
-        width=size.columns if terminal else None,
+        width=size.columns if terminal or os.environ.get("COLUMNS", "").isdecimal() else None,
         height=size.lines if terminal else None,
         color=terminal and takes_color(report_stream()),
     )

@@ -1,9 +1,13 @@
-"""The columns of probes' reports, apart from the probes, so that help can list them without importing torch."""
+"""The columns of probes' reports, apart from the probes, so that help can list them without importing torch; and the
+column that a user names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from hookcli.errors import UsageError, unknown
 from hookcli.report.report import STATS_COLUMNS, Column, columns_named
 
 KEPT = Column("kept", "Kept", "bytes")
@@ -53,3 +57,18 @@ PACKAGE = (
     Column("size", "Bytes", "bytes"),
     *columns_named("needed_by", "index"),
 )
+
+
+def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
+    """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""
+    named = {column.name: column for column in columns}
+    if given in named:
+        return named[given]
+    asked = " ".join(given.casefold().split())
+    found = [c for c in named.values() if asked in (c.name.casefold(), " ".join(c.title.casefold().split()))]
+    if not found:
+        raise UsageError(f"{option}: {unknown('column', given, named)}")
+    if len(found) > 1:
+        names = ", ".join(column.name for column in found)
+        raise UsageError(f"{option}: several columns are headed {given!r}; choose from: {names}")
+    return found[0]

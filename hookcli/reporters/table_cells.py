@@ -10,9 +10,10 @@ from rich.cells import cell_len
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
 from hookcli.reporters import footer, table_columns
-from hookcli.reporters.base import SCREEN
+from hookcli.reporters.base import PIPE, SCREEN
 
 _NAMED = 10  # hidden columns that are named
+_FOLDED = 24  # width to which a column of words is folded in a pipe
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
 
@@ -31,6 +32,17 @@ class Table:
     above: str
     below: Sequence[str]
 
+    @property
+    def width(self) -> int:
+        """The width of the table if no cell is folded."""
+        return sum(width + 2 for width in self.widths) - 2
+
+    @property
+    def least(self) -> int:
+        """The width of the table with its words folded, but no figure."""
+        folded = (min(w, _FOLDED) if left else w for w, left in zip(self.widths, self.left, strict=True))
+        return sum(width + 2 for width in folded) - 2
+
 
 def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     """Lay out the report for the view; with `headed`, the line about the run is above the table."""
@@ -45,7 +57,7 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
         c.name: max([heading, *(cell_len(line[i]) for line in cells)])
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
-    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width)
+    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width or PIPE)
     places = [columns.index(column) for column in kept]
     if not cells and report.totals.get("checks"):
         kept, places = columns, []  # no findings; the totals say so
