@@ -40,7 +40,10 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
         report = _look(model, options, progress)
     if not report.rows:
         chosen = " on the selected modules" if options.match or options.type else ""
-        remark(f"{report.model} has no hooks{chosen}", options)
+        said = f"{report.model} has no hooks{chosen}"
+        report = replace(report, totals={**report.totals, "nothing": said})
+        if not output.for_people:
+            remark(said, options)
     output.write([report])
     return 0
 

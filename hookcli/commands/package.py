@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import DEFAULT_MODEL, Options, all_but, complete_models, option
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, complete_models, option
 from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
@@ -57,7 +57,7 @@ def package(
     ] = None,
     *,
     own: PackageOptions,
-    options: Annotated[Options, all_but("output")],
+    options: Annotated[Options, all_but("output", *SEVERAL)],
 ) -> int:
     """Export a model with torch.package; show what becomes of modules.
 

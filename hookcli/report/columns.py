@@ -67,7 +67,7 @@ def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
     asked = " ".join(given.casefold().split())
     found = [c for c in named.values() if asked in (c.name.casefold(), " ".join(c.title.casefold().split()))]
     if not found:
-        raise UsageError(f"{option}: {unknown('column', given, named)}")
+        raise UsageError(f"{option}: {unknown('column', given, [*named])}")
     if len(found) > 1:
         names = ", ".join(column.name for column in found)
         raise UsageError(f"{option}: several columns are headed {given!r}; choose from: {names}")

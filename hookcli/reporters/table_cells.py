@@ -59,8 +59,8 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     }
     kept = columns if view.columns else table_columns.fitted(columns, widths, view.width or PIPE)
     places = [columns.index(column) for column in kept]
-    if not cells and report.totals.get("checks"):
-        kept, places = columns, []  # no findings; the totals say so
+    if not cells:
+        kept, places = columns, []  # a sentence below says so
     run = footer.run_line(report)
     below = _footer(report, shown, columns, [c for c in columns if c not in kept])
     return Table(
@@ -109,8 +109,9 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
-    lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
-    lines.append(footer.run_line(report))
+    said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
+    lines = [footer.totals_line(report)] if said else []
+    lines += [line for line in [footer.run_line(report)] if report.rows or line != report.model]
     lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
