@@ -50,7 +50,7 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
     """
     check_choice("--backward-vector", backward_vector, VECTORS)
     if loss and backward_vector:
-        raise UsageError("--loss and --backward-vector: give one of them, each says what to differentiate")
+        raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
     if loss is None:
         return None
     if ":" in loss:

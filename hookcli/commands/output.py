@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -21,7 +20,7 @@ from hookcli.report.grouping import View, apply_view, group_rows
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
-from hookcli.system.streams import is_terminal, say, takes_color, terminal_size
+from hookcli.system.streams import asked, is_terminal, say, takes_color, terminal_size
 from hookcli.system.torchrun import world
 
 
@@ -205,7 +204,7 @@ def _view(options: Options, terminal: bool) -> View:
         depth=parse_depth(options.depth),
         columns=[name.strip() for name in options.columns.split(",")] if options.columns else (),
         sort=options.sort,
-        width=size.columns if terminal or os.environ.get("COLUMNS", "").isdecimal() else None,
+        width=size.columns if terminal else asked("COLUMNS") or None,
         height=size.lines if terminal else None,
         color=terminal and takes_color(report_stream()),
     )

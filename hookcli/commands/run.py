@@ -65,7 +65,7 @@ class RunOptions:
         _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [all but the last]."),
     ] = None
     match: Annotated[
-        str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
+        str | None, _option("--match", metavar="PATTERN", help="Only names like 'layer4.*', or that contain conv.")
     ] = None
     first_bad: Annotated[
         str | None,

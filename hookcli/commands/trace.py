@@ -53,7 +53,9 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
     """
     check_choice("--optimizer", own.optimizer, OPTIMIZERS)
     if own.globally and own.summary:
-        raise UsageError("--global and --summary: an order has no summary; give one of them")
+        raise UsageError(
+            "--global and --summary: --global compares the order of hooks, which a summary does not have; give one of them"
+        )
     chosen = _kinds(own.kinds)
     steps = bool(set(chosen) & set(OPTIMIZER_KINDS))
     if own.optimizer and not steps:

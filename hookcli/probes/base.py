@@ -69,7 +69,7 @@ class Probe(ABC):
         """The finished report of the run that `meta` describes."""
         skipped = self.skipped()
         if meta.get("complete") is False:
-            late = "not reached: the run ended before"
+            late = "not reached: the run ended earlier"
             skipped = [replace(s, reason=late) if s.kind is Reason.NEVER_CALLED else s for s in skipped]
         rows = self.rows()
         _require("rows", rows, Row)

@@ -46,13 +46,13 @@ def test_what_changed_is_named(cli: Cli, saved: Path) -> None:
     found = json.loads(ran.out)["reports"][0]["findings"]
     assert ran.code == 1 and {finding["check"] for finding in found} == {"HK027"}
     assert [finding["fqn"] for finding in found] == ["fc"]
-    assert found[0]["message"].startswith("fc (Linear): out_features 10 → 9; others that follow: 1 shape, ")
+    assert found[0]["message"].startswith("fc (Linear): out_features 10 → 9; changed as a result: 1 shape, ")
 
 
 def test_an_initialisation_that_moved(cli: Cli, saved: Path) -> None:
     edit(saved, "        self.act = ", "        nn.init.zeros_(self.conv.bias)\n        self.act = ")
     ran = cli("check", *NET, "--against", "base.json")
-    assert ran.code == 1 and "conv (Conv2d): what it returns moved: " in ran.out and "others that follow: " in ran.out
+    assert ran.code == 1 and "conv (Conv2d): its output changed: " in ran.out and "changed as a result: " in ran.out
     assert cli("check", *NET, "--against", "base.json", "--rtol", "10").code == 0
     assert cli("check", *NET, "--against", "base.json", "--ignore", "HK027").code == 0
 
@@ -75,7 +75,10 @@ def test_in_the_configuration(cli: Cli, saved: Path) -> None:
     )
     assert cli("check").code == 0
     ran = cli("check", "--seed", "3")
-    assert ran.code == 2 and "is of another run: seed 0 → 3; run it as then, or --save a new one" in ran.err
+    assert (
+        ran.code == 2
+        and "was made by a different run: seed 0 → 3; repeat that run, or --save a new baseline" in ran.err
+    )
     (saved / "pyproject.toml").write_text("[tool.hookcli]\nrtol = -1\n")
     assert "pyproject.toml [tool.hookcli] rtol = -1: give a number from 0" in cli("check").err
 
@@ -84,7 +87,10 @@ def test_another_version_is_noted(cli: Cli, saved: Path) -> None:
     file = saved / "base.json"
     file.write_text(re.sub(r'"torch": "[^"]*"', '"torch": "1.0"', file.read_text()))
     ran = cli("check", *NET, "--against", "base.json")
-    assert ran.code == 0 and f"hookcli: the baseline is from elsewhere: torch 1.0 → {torch.__version__}" in ran.err
+    assert (
+        ran.code == 0
+        and f"hookcli: the baseline comes from another environment: torch 1.0 → {torch.__version__}" in ran.err
+    )
 
 
 OWN = """
