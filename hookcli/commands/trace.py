@@ -54,7 +54,7 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
     check_choice("--optimizer", own.optimizer, OPTIMIZERS)
     if own.globally and own.summary:
         raise UsageError(
-            "--global and --summary: --global compares the order of hooks, which a summary does not have; give one of them"
+            "--global and --summary: a summary has no order to compare; give one of them"
         )
     chosen = _kinds(own.kinds)
     steps = bool(set(chosen) & set(OPTIMIZER_KINDS))

@@ -86,7 +86,7 @@ class CommProbe:
             ):
                 self.skip(
                     "",
-                    f"step {step} under {hook}: gradients differ from those of the first step, which gave the exact mean",
+                    f"step {step} under {hook}: gradients differ from the first step's, which gave the exact mean",
                 )
 
     def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, error: Discrepancy | None) -> Row:
