@@ -126,7 +126,8 @@ def _compared(
     a = a if a is not None else live.like(b or [], sides[0])
     b = b if b is not None else live.like(a, sides[1])
     narrow = _narrowing(live.options)
-    return diff_reports(*(_require_rows(narrow(a, b), side, live.options) for side in (a, b)), tolerance)
+    left, right = (_require_rows(narrow(a, b), side, live.options) for side in (a, b))
+    return diff_reports(left, right, tolerance)
 
 
 def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:

@@ -129,8 +129,8 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool) -> st
     options = [one for one in shown if one.param_type_name != "argument"]
     for heading, some in _sections(options) if whole else [("Options", _first(options, details))]:
         page.entries(f"{heading}:", [_entry(one, command.name, details, whole=whole) for one in some])
-    some = 2 if page.height + 6 <= _FIRST_SCREEN else 1
-    page.lines("Examples:", details.examples if whole else details.examples[:some])
+    fitting = 2 if page.height + 6 <= _FIRST_SCREEN else 1
+    page.lines("Examples:", details.examples if whole else details.examples[:fitting])
     if not whole:
         page.paragraph(f"All options: {ctx.command_path} --help")
     return page.text()

@@ -53,9 +53,7 @@ def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOption
     """
     check_choice("--optimizer", own.optimizer, OPTIMIZERS)
     if own.globally and own.summary:
-        raise UsageError(
-            "--global and --summary: a summary has no order to compare; give one of them"
-        )
+        raise UsageError("--global and --summary: a summary has no order to compare; give one of them")
     chosen = _kinds(own.kinds)
     steps = bool(set(chosen) & set(OPTIMIZER_KINDS))
     if own.optimizer and not steps:
