@@ -108,9 +108,9 @@ def pair():
 """
 
 MISTAKES: dict[tuple[str, ...], str] = {
-    ("net.py:Net", "--input", "4x3x4x4", "--against", "base.json"): "of another run: input 2x3x4x4 → 4x3x4x4",
-    (*NET, "--eval", "--against", "base.json"): "of another run: mode train → eval",
-    (*NET, "--dtype", "float64", "--against", "base.json"): "of another run: dtype float32 → float64",
+    ("net.py:Net", "--input", "4x3x4x4", "--against", "base.json"): "by a different run: input 2x3x4x4 → 4x3x4x4",
+    (*NET, "--eval", "--against", "base.json"): "by a different run: mode train → eval",
+    (*NET, "--dtype", "float64", "--against", "base.json"): "by a different run: dtype float32 → float64",
     ("net.py:pair", "--against", "base.json"): "base.json: no baseline of this model: unknown model 'net.py:pair'",
     (*NET, "--against", "gone.json"): "gone.json: can't be read as a baseline of hookcli (No such file or directory)",
     (*NET, "--against", "net.py"): "net.py: damaged, or not a baseline of hookcli: not JSON",
@@ -165,7 +165,7 @@ def test_python_holds_a_model_against_what_the_command_saved(cli: Cli, net: Path
         ran = cli("check", spec, *argv, "--against", "python.json")
         assert ran.code == 0, ran.out
         assert "only one of the runs tells its fill and seed: were both given the same values?" in ran.err
-        with pytest.raises(UsageError, match=r"of another run: input 2x4 → 3x4"):
+        with pytest.raises(UsageError, match=r"by a different run: input 2x4 → 3x4"):
             check(own["Net"]().train(), torch.ones(3, 4), against="base.json", name=spec)
 
 
