@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import COLUMNS, fails, judge
+from hookcli.checks.measurements import Measurements
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check_config import Job
 from hookcli.commands.destination import check_writable
