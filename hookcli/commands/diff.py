@@ -21,7 +21,7 @@ from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report, Row
-from hookcli.report.files import read_reports
+from hookcli.report.files import read_reports, unfamiliar
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -99,6 +99,9 @@ def diff(
         if any(report.totals.get("compared", len(report.rows)) for report in partial):
             output.salvage(partial)
         raise
+    for side, held in zip(sides, saved, strict=True):
+        if side.file and held and (unknown := unfamiliar(side.file, held)):
+            remark(unknown, options)
     output.write(reports)
     return _judged(reports, options, output.for_people)
 

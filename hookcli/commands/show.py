@@ -21,7 +21,7 @@ from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.views.summary import left_out_line, non_finite_line, ran_line
 from hookcli.report import Report, formatting
-from hookcli.report.files import read_reports
+from hookcli.report.files import read_reports, unfamiliar
 from hookcli.report.ranks import ranks_named
 from hookcli.system.files import at_rest, is_pipe
 
@@ -107,7 +107,10 @@ def show(
     with at_rest(path) as source:
         if _is_report(source):
             _check_report(path, query, which.follow)
-            return _write(output, read_reports(record, source))
+            reports = read_reports(record, source)
+            if unknown := unfamiliar(record, reports):
+                remark(unknown, options)
+            return _write(output, reports)
         if which.follow:
             from hookcli.commands.show_follow import follow as follow_record
 
