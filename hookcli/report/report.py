@@ -193,10 +193,11 @@ class Report:
         """The inverse of `to_dict`, also of what `strict` made of it."""
         given = data
         data = relaxed(data)
+        probe, model = data["probe"], data["model"]
         statistics = _statistics(given["columns"], data["rows"])
         return cls(
-            probe=data["probe"],
-            model=data["model"],
+            probe=probe,
+            model=model,
             columns=tuple(Column(**column) for column in given["columns"]),  # one is titled NaN
             rows=tuple(Row.from_flat(row, statistics) for row in data["rows"]),
             meta=data["meta"],
