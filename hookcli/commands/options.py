@@ -56,8 +56,8 @@ Model = Annotated[
 ]
 
 
-def option(default: Any, panel: str, text: str | None, *names: str, **settings: Any) -> Any:
-    """A field of a dataclass of options: its default (`list` for a repeatable option), heading and help."""
+def option(default: Any, panel: str | None, text: str | None, *names: str, **settings: Any) -> Any:
+    """A field of a dataclass of options: its default (`list` for a repeatable one), heading (None: Options), help."""
     given: Any = {"default_factory": list} if default is list else {"default": default}
     return field(**given, metadata={"option": typer.Option(*names, rich_help_panel=panel, help=text, **settings)})
 
@@ -70,7 +70,7 @@ def choice(default: Any, panel: str, text: str, words: Sequence[str]) -> Any:
 def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
     """Raises UsageError unless the word is one of these, or None."""
     if given is not None and given not in words:
-        raise UsageError(unknown(option, given, words))
+        raise UsageError(unknown(option, given, words), option=option.removeprefix("--").replace("-", "_"))
 
 
 GRADIENTS = "Gradients"
