@@ -15,11 +15,11 @@ from _bench_table import BATCH
 from _bench_work import Actions, backward, build
 from torch import nn
 
-from hookcli.record.file.record import Header
-from hookcli.record.file.recorder import Recorder
+from hookcli.record.file.record_lines import Header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.record_sink import RecordSink
 
 COMM_STEPS = 3  # as `hookcli comm` makes by default; the first one has more to do
 
@@ -54,9 +54,9 @@ class ObservedStep:
         """An observer, which has seen the model, is on in the next step; without probes it does not record the step."""
         self.plain()
         writer = RecordWriter("/dev/null")
-        recorder = Recorder(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
+        sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
         plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes, no_grad=0)
-        self._observer = Observer(plan, recorder).start()
+        self._observer = Observer(plan, sink).start()
         with torch.no_grad():
             self.model(self.x[:2, :, ::4, ::4])
 

@@ -1,4 +1,4 @@
-"""The sections of `scripts/bench` that train: under `hookcli run` and `hookcli comm`. As _bench_sections, without torch."""
+"""The sections of `scripts/bench` that train, under `hookcli run` and `hookcli comm`; without torch, as the others."""
 
 from __future__ import annotations
 

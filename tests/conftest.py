@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Hundreds of processes import hookcli: one of them compiles it.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import forks
 import pytest
@@ -28,10 +32,21 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.register_profile("sweep", max_examples=1000)
 
 
+def pytest_unconfigure() -> None:
+    """Let libraries find no leak in what `quiet_machine` has frozen."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No terminal width or colour leaks in from outside."""
+    """No terminal width or colour leaks in from outside, and walks of the garbage collector see the test alone.
+
+    They would find a million objects of torch and pytest, again and again.
+    """
     import torch
+
+    gc.collect()
+    gc.freeze()
 
     torch.set_num_threads(1)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
