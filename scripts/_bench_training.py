@@ -33,9 +33,11 @@ def run(rounds: int) -> None:
 
 def _run(rounds: int) -> None:
     from _bench_run import ObservedStep
+    from _bench_work import keep_freed_memory
 
     from hookcli.record.observe.recording_plan import PROBES
 
+    keep_freed_memory()
     observed = ObservedStep()
     runs = {"plain": partial(timed, observed.step, observed.plain)}
     for name, probes in {
