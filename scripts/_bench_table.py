@@ -58,9 +58,6 @@ TABLES: Mapping[str, Sequence[str]] = {
     f"A DDP step of resnet50 under hookcli run, 2 ranks of {BATCH} images, gloo": (
         *("plain DDP", "not recorded", "recorded"),
     ),
-    "A script that trains resnet18 for 50 steps, as a process": (
-        *("python train.py", "hookcli run", "hookcli run --every 10", "hookcli run --every 10 --live tensorboard"),
-    ),
     **{
         f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo": ("plain DDP", "hookcli comm")
         for hook in ("allreduce", "fp16")

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from _bench_measure import HOOKCLI, Sample, apart, compare, console, installed, program, timed
+from _bench_measure import Sample, apart, compare, console, timed
 from _bench_table import BATCH
 
-_TRAIN = """import torch, torchvision
-torch.manual_seed(0)
-model, x, labels = torchvision.models.resnet18(), torch.randn(10, 3, 96, 96), torch.randint(1000, (10,))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
-for _ in range(50):
-    optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(x), labels).backward()
-    optimizer.step()
-"""
 _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
 
 
 def run(rounds: int) -> None:
     apart(partial(_run, rounds))
     _in_ranks(partial(_run_ranks, rounds))
-    _run_script(min(rounds, 5))
 
 
 def _run(rounds: int) -> None:
@@ -62,25 +51,6 @@ def _run_ranks(rounds: int, number: int, store: str) -> None:
             runs[name] = partial(timed, observed.step, partial(observed.watched, probes))
         title = f"A DDP step of resnet50 under hookcli run, 2 ranks of {BATCH} images, gloo"
         compare(title, rounds, runs, _STEP_TARGETS)
-
-
-def _run_script(rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "train.py")
-        script.write_text(_TRAIN)
-
-        def run(*options: str) -> Callable[[], Sample]:
-            return partial(program, HOOKCLI, "run", "--quiet", "-o", f"{folder}/run.jsonl", *options, str(script))
-
-        runs = {
-            "python train.py": partial(program, sys.executable, str(script)),
-            "hookcli run": run(),
-            "hookcli run --every 10": run("--every", "10"),
-        }
-        if installed("tensorboard"):
-            live = ("--live", f"tensorboard={folder}/tensorboard")
-            runs["hookcli run --every 10 --live tensorboard"] = run("--every", "10", *live)
-        compare("A script that trains resnet18 for 50 steps, as a process", rounds, runs, {})
 
 
 def comm(rounds: int) -> None:
