@@ -27,8 +27,8 @@ class Launched:
 
     `process` is its process id; `record` the path of its record, `named` if the user chose it; `name` and `argv` what
     was started, `module` with -m; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python`
-    and `package` say where hookcli is: in which Python (its prefix and version), and in which file. `launch` names what a
-    process belongs to, a program or the ranks of one launcher, once it has imported torch; its children inherit that.
+    and `package` say where hookcli is: in which Python (its prefix and version), and in which file. `launch` names the
+    program, or the ranks of one launcher, that a process belongs to; it is set in processes that have imported torch.
     """
 
     process: int  # the first field: see `_end` in sitecustomize.py

@@ -111,7 +111,7 @@ class RecordFiles:
     def of_launch(self) -> Self | None:
         """The files whose folder is this launch's, if it has one."""
         for files in self._names():
-            if files._noted() == self.launch:
+            if files.noted() == self.launch:
                 return files
             if not (files.record.exists() or files.folder.exists()):
                 return None
@@ -124,11 +124,14 @@ class RecordFiles:
         """
         header = replace(header, launch=self.launch)
         for files in self._names():
-            with suppress(FileExistsError), files._locked(os.O_CREAT if files is self else os.O_CREAT | os.O_EXCL) as free:
-                if free and files._noted() in (None, self.launch):
+            with (
+                suppress(FileExistsError),
+                files.locked(os.O_CREAT if files is self else os.O_CREAT | os.O_EXCL) as free,
+            ):
+                if free and files.noted() in (None, self.launch):
                     return RecordWriter(files.record, replace=False).begun(header)
                 if free:
-                    files._delete_reserved()
+                    files.delete_reserved()
         raise AssertionError
 
     def rank(self, number: int, header: Header) -> RecordWriter:
@@ -139,7 +142,7 @@ class RecordFiles:
         header = replace(header, rank=number, ranks=max(joined_world().size, number + 1))
         for files in self.claimed():
             with suppress(FileExistsError):
-                writer = files._part(f"rank{number}", header)
+                writer = files.part(f"rank{number}", header)
                 files.release()
                 return writer
         raise AssertionError
@@ -149,17 +152,17 @@ class RecordFiles:
         files = next(self.claimed())
         for number in count(1):
             with suppress(FileExistsError):
-                return files._part(f"child-{process}-{number}" if number > 1 else f"child-{process}", header)
+                return files.part(f"child-{process}-{number}" if number > 1 else f"child-{process}", header)
         raise AssertionError
 
     def claimed(self) -> Iterator[Self]:
         """The files whose folders are this launch's, each of which exists then. Raises OSError if one can't be made."""
-        return (files for files in self._names() if files._claim(reserved=files is self))
+        return (files for files in self._names() if files.claim(reserved=files is self))
 
     def release(self) -> bool:
         """Delete the reserved file if no program has taken it. Returns whether it was deleted."""
-        with suppress(OSError), self._locked() as free:
-            return free and self._delete_reserved()
+        with suppress(OSError), self.locked() as free:
+            return free and self.delete_reserved()
         return False
 
     def _names(self) -> Iterator[Self]:
@@ -170,7 +173,7 @@ class RecordFiles:
             if name != self.record.name:
                 yield replace(self, record=self.record.with_name(name))
 
-    def _claim(self, *, reserved: bool) -> bool:
+    def claim(self, *, reserved: bool) -> bool:
         """Make the folder this launch's, with a note, unless another has it or the file. Returns whether it is.
 
         `reserved`: an empty file is no other's.
@@ -178,7 +181,7 @@ class RecordFiles:
         if self._is_of_another(reserved):
             return False
         self.folder.mkdir(exist_ok=True)
-        if self._noted() is None and self.parts():  # of an earlier hookcli, which left no note
+        if self.noted() is None and self.parts():  # of an earlier hookcli, which left no note
             return False
         with suppress(FileExistsError):
             note = os.open(self.folder / _NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -187,21 +190,21 @@ class RecordFiles:
             if self._is_of_another(reserved):  # by now
                 self._delete_folder()
                 return False
-        return self._noted() == self.launch
+        return self.noted() == self.launch
 
     def _is_of_another(self, reserved: bool) -> bool:
         """True if another launch has taken the program's file."""
         try:
             if not stat.S_ISREG(self.record.stat().st_mode):
                 return False
-            with self._locked() as free, self.record.open("rb") as file:
+            with self.locked() as free, self.record.open("rb") as file:
                 return not reserved if free else json.loads(file.readline()).get("launch") != self.launch
         except FileNotFoundError:
             return False
         except (ValueError, AttributeError):  # not a record
             return True
 
-    def _noted(self) -> str | None:
+    def noted(self) -> str | None:
         """The launch that the folder belongs to; None if none has claimed it."""
         for _ in range(_TRIES):
             try:
@@ -212,7 +215,7 @@ class RecordFiles:
             time.sleep(0.01)  # its writer has only created it
         return ""
 
-    def _part(self, name: str, header: Header) -> RecordWriter:
+    def part(self, name: str, header: Header) -> RecordWriter:
         header = replace(header, launch=self.launch)
         try:
             return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)
@@ -229,13 +232,13 @@ class RecordFiles:
                 (self.folder / _NOTE).unlink(missing_ok=True)
                 self.folder.rmdir()
 
-    def _delete_reserved(self) -> bool:
+    def delete_reserved(self) -> bool:
         if regular := stat.S_ISREG(self.record.stat().st_mode):
             self.record.unlink()
         return regular
 
     @contextmanager
-    def _locked(self, create: int = 0) -> Iterator[bool]:
+    def locked(self, create: int = 0) -> Iterator[bool]:
         """Tell whether the program's file is still empty, and keep other processes from taking it meanwhile."""
         file = os.open(self.record, os.O_WRONLY | os.O_APPEND | create, 0o666)
         try:

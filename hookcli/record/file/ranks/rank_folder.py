@@ -13,6 +13,7 @@ from hookcli.record.file.writer import RecordWriter
 from hookcli.system.files import is_folder
 from hookcli.system.torchrun import run_name
 
+
 def rank_writer(output: str | Path | None, stem: str, rank: int) -> RecordWriter:
     """Create the part of a rank: in the folder `output` (`run.jsonl` stands for `run/`), else in `STEM.run/`, numbered.
 
@@ -28,7 +29,7 @@ def rank_writer(output: str | Path | None, stem: str, rank: int) -> RecordWriter
 
 
 def rank_files(parent: Path, stem: str, rank: int, launch: str) -> RecordFiles:
-    """The files `STEM.run/` of a launch, or numbered ones if another has these, or an earlier one that is called the same.
+    """The files `STEM.run/` of a launch, or numbered ones if another has these, or an earlier one of the same name.
 
     Raises OSError if no folder can be made.
     """
