@@ -53,7 +53,7 @@ def device_counts(chunk: Tensor) -> Tensor:
     fields, bins = _fields(wide, layout), 2 * layout.exponents
     subnormal = (fields % layout.exponents == 0) & (wide != 0)
     fields = torch.where(subnormal, fields + 1, fields)
-    counts = sum(_counted(piece, bins) for piece in fields.to(torch.int16).split(_PIECE))
+    counts = torch.stack([_counted(piece, bins) for piece in fields.to(torch.int16).split(_PIECE)]).sum(0)
     return torch.cat([counts.to(wide.dtype), _overflows(wide).to(wide.dtype)])
 
 

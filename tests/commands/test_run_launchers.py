@@ -119,7 +119,7 @@ def test_data_loader_workers_record_nothing(method: str, tmp_path: Path) -> None
 def test_a_shell_script_that_trains_twice(tmp_path: Path) -> None:
     """With children, which train first."""
     (tmp_path / "train.py").write_text(dedent(HOGWILD))
-    line = f"{sys.executable} train.py fork too"
+    line = f"{sys.executable} train.py fork 1 too"
     (tmp_path / "both.sh").write_text(f"{line}; {line}\n")
     ran = run(tmp_path, "sh", "both.sh")
     first, second = (
