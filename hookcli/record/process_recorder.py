@@ -124,7 +124,7 @@ class ProcessRecorder(Recorder):
     def _print(self, end: End) -> None:
         try:
             if sys.__stderr__ is not None:
-                aside(f"hookcli: {self._summarized(end)}\n", sys.__stderr__)
+                aside(f"{self._summarized(end)}\n", sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
             see = f"hookcli show {shell_path(self._shown)}"
             say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")

@@ -1,4 +1,4 @@
-"""The lines below a table: totals, the run, and what was not measured."""
+"""The lines around a table: the run above it; totals and what was not measured below."""
 
 from __future__ import annotations
 

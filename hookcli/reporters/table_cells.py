@@ -32,8 +32,8 @@ class Table:
     below: Sequence[str]
 
 
-def tabulated(report: Report, view: View, *, headed: bool) -> Table:
-    """Lay out the report for the view; with `headed`, the line about the run is above the table."""
+def tabulated(report: Report, view: View) -> Table:
+    """Lay out the report for the view."""
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
         shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
@@ -49,16 +49,14 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     places = [columns.index(column) for column in kept]
     if not cells and report.totals.get("checks"):
         kept, places = columns, []  # no findings; the totals say so
-    run = footer.run_line(report)
-    below = _footer(report, shown, columns, [c for c in columns if c not in kept])
     return Table(
         shown.rows,
         [columns[i] for i in places],
         [[line[i] for i in places] for line in cells],
         [widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i].name) for i in places],
-        run if headed else "",
-        [line for line in below if line != run] if headed else below,
+        footer.run_line(report),
+        _footer(report, shown, columns, [c for c in columns if c not in kept]),
     )
 
 
@@ -98,7 +96,6 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
     lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
-    lines.append(footer.run_line(report))
     lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")

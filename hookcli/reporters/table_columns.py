@@ -81,7 +81,7 @@ def _speaks(report: Report, name: str) -> bool:
         return False  # the mark has it, with the count
     if name == "order" and values == [row.get("bucket") for row in report.rows]:
         return False
-    if name == "dtype":  # the run's dtype is below the table
+    if name == "dtype":  # the run's dtype is above the table
         return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
     if name in ("path", "call", "calls", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
         nothing = (None, "", 0, "float32") if name != "calls" else (None, 1)
@@ -90,7 +90,7 @@ def _speaks(report: Report, name: str) -> bool:
         return len(set(values)) > 1
     if name == "kind":
         return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}
-    if name in list(HookKind):
+    if name in (*HookKind, "no_grad_forwards", "recorded_forwards"):
         return any(values)
     return any(value is not None for value in values) or name in STATS_KEYS
 

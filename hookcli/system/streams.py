@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from hookcli.system.escaping import visible
+from hookcli.system.wrapping import wrapped
 
 STDOUT, STDERR = 1, 2
 _PATIENCE = 1.0  # seconds to wait for a non-blocking pipe to take more of a remark
@@ -71,9 +72,12 @@ def say(text: str, stream: TextIO | None = None) -> None:
     r"""Write a remark to stderr, or to this stream.
 
     Control characters in quoted names are escaped. Further lines of a remark begin with two spaces; any other line
-    break is shown as `\n`.
+    break is shown as `\n`. On a terminal, lines that do not fit are broken at spaces.
     """
-    aside("hookcli: " + "\n  ".join(visible(line) for line in text.split("\n  ")) + "\n", stream)
+    stream = stream or remarks or sys.stderr
+    width = terminal_size(stream).columns if is_terminal(stream) else None
+    text = "hookcli: " + "\n  ".join(visible(line) for line in text.split("\n  "))
+    aside(f"{wrapped(text, width)}\n", stream)
 
 
 def aside(text: str, stream: TextIO | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hookcli.record.file.overview import TIMES, overview
@@ -61,6 +62,20 @@ def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
         return bool(name == fqn or (of_parameter and (not fqn or name.startswith(f"{fqn}."))))
 
     return keep
+
+
+def of_figure(reports: Iterable[Report], name: str) -> list[Report]:
+    """The reports that have this figure, with that figure alone."""
+    kept = {"step", "forward", name}
+    return [
+        replace(
+            report,
+            columns=[column for column in report.columns if column.name in kept],
+            rows=[Row({key: row.get(key) for key in kept}) for row in report.rows],
+        )
+        for report in reports
+        if any(column.name == name for column in report.columns)
+    ]
 
 
 def report_title(model: str, fqn: str) -> str:
