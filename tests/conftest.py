@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -28,10 +29,21 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.register_profile("sweep", max_examples=1000)
 
 
+def pytest_unconfigure() -> None:
+    """Let libraries find no leak in what `quiet_machine` has frozen."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No terminal width or colour leaks in from outside."""
+    """No terminal width or colour leaks in from outside, and walks of the garbage collector see the test alone.
+
+    They would find a million objects of torch and pytest, again and again.
+    """
     import torch
+
+    gc.collect()
+    gc.freeze()
 
     torch.set_num_threads(1)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):

@@ -89,7 +89,7 @@ class Popen(_ORDINARY[Any]):
         return self.returncode
 
     def __del__(self, *args: Any, **options: Any) -> None:
-        """Without a fork: `subprocess` would keep one that nobody waited for, to ask a socket that is closed by then."""
+        """End without a fork: `subprocess` would keep one that nobody waited for, and later ask its closed socket."""
         if self.__dict__.get("_server") is None:
             super().__del__(*args, **options)
 
