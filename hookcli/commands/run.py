@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -186,6 +187,22 @@ def _live(text: str, files: RecordFiles, remarks: list[str]) -> Output:
     return output
 
 
+_FLAGS = {f"--{item.name.replace('_', '-')}": item.default is False for item in fields(RunOptions)}
+_AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check")  # which many programs have themselves
+
+
+def _moved(typed: Sequence[str], module: bool) -> str:
+    """The command line with options of hookcli moved before the program; "" if none stands after it."""
+    moved, rest, words = list[str](), list[str](), iter(typed)
+    for word in words:
+        name, has_value, _ = word.partition("=")
+        if name not in _FLAGS or name in _AMBIGUOUS:
+            rest.append(word)
+        else:
+            moved += [word] if has_value or _FLAGS[name] else [word, next(words, "")]
+    return shlex.join(["hookcli", "run", *moved, *["-m"] * module, *rest]) if moved else ""
+
+
 def _become(
     program: Program, files: RecordFiles | None, own: RunOptions, plan: RecordingPlan, typed: Sequence[str]
 ) -> NoReturn:
@@ -203,6 +220,7 @@ def _become(
             module=own.module,
             quiet=own.quiet,
             debug=own.debug,
+            meant=_moved(typed, own.module),
         )
         environment = launched.environment()
     try:

@@ -76,11 +76,11 @@ def _below(report: Report, others: Sequence[Column]) -> Iterator[str]:
 
 def _chosen(report: Report, all_of_them: bool) -> tuple[list[Column], list[Column]]:
     """Return the columns to draw, and further ones that could be drawn: those that have figures."""
-    known = [column for column in report.columns if _is_figure(report, column)]
-    if all_of_them:
-        return known, []
-    ordered = sorted(known, key=lambda column: _FIRST.index(column.name) if column.name in _FIRST else len(_FIRST))
-    return ordered[:_CHARTED], [column for column in ordered[_CHARTED:] if column.name not in _COUNTS]
+    known = {column.name: column for column in report.columns if _is_figure(report, column)}
+    first = [known[name] for name in _FIRST if name in known][:_CHARTED]
+    if all_of_them or not first:
+        return list(known.values()), []
+    return first, [column for column in known.values() if column not in first and column.name not in _COUNTS]
 
 
 def _is_figure(report: Report, column: Column) -> bool:

@@ -23,6 +23,7 @@ _DISPENSABLE = (
     *(
         "index",
         "trainable",
+        *("a_seconds", "b_seconds", "a_ratio", "b_ratio"),
         "forward_seconds",
         "backward_seconds",
         "weight",
@@ -88,6 +89,8 @@ def _speaks(report: Report, name: str) -> bool:
         return any(value not in nothing for value in values)
     if name == "step":
         return len(set(values)) > 1
+    if name == "phase":
+        return set(values) != {"train"}
     if name == "kind":
         return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}
     if name in (*HookKind, "no_grad_forwards", "recorded_forwards"):

@@ -99,7 +99,7 @@ def tag(report: Mapping[str, Any], row: Mapping[str, Any], figure: str) -> str:
 def test_tensorboard_has_every_figure_of_every_step(cli: Cli, record: Path) -> None:
     ran = cli("show", record.name, "-f", "tensorboard", "-o", "runs/x")
     assert ran.code == 0 and ran.out == ""
-    assert "wrote runs/x: " in ran.err and "tensorboard --logdir runs/x shows them" in ran.err
+    assert "wrote runs/x: " in ran.err and "`tensorboard --logdir runs/x` shows them" in ran.err
     assert "1 of 9 lines is damaged" in ran.err
     folders = {("Net", "train"): "Net/train", ("Net", "no_grad"): "Net/no_grad", ("../G /x", "train"): "_G _x/train"}
     assert {str(path.parent.relative_to("runs/x")) for path in Path("runs").rglob("*tfevents*")} == set(
@@ -260,7 +260,7 @@ def wandb_runs(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, An
 
 def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> None:
     ran = cli("show", record.name, "-f", "wandb", "-o", "here")
-    assert ran.code == 0 and ran.out == "" and "wandb sync here/wandb/offline-run-* uploads them" in ran.err
+    assert ran.code == 0 and ran.out == "" and "`wandb sync here/wandb/offline-run-*` uploads them" in ran.err
     expected: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for report in reports(cli, "show", record.name, "--step", "all"):
         line = {tag(report, row, name): value for row, name, value in figures(report)}

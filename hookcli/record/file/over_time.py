@@ -65,17 +65,14 @@ def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def of_figure(reports: Iterable[Report], name: str) -> list[Report]:
-    """The reports that have this figure, with that figure alone."""
-    kept = {"step", "forward", name}
-    return [
-        replace(
-            report,
-            columns=[column for column in report.columns if column.name in kept],
-            rows=[Row({key: row.get(key) for key in kept}) for row in report.rows],
-        )
-        for report in reports
-        if any(column.name == name for column in report.columns)
-    ]
+    """The reports that have this figure, by its name or title, with that figure alone."""
+    found = []
+    for report in reports:
+        chosen = [c for c in report.columns if name in (c.name, *(c.title.lower().replace(" ", mark) for mark in " _"))]
+        columns = [*(column for column in report.columns if column.name in ("step", "forward")), *chosen[:1]]
+        rows = [Row({column.name: row.get(column.name) for column in columns}) for row in report.rows]
+        found += [replace(report, columns=columns, rows=rows)] if chosen else []
+    return found
 
 
 def report_title(model: str, fqn: str) -> str:

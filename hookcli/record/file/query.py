@@ -110,9 +110,8 @@ class Query:
         models = over_time(record.steps(shown, needed("")), "")
         if found := of_figure(models, name):
             return found
-        figures = list(
-            dict.fromkeys(c.name for report in models for c in report.columns if c.name not in ("step", "forward"))
-        )
+        shared = ("step", "forward", "nan", "inf", "grad_nan", "grad_inf")
+        figures = dict.fromkeys(c.name for report in models for c in report.columns if c.name not in shared)
         see = f"`hookcli show {shell_path(record.path)}` lists modules; figures: {', '.join(figures)}"
         raise UsageError(unknown("module, parameter or figure", name, {*known, *figures}, see=see))
 

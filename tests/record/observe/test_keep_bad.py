@@ -76,7 +76,7 @@ def test_the_end_of_float16_is_a_cause() -> None:
 
 
 def reproduced(said: str) -> str:
-    found = re.fullmatch(r"python (\S+) reproduces it", said)
+    found = re.fullmatch(r"`python (\S+)` reproduces it", said)
     assert found is not None, said
     command = [sys.executable, found[1]]
     tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -137,7 +137,7 @@ def test_values_of_the_programs_own_classes_are_to_be_filled_in(kept: Path) -> N
         return bool(Net()(torch.ones(1, 2)).isfinite().any())
 
     (bad,) = observed(program, first_bad="report", keep_bad=str(kept)).non_finites
-    said = re.fullmatch(r'python (\S+) reproduces it, once each "= ..." in it is filled in', bad.kept)
+    said = re.fullmatch(r'`python (\S+)` reproduces it, once each "= ..." in it is filled in', bad.kept)
     assert said is not None, bad.kept
     text = Path(said[1]).read_text()
     assert "value0 = ...  # a No\\nname = 1 / 0\n" in text
