@@ -10,10 +10,10 @@ from hookcli.commands.output import Output, remark
 from hookcli.diff.rows import STATISTICS, beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.record.file.different_models import COLUMNS as OF_WHOLE_MODELS
-from hookcli.record.file.different_models import DIFFERENT
-from hookcli.record.file.ranked_record import open_record
-from hookcli.record.file.record_diff import COLUMNS, diff_records, record_remarks
+from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
+from hookcli.record.file.comparison.different_models import DIFFERENT
+from hookcli.record.file.comparison.record_diff import COLUMNS, diff_records, record_remarks
+from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.report import Row
 from hookcli.system.files import is_folder
 

@@ -1,0 +1,200 @@
+"""Keeps the first module that returns a NaN or infinity: its inputs, outputs and parameters, to reproduce the value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.record.observe.measurements.module_source import PLAIN, module_source
+from hookcli.system.escaping import visible
+from hookcli.tensors import tree
+from hookcli.tensors.random_state import accelerators, random_states
+
+
+@dataclass
+class _Call:
+    """A call of a module as it began, with copies of all that it may change."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    state: dict[str, Tensor]
+    rng: tuple[Tensor, ...]
+    output: Any = None
+
+
+class KeepBad:
+    """Copies what each module receives until it has returned finite values; keeps the first call that did not.
+
+    It waits for an accelerator after each module. The copies take as much memory as the inputs and buffers of the
+    modules that are running, one inside the other. Nothing asks for a tensor's node, which some views make only then.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._devices: list[torch.device] = []
+        self._running: dict[tuple[str, int], _Call] = {}
+        self._found: tuple[str, nn.Module, _Call] | None = None
+
+    def attach(self, session: HookSession) -> None:
+        """Register hooks before and after each module."""
+        self._devices = accelerators(session.model, ())
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+
+    @torch.no_grad()
+    def _enter(self, event: HookEvent) -> None:
+        if self._found is not None or event.module is None:
+            return
+        with suppress(RuntimeError, TypeError, NotImplementedError):  # tensors of a kind that can't be copied
+            args, kwargs = tree.replace((event.args, dict(event.kwargs)), _copy)
+            buffers = {key: _copy("", x) for key, x in event.module.named_buffers()}
+            self._running[event.fqn, event.call] = _Call(args, kwargs, buffers, random_states(self._devices).torch)
+
+    @torch.no_grad()
+    def _leave(self, event: HookEvent) -> None:
+        call = self._running.pop((event.fqn, event.call), None)
+        if call is None or self._found is not None or event.module is None:
+            return
+        if any(_is_bad(x) for _, x in tree.leaves(event.output)):
+            call.output = tree.replace(event.output, _copy)
+            call.state |= {key: _copy("", x) for key, x in event.module.named_parameters()}
+            self._found = event.fqn, event.module, call
+            self._running.clear()
+
+    def write(self, fqn: str, name: str, title: str) -> tuple[str, int]:
+        """Write the module's call to files of this name; with a number if an earlier run has left some.
+
+        Returns the path of the one that reproduces it, and how many of its values a person has to fill in. The path is
+        empty if the module of this fqn was not kept. Raises OSError, or what safetensors raises for other tensors.
+        """
+        if self._found is None or self._found[0] != fqn:
+            return "", 0
+        from safetensors.torch import save_file
+
+        _, module, call = self._found
+        values = _Values()
+        given = [values.expression(arg, f"input.{number}") for number, arg in enumerate(call.args)]
+        given += [_keyword(key, values.expression(arg, f"input.{key}")) for key, arg in call.kwargs.items()]
+        expected = values.expression(call.output, "output")
+        tensors = values.tensors | {f"module.{key}": x for key, x in call.state.items()}
+        tensors |= {f"rng.{device}": state for device, state in zip(["cpu", *self._devices], call.rng, strict=True)}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        stem = _free(self._folder / re.sub(r"[^\w.-]+", "_", name))
+        save_file({key: x.contiguous() for key, x in tensors.items()}, f"{stem}.safetensors")
+        device = self._devices[0] if self._devices else torch.device("cpu")
+        script = Path(f"{stem}.py")
+        source = module_source(module, Path(f"{stem}.pt"))
+        lines = _SCRIPT.format(
+            title=repr(title),
+            device=device,
+            definitions=source.definitions,
+            module=source.expression + source.comment,
+            unknown="\n    ".join(values.unknown),
+            training=module.training,
+            autocast=_autocast(device.type),
+            seeded="\n    ".join(_SEED.format(device) for device in self._devices),
+            given=", ".join(given),
+            expected=expected,
+        )
+        lines = re.sub(r"^ +\n", "", lines, flags=re.MULTILINE)  # of parts that are empty
+        compile(lines, script, "exec")  # it must be Python whatever the program's names are
+        script.write_text(lines, encoding="utf-8")
+        return str(script), len(values.unknown) + bool(source.comment)
+
+
+def _free(stem: Path) -> Path:
+    """The path, or the first of path-2, path-3, ... that no script has."""
+    numbered = chain([stem], (stem.with_name(f"{stem.name}-{number}") for number in count(2)))
+    return next(path for path in numbered if not Path(f"{path}.py").exists())
+
+
+_SCRIPT = """{title}
+{definitions}
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+
+def reproduce() -> None:
+    here = Path(__file__)
+    kept = load_file(here.with_suffix(".safetensors"), device="{device}")
+    module = {module}
+    {unknown}
+    state = {{key.removeprefix("module."): x for key, x in kept.items() if key.startswith("module.")}}
+    module.load_state_dict(state, strict=False, assign=True)
+    module.train({training})
+    torch.set_rng_state(kept["rng.cpu"].cpu())
+    {seeded}
+    with torch.no_grad(), {autocast}:
+        output = module({given})
+    print("now: ", output)
+    print("then:", {expected})
+
+
+reproduce()
+"""
+
+
+_SEED = 'torch.get_device_module("{0}").set_rng_state(kept["rng.{0}"].cpu())'
+
+
+def _is_bad(x: Tensor) -> bool:
+    """True if the values that this process holds have NaN or infinities; of a kind that can't be asked, none."""
+    with suppress(RuntimeError, TypeError, NotImplementedError):
+        return x.is_floating_point() and not bool(tree.local(x).isfinite().all())
+    return False
+
+
+def _copy(path: str, x: Tensor) -> Tensor:
+    return x.detach().clone()
+
+
+def _autocast(device: str) -> str:
+    dtype = torch.get_autocast_dtype(device)
+    return f'torch.autocast("{device}", {dtype}, enabled={torch.is_autocast_enabled(device)})'
+
+
+@dataclass
+class _Values:
+    """Python that makes values anew: with `tensors` from `kept`, and with the lines that name `unknown` values."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+    def expression(self, value: Any, key: str) -> str:
+        """Python that makes the value; its tensors have names that begin with the key."""
+        if isinstance(value, Tensor):
+            self.tensors[key] = value
+            return f"kept[{key!r}]"
+        if type(value) in PLAIN:
+            return f"{type(value).__name__}({str(value)!r})" if isinstance(value, (float, complex)) else repr(value)
+        if isinstance(value, Mapping) and all(type(k) in PLAIN for k in value):
+            pairs = (f"{self.expression(k, '')}: {self.expression(v, f'{key}.{k}')}" for k, v in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(value, (list, tuple)):
+            items = "".join(f"{self.expression(item, f'{key}.{number}')}, " for number, item in enumerate(value))
+            return f"({items})" if isinstance(value, tuple) else f"[{items.removesuffix(', ')}]"
+        return repr(value) if isinstance(value, (torch.dtype, torch.device)) else self._other(value, key)
+
+    def _other(self, value: Any, key: str) -> str:
+        """An output's tensors by their paths, which are to be seen only; a name for what a person has to make."""
+        if key.startswith("output") and (held := dict(tree.leaves(value))):
+            return self.expression(held, key)
+        self.unknown.append(f"value{len(self.unknown)} = ...  # a {visible(type(value).__name__)}")
+        return self.unknown[-1].partition(" ")[0]
+
+
+def _keyword(key: str, expression: str) -> str:
+    return f"{key}={expression}" if key.isidentifier() else f"**{{{key!r}: {expression}}}"
