@@ -84,13 +84,12 @@ def _speaks(report: Report, name: str) -> bool:
         return False
     if name == "dtype":  # the run's dtype is above the table
         return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
-    if name in ("path", "call", "calls", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
-        nothing = (None, "", 0, "float32") if name != "calls" else (None, 1)
+    shown_if_set = ("path", "call", "calls", "pass", "order", "flags", "phase")
+    if name in shown_if_set or any(isinstance(value, bool) for value in values):
+        nothing = (None, "", 0, "float32", "train") if name != "calls" else (None, 1)
         return any(value not in nothing for value in values)
     if name == "step":
         return len(set(values)) > 1
-    if name == "phase":
-        return set(values) != {"train"}
     if name == "kind":
         return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}
     if name in (*HookKind, "no_grad_forwards", "recorded_forwards"):

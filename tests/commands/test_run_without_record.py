@@ -6,10 +6,13 @@ import os
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import forks
 from commands.trained import TRAIN
 from record.launching.support import ENV
+
+from hookcli.commands.run import _moved
 
 SCRIPT = "import sys\nprint('ran', *sys.argv[1:])\nsys.exit(7)\n"
 RUN = (sys.executable, "-m", "hookcli", "run")
@@ -33,6 +36,36 @@ def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
     ran = forks.run(command, cwd="/sys", env=ENV, capture_output=True, text=True, timeout=60)  # nor of root
     assert (ran.returncode, ran.stdout) == (7, "ran\n")
     assert len(ran.stderr.splitlines()) == 1 and "the script runs without being recorded" in ran.stderr
+
+
+PARSES = """
+    import argparse, sys
+    argparse.ArgumentParser().parse_args() if "fail" not in sys.argv else 1 / 0
+"""
+
+
+def test_an_option_of_hookcli_behind_the_script(tmp_path: Path) -> None:
+    """The script's own error stays as it is; a line with the right order follows."""
+    (tmp_path / "train.py").write_text(dedent(PARSES))
+    how: dict[str, Any] = {"cwd": tmp_path, "env": ENV, "capture_output": True, "text": True, "timeout": 60}
+    ran = forks.run((*RUN, "train.py", "--every", "5"), **how)
+    plain = forks.run((sys.executable, "train.py", "--every", "5"), **how)
+    meant = "options meant for hookcli go before the program: hookcli run --every 5 train.py\n"
+    assert (ran.returncode, ran.stdout) == (plain.returncode, plain.stdout) == (2, "")
+    assert ran.stderr.startswith(plain.stderr) and ran.stderr.endswith(meant)
+    failed = forks.run((*RUN, "train.py", "--every", "5", "fail"), **how)
+    assert failed.returncode == 1 and "options meant" not in failed.stderr
+
+
+def test_the_command_line_that_was_meant() -> None:
+    assert (
+        _moved(["torchrun", "--every=5", "--hist", "train.py"], False)
+        == "hookcli run --every=5 --hist torchrun train.py"
+    )
+    launched = _moved(["torchrun", "--every=5", "--hist", "train.py"], False)
+    assert launched == "hookcli run --every=5 --hist torchrun train.py"
+    assert _moved(["pkg.train", "--first-bad", "stop", "-x"], True) == "hookcli run --first-bad stop -m pkg.train -x"
+    assert _moved(["train.py", "--output", "x", "--lr", "1"], False) == ""
 
 
 def test_a_folder_that_was_deleted(tmp_path: Path) -> None:

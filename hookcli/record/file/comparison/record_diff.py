@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from hookcli.diff.rows import diff
@@ -214,21 +215,13 @@ def _excess(row: Row | None) -> str:
 
 
 def _nothing_in_common(a: Record, b: Record) -> str:
-    def said(record: Record, key: Callable[[StepEntry], Any]) -> str:
-        return abridged(list(dict.fromkeys(map(key, record.entries)))) or "none"
+    def said(key: str) -> list[str]:
+        return [abridged(list(dict.fromkeys(map(attrgetter(key), r.entries)))) or "none" for r in (a, b)]
 
     models = [{entry.model for entry in record.entries} for record in (a, b)]
     if all(models) and not models[0] & models[1] and max(map(len, models)) > 1:
-        return f"nothing to compare: no model is in both records: A has {said(a, _model)}; B has {said(b, _model)}"
-    return f"nothing to compare: no step is in both records: A has steps {said(a, _number)}; B {said(b, _number)}"
-
-
-def _model(entry: StepEntry) -> str:
-    return entry.model
-
-
-def _number(entry: StepEntry) -> int:
-    return entry.step
+        return "nothing to compare: no model is in both records: A has {}; B has {}".format(*said("model"))
+    return "nothing to compare: no step is in both records: A has steps {}; B {}".format(*said("step"))
 
 
 def record_remarks(a: Record, b: Record) -> Iterator[str]:

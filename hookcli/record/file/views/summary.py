@@ -11,7 +11,7 @@ from typing import Any
 
 from hookcli.errors import shortened
 from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedStep
-from hookcli.record.file.views.overview import findings, overview
+from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, fitting_depth, group_rows
@@ -62,7 +62,7 @@ def summary(
     parts += ["", _rendered([Report("models", "", _MODEL_COLUMNS, rows, grouping="list")], view)]
     bad = [one for one in non_finite[:1] if one.reports]
     tables = [report for one in bad for report in rows_before(one)]
-    tables += [condensed(overview(step)) for step in shown if not any(_is_at(one, step) for one in bad)]
+    tables += [condensed(overview(step)) for step in shown if not any(_is_stopped_at(one, step) for one in bad)]
     parts += [_rendered(tables, view)] if tables else []
     found = [report for step in shown for report in findings(step)]
     parts += [_rendered(found, view)] if found else []
@@ -80,9 +80,9 @@ def _lines(parts: Iterable[str]) -> str:
     return "\n".join([*parts, ""])
 
 
-def _is_at(found: NonFinite, step: RecordedStep) -> bool:
-    """True for the step of a non-finite value, whose rows before it say more than all rows."""
-    return (found.model, found.phase, found.step) == (step.model, step.phase, step.step)
+def _is_stopped_at(found: NonFinite, step: RecordedStep) -> bool:
+    """True for an unfinished step with a non-finite value: the rows before that say more than all rows."""
+    return not step.complete and (found.model, found.phase, found.step) == (step.model, step.phase, step.step)
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
