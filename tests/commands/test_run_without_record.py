@@ -12,7 +12,7 @@ import forks
 from commands.trained import TRAIN
 from record.launching.support import ENV
 
-from hookcli.commands.run import _moved
+from hookcli.commands.run import RunOptions, _moved
 
 SCRIPT = "import sys\nprint('ran', *sys.argv[1:])\nsys.exit(7)\n"
 RUN = (sys.executable, "-m", "hookcli", "run")
@@ -58,14 +58,11 @@ def test_an_option_of_hookcli_behind_the_script(tmp_path: Path) -> None:
 
 
 def test_the_command_line_that_was_meant() -> None:
-    assert (
-        _moved(["torchrun", "--every=5", "--hist", "train.py"], False)
-        == "hookcli run --every=5 --hist torchrun train.py"
-    )
-    launched = _moved(["torchrun", "--every=5", "--hist", "train.py"], False)
-    assert launched == "hookcli run --every=5 --hist torchrun train.py"
-    assert _moved(["pkg.train", "--first-bad", "stop", "-x"], True) == "hookcli run --first-bad stop -m pkg.train -x"
-    assert _moved(["train.py", "--output", "x", "--lr", "1"], False) == ""
+    launched = _moved(RunOptions(output="a b"), ["torchrun", "--every=5", "--hist", "train.py"])
+    assert launched == "hookcli run --output 'a b' --every=5 --hist torchrun train.py"
+    module = _moved(RunOptions(module=True, every=3), ["pkg.train", "--first-bad", "stop", "-x"])
+    assert module == "hookcli run --every 3 -m --first-bad stop pkg.train -x"
+    assert _moved(RunOptions(), ["train.py", "--output", "x", "--lr", "1"]) == ""
 
 
 def test_a_folder_that_was_deleted(tmp_path: Path) -> None:

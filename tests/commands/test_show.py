@@ -74,10 +74,10 @@ def test_the_latest_record_is_shown_without_a_name(cli: Cli, record: Path) -> No
 
 def test_a_figure_of_the_model_over_time(cli: Cli, record: Path) -> None:
     for name in ("param_grad", "L2 of the parameters' gradients"):
-        (report,) = json.loads(cli("show", record, "--over-time", name.lower(), "-f", "json").out)["reports"]
+        (report,) = json.loads(cli("show", record.name, "--over-time", name.lower(), "-f", "json").out)["reports"]
         assert [column["name"] for column in report["columns"]] == ["step", "forward", "param_grad"]
         assert [row["param_grad"] for row in report["rows"]] == [13.0] * len(report["rows"]) and report["rows"]
-    assert "did you mean loss?" in cli("show", record, "--over-time", "los").err
+    assert "did you mean loss?" in cli("show", record.name, "--over-time", "los").err
 
 
 def test_a_folder_without_a_record(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_saved_report(cli: Cli, record: Path) -> None:
 
 def test_columns_sort_and_depth(cli: Cli, record: Path) -> None:
     found = cli("show", record.name, "--phase", "train", "--columns", "fqn,ratio,param_grad", "--sort", "-param_grad")
-    assert [line.split()[0] for line in found.out.splitlines()[2:4]] == ["head", "body.0"]
+    assert [line.split()[0] for line in found.out.splitlines()[3:5]] == ["head", "body.0"]
     folded = cli("show", record.name, "--phase", "train", "--depth", "1", "-f", "json")
     assert {row["fqn"]: row["param_grad"] for row in reports(folded.out)[0]["rows"]} == {
         "": None,

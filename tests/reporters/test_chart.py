@@ -108,7 +108,7 @@ def test_two_curves_are_told_apart_in_each_column() -> None:
     assert title == "Loss (apart from step 2: A 2.000, B 3.000; step 3: A 1.000, B 4.000)"
     canvas = [line[11:].ljust(69) for line in lines[:-2]]
     found = ["".join(sorted({row[x] for row in canvas} - {" "})) for x in range(69)]
-    assert found[:46] == ["*"] * 46 and set(found[50:]) == {"x•"}
+    assert found[:20] == ["*"] * 20 and set(found[35:]) == {"x•"}
     assert [row[0] + row[-1] for row in (canvas[0], canvas[-1])] == ["*x", " •"]
 
 

@@ -22,11 +22,11 @@ _FIGURES = (
 )
 _OF_GROUPS = (Column("lr", "Learning rate"), Column("unclipped_grad", "L2 of the gradient before clipping"))
 _TIMES = (
-    Column("data_seconds", "Waiting for data, seconds"),
-    Column("forward_seconds", "Forward, seconds"),
-    Column("backward_seconds", "Backward, seconds"),
-    Column("optimizer_seconds", "Optimizer, seconds"),
-    Column("rest_seconds", "Rest of the step, seconds"),
+    Column("data_seconds", "Waiting for data", "seconds"),
+    Column("forward_seconds", "Forward", "seconds"),
+    Column("backward_seconds", "Backward", "seconds"),
+    Column("optimizer_seconds", "Optimizer", "seconds"),
+    Column("rest_seconds", "Rest of the step", "seconds"),
     Column("hookcli_seconds", "hookcli's own work", "seconds"),
     Column("resident_bytes", "Resident memory", "bytes"),
     Column("peak_bytes", "Peak of allocated memory", "bytes"),
