@@ -80,9 +80,8 @@ def test_over_time() -> None:
     assert [row["data_seconds"] for row in report.rows] == [0.125] * 2
     chart = registry.load("reporters", "chart")().render([report], View(width=80))
     assert "Learning rate\n" in chart and "Waiting for data" not in chart and ", data_seconds, " in chart
-    times = registry.load("reporters", "chart")().render(
-        [apply_view(report, View(columns=["data_seconds"]))], View(columns=["data_seconds"])
-    )
+    view = View(columns=["data_seconds"])
+    times = registry.load("reporters", "chart")().render([apply_view(report, view)], view)
     assert "Waiting for data (seconds): 0.1250 throughout" in times
     (module,) = over_time([timed_step()], "body.0")
     assert (module.rows[0]["forward_seconds"], module.rows[0].get("lr")) == (0.2, None)
