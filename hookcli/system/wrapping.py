@@ -40,7 +40,7 @@ def _filled(line: str, width: int, used: int) -> list[str]:
             room = width
         else:
             lines[-1] = taken
-    return lines
+    return [line.rstrip() for line in lines]
 
 
 def _pieces(line: str) -> list[str]:

@@ -16,7 +16,7 @@ LINES = {
     "can't read 'a file with blanks' here": ["can't read", "  'a file with blanks'", "  here"],
     "/a/path/that/is/longer/than/the/line is there": ["/a/path/that/is/longer/than/the/line", "  is there"],
     "層の名前は日本語で 書かれていて": ["層の名前は日本語で", "  書かれていて"],
-    "  an  indented  table": ["  an  indented ", "   table"],
+    "  an  indented  table": ["  an  indented", "  table"],
     "one line\nand a second that is longer": ["one line", "and a second that is", "  longer"],
 }
 
