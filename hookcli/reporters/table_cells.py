@@ -13,6 +13,7 @@ from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN
 
 _NAMED = 10  # hidden columns that are named
+_MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
 
@@ -45,7 +46,8 @@ def tabulated(report: Report, view: View) -> Table:
         c.name: max([heading, *(cell_len(line[i]) for line in cells)])
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
-    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width)
+    narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
+    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width)
     places = [columns.index(column) for column in kept]
     if not cells and report.totals.get("checks"):
         kept, places = columns, []  # no findings; the totals say so

@@ -39,6 +39,7 @@ _DISPENSABLE = (
     *("order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns"),
+    *("a", "b"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
     *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),
 )
@@ -46,6 +47,8 @@ _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
+# Columns that say little without each other.
+_PAIRS = ({"a", "b"}, {"a_seconds", "b_seconds"}, {"a_ratio", "b_ratio"})
 # Columns of sentences, which are too wide for a table and are written below it.
 _BELOW = ("note", "hint")
 _MARK = Column("mark", "")
@@ -110,6 +113,7 @@ def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None)
             room -= widths[name] + 2
         else:
             dropped.add(name)
+    dropped |= {name for pair in _PAIRS if dropped & pair for name in pair}
     return [c for c in columns if c.name not in dropped]
 
 
