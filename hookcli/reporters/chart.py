@@ -58,9 +58,8 @@ def _figures(report: Report, columns: Sequence[Column], size: tuple[int, int]) -
     for column in columns:
         title = f"{column.title} ({column.unit})" if column.unit in ("seconds", "bytes") else column.title
         if "against" in report.meta:
-            yield from _compared(
-                title, *(_own_points(report, name) for name in (column.name, f"{column.name}_b")), size
-            )
+            ours, theirs = (_own_points(report, name) for name in (column.name, f"{column.name}_b"))
+            yield from _compared(title, ours, theirs, size)
         else:
             yield from _figure(title, [(row["step"], _finite(row.get(column.name))) for row in report.rows], size)
 
