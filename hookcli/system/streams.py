@@ -130,14 +130,14 @@ def is_terminal(stream: TextIO | None) -> bool:
     """Return whether the stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
-    except (OSError, ValueError):
+    except Exception:  # a stream may be of any class
         return False
 
 
 def terminal_size(stream: TextIO | None) -> os.terminal_size:
     """Return the columns and lines of a stream's terminal; COLUMNS and LINES override them, as is customary."""
     found = os.terminal_size((0, 0))
-    with suppress(OSError, ValueError):
+    with suppress(Exception):
         found = os.get_terminal_size(stream.fileno()) if stream is not None else found
     given = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
     columns, lines = (int(text[:5]) if text.isdecimal() else 0 for text in given)
