@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,13 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
     torch.set_num_threads(1)
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays() -> Iterator[None]:
+    """End the processes that a test leaves behind, as it does when one of its assertions fails."""
+    with forks.ended():
+        yield
 
 
 @dataclass
@@ -130,6 +137,18 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "net.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(params=["as nodes are made", "by a search"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the nodes are found that a module makes: by PyTorch's hook (2.15), or below its outputs."""
+    from torch.autograd import graph
+
+    if request.param == "by a search":
+        monkeypatch.delattr(graph, "node_creation_hook", raising=False)
+    elif not hasattr(graph, "node_creation_hook"):
+        pytest.skip("PyTorch has this hook since 2.15")
+    return str(request.param)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
