@@ -14,6 +14,7 @@ from hookcli.reporters.base import PIPE, SCREEN
 
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
+_MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
 
@@ -44,8 +45,8 @@ class Table:
         return sum(width + 2 for width in folded) - 2
 
 
-def tabulated(report: Report, view: View, *, headed: bool) -> Table:
-    """Lay out the report for the view; with `headed`, the line about the run is above the table."""
+def tabulated(report: Report, view: View) -> Table:
+    """Lay out the report for the view."""
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
         shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
@@ -57,20 +58,19 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
         c.name: max([heading, *(cell_len(line[i]) for line in cells)])
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
-    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width or PIPE)
+    narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
+    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width or PIPE)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    run = footer.run_line(report)
-    below = _footer(report, shown, columns, [c for c in columns if c not in kept])
     return Table(
         shown.rows,
         [columns[i] for i in places],
         [[line[i] for i in places] for line in cells],
         [widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i].name) for i in places],
-        run if headed else "",
-        [line for line in below if line != run] if headed else below,
+        footer.run_line(report),
+        _footer(report, shown, columns, [c for c in columns if c not in kept]),
     )
 
 
@@ -111,7 +111,6 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
     lines = [footer.totals_line(report)] if said else []
-    lines += [line for line in [footer.run_line(report)] if report.rows or line != report.model]
     lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")

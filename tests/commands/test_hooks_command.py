@@ -92,7 +92,7 @@ def test_the_table_names_file_and_line_and_explains_below(cli: Cli, hooked: Path
     ]  # fmt: skip
     assert "\nsecond: deprecated, and sees the last operation's gradients only: use register_full_backward" in ran.out
     assert "3 hooks · 1 legacy · 2 modules · 1 stale flag" in ran.out
-    assert "Line " not in ran.out.splitlines()[0]
+    assert "Line " not in ran.out.splitlines()[1]
     notes = cli("hooks", "hooked.py:Net", "--columns", "fqn,note").out
     assert notes.count("deprecated") == 1 and "second   deprecated" in notes
 
@@ -124,7 +124,7 @@ def test_narrowed(cli: Cli, hooked: Path) -> None:
     by_type = report(cli("hooks", "hooked.py:Net", "--type", "Linear", "-f", "json"))["rows"]
     assert [r["fqn"] for r in by_type] == ["first", "second"]
     ran = cli("hooks", "hooked.py:Net", "--match", "first.weight")
-    assert ran.code == 0 and ran.out.startswith("hooked.py:Net has no hooks on the selected modules\n")
+    assert ran.code == 0 and ran.out.endswith("\nhooked.py:Net has no hooks on the selected modules\n")
 
 
 def test_a_ready_model_is_left_as_it_is(cli: Cli, hooked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_ready_model_is_left_as_it_is(cli: Cli, hooked: Path, monkeypatch: pyt
 
 def test_no_hooks_is_said(cli: Cli) -> None:
     ran = cli("hooks")
-    assert (ran.code, ran.err) == (0, "") and ran.out == "resnet50 has no hooks\n"
+    assert (ran.code, ran.err) == (0, "") and ran.out.splitlines()[-1] == "resnet50 has no hooks"
     assert "Layer" not in ran.out and "0 hooks" not in ran.out
     ran = cli("hooks", "-f", "json")
     assert report(ran)["rows"] == [] and ran.err == "hookcli: resnet50 has no hooks\n"
