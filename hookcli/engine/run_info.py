@@ -44,6 +44,8 @@ class RunInfo:
     call: str = UNSET
     backward_vector: str = UNSET
     loss: str = UNSET
+    no_own_loss: str = UNSET
+    """Why the `loss` that the model returned was not differentiated; "" if it returned none."""
     loss_reduction: str = UNSET
     loss_value: float | None = UNSET
     """None for a loss on the meta device."""
@@ -64,7 +66,7 @@ class RunInfo:
         meta: dict[str, Any] = {}
         for name in (f.name for f in fields(self)):
             value = getattr(self, name)
-            meta |= value if name == "source" else {} if value is UNSET else {name: value}
+            meta |= value if name == "source" else {} if value is UNSET or (name == "no_own_loss" and not value) else {name: value}
         return noted(meta)
 
 

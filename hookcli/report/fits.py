@@ -134,12 +134,14 @@ ROW: Mapping[str, Fits] = {
     ),
     "id": is_count,
     "next": listed(optional(is_count)),
-    "fqns": listed(is_text),
+    **dict.fromkeys(("fqns", "input_names", "folded"), listed(is_text)),
+    **dict.fromkeys(("shapes", "input_shapes", "output_shapes"), listed(_is_shape)),
     **dict.fromkeys(
         (
             *("us", "seconds", "loss", "first_loss", "cosine", "ratio", "weight", "update", "output_grad"),
             *("param_grad", "value", "threshold", "times", "error_l2", "error_max", "exact_l2", "after_l2"),
             *("relative_l2", "rel_l2", "max_abs", "mean_abs"),
+            *("params_share", "macs_share"),
             *("lr", "weight_decay", "momentum", "unclipped_grad", "forward_seconds", "backward_seconds"),
             *(f"{side}_{key}" for side in ("out", "before") for key in STATS_KEYS),
         ),
@@ -162,7 +164,7 @@ def value_type(name: str) -> type | None:
 
 
 META: Mapping[str, Fits] = {
-    **dict.fromkeys(("dtype", "loss"), is_text),
+    **dict.fromkeys(("dtype", "loss", "no_own_loss"), is_text),
     **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),
     "fail_on": lambda value: value in SEVERITIES,
     **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),
@@ -196,5 +198,5 @@ TOTALS: Mapping[str, Fits] = {
     **dict.fromkeys(("order", "verdict", "structure", "weights", "grew", "settings"), is_text),
     "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
     **dict.fromkeys(("errors", "warnings", "checks", "modules", "backward_us"), is_count),
-    **dict.fromkeys(("macs", "kept_bytes", "param_bytes"), is_count),
+    **dict.fromkeys(("macs", "kept_bytes", "param_bytes", "grad_bytes", "optimizer_bytes"), is_count),
 }

@@ -91,9 +91,13 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
 
 
 def _cell(row: Row, column: str, name: str, continued: bool) -> str:
-    if continued and column in ("fqn", "type", "input_shape", "params", "macs"):
+    if continued and column in _OF_CALLS:
         return ""
     return name if column == "fqn" else formatting.cell(row, column)
+
+
+# Columns of a call, which a further tensor of it leaves empty.
+_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
 
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
