@@ -18,11 +18,13 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured
+from hookcli.probes.shared.containers import containers
 from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.report import Column, Row, Skipped, columns_named
+from hookcli.report.levels import Levels
 from hookcli.tensors.tree import dtype_text, keyword, lone, shape_of
 
 
@@ -86,6 +88,7 @@ class ShapesProbe(Probe):
     def attach(self, session: HookSession) -> None:
         """Register forward pre-hooks and forward hooks, and count operations and saved tensors."""
         self.session = session
+        self._levels = Levels(containers(session.model))
         self._functions.past_compiled = session.follow
         session.enter_context(self._functions)
         session.forward_pre(self._enter)
@@ -156,7 +159,7 @@ class ShapesProbe(Probe):
                 {
                     "fqn": call.fqn,
                     "type": type(call.module).__name__,
-                    "depth": call.fqn.count(".") + 1 if call.fqn else 0,
+                    "depth": self._levels.depth(call.fqn),
                     "call": call.call,
                     "index": call.index,
                     "path": path,

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from hookcli.report import Report, Row, TensorStats
+from hookcli.report.folding import times
 from hookcli.report.histogram import OUTSIDE
 from hookcli.report.stats import COUNTS, FIGURES
 from hookcli.system.escaping import visible, visible_lines
@@ -112,7 +113,7 @@ def cell(row: Row, name: str) -> str:
     if name == "mark":
         return mark(row)
     if name == "fqn":
-        return f"{row.fqn or '(model)'}{_times(row)}"
+        return f"{row.fqn or '(model)'}{times(row)}"
     if name in OUTSIDE or (name in COUNTS and name != "numel"):
         return share(row, name)
     if name == "file" and row.get("line"):
@@ -193,13 +194,6 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "value": figure,
     "threshold": figure,
 }
-
-
-def _times(row: Row) -> str:
-    merged = row.get("merged")
-    if not merged:
-        return ""
-    return f" ({merged})" if row.get("kind") == "parameter" else f" x{merged}"
 
 
 def share(row: Row, name: str) -> str:

@@ -1,0 +1,92 @@
+"""Folds repeated blocks into one: rows of blocks.0 to blocks.11, if alike, become those of blocks.0-11. Free of torch."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.report import Report, Row
+
+_INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
+_ALIKE = ("kind", "type", "call", "pass", "path", "rank", "name", "dtype", "params", "macs")
+_SHAPES = ("shape", "input_shape", "output_shape")
+
+
+def folded(report: Report) -> Report:
+    """The report with the names of repeated blocks replaced, so that grouping merges their rows; itself without any.
+
+    Blocks are repeated if they are neighbours by number and alike in types, shapes and costs, with all their parts.
+    Their rows keep their own name as `origin`.
+    """
+    names = [row.fqn for row in report.rows]
+    containers = [str(name) for name in report.meta.get("containers", ())]
+    deepest = max((name.count(".") for name in names), default=0)
+    signatures = [_signature(row) for row in report.rows]
+    changed = False
+    for level in range(deepest, -1, -1):
+        for old, new in _renamings(names, signatures, level):
+            changed = True
+            names = _renamed(names, old, new)
+            containers = _renamed(containers, old, new)
+    if not changed:
+        return report
+    rows = [
+        row if name == row.fqn else replace(row, values={**row.values, "fqn": name, "origin": row.fqn})
+        for row, name in zip(report.rows, names, strict=True)
+    ]
+    return replace(report, rows=rows, meta={**report.meta, "containers": list(dict.fromkeys(containers))})
+
+
+def repeats(fqn: str) -> int:
+    """The number of blocks that the last name of an fqn stands for: 12 for blocks.0-11, otherwise 1."""
+    found = re.fullmatch(r".*?(\d+)-(\d+)", fqn.rpartition(".")[2])
+    return int(found[2]) - int(found[1]) + 1 if found else 1
+
+
+def _signature(row: Row) -> Sequence[Any]:
+    return [*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES)]
+
+
+def _renamings(names: Sequence[str], signatures: Sequence[Any], level: int) -> Iterator[tuple[str, str]]:
+    """Old and new names of blocks whose last name is at this level, counted from 0."""
+    families: dict[tuple[str, str], dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, signature in zip(names, signatures, strict=True):
+        parts = name.split(".")
+        if len(parts) > level and (found := _INDEXED.fullmatch(parts[level])):
+            block = families[".".join(parts[:level]), found[1]][int(found[2])]
+            block.append(repr((parts[level + 1 :], signature)))
+    for (owner, stem), blocks in families.items():
+        alike = {number: sorted(rows) for number, rows in blocks.items()}
+        for run in _runs(alike):
+            start = f"{owner}.{stem}" if owner else stem
+            yield from ((f"{start}{number}", f"{start}{run[0]}-{run[-1]}") for number in run)
+
+
+def _runs(alike: dict[int, list[str]]) -> Iterator[list[int]]:
+    """Runs of two or more neighbouring numbers whose blocks are alike."""
+    run: list[int] = []
+    for number in sorted(alike):
+        if run and (number != run[-1] + 1 or alike[number] != alike[run[-1]]):
+            yield from [run] if run[1:] else []
+            run = []
+        run.append(number)
+    yield from [run] if run[1:] else []
+
+
+def _renamed(names: Iterable[str], old: str, new: str) -> list[str]:
+    return [new + name[len(old) :] if name == old or name.startswith(f"{old}.") else name for name in names]
+
+
+def times(row: Row) -> str:
+    """How many calls, parameters or blocks a row stands for, as its name says it."""
+    merged = row.get("merged")
+    if not merged:
+        return ""
+    if blocks := row.get("folded"):
+        calls = f" x{merged // blocks}" if merged > blocks else ""
+        own = repeats(row.fqn) if repeats(row.fqn) > 1 else blocks if row.get("kind") == "parameter" else 0
+        return f" ({own}x)" if own else calls
+    return f" ({merged})" if row.get("kind") == "parameter" else f" x{merged}"
