@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from hookcli.engine.capture import capture, capture_recipe
     from hookcli.engine.checking import check
     from hookcli.engine.step import Step
-    from hookcli.engine.watch import Watch
-    from hookcli.record.watch import watch
+    from hookcli.record.watch import Watch, watch
 
 __all__ = ["Step", "Watch", "capture", "capture_recipe", "check", "watch"]
 
 _HOMES = {
     "Step": "engine.step",
-    "Watch": "engine.watch",
+    "Watch": "record.watch",
     "capture": "engine.capture",
     "capture_recipe": "engine.capture",
     "check": "engine.checking",

@@ -18,11 +18,11 @@ from _bench_table import BATCH
 from torch import Tensor, nn
 
 from hookcli import registry
-from hookcli.record.file.record import Header
-from hookcli.record.file.recorder import Recorder
+from hookcli.record.file.record_lines import Header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.record_sink import RecordSink
 from hookcli.tensors import sums
 
 Actions = dict[str, Callable[[], object]]
@@ -135,9 +135,9 @@ class ObservedStep:
         """An observer is on in the next step; without probes it leaves that step alone."""
         self.plain()
         writer = RecordWriter("/dev/null")
-        recorder = Recorder(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
+        sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
         plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes)
-        self._observer = Observer(plan, recorder).start()
+        self._observer = Observer(plan, sink).start()
 
 
 class Step:

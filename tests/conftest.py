@@ -11,6 +11,9 @@ from pathlib import Path
 
 # Tests run side by side, and some start processes: one thread each, set before torch is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Hundreds of processes import hookcli: one of them compiles it.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import forks
 import pytest

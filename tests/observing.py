@@ -16,7 +16,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
 from hookcli.hooks.torch_private.data import DataLoaderIterator
-from hookcli.record.file.record import ModelRun, NonFinite, RecordedStep
+from hookcli.record.file.record_lines import ModelRun, NonFinite, RecordedStep
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.report import Report, Row

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hookcli.record.file.record import End, Header, Line, NonFinite, RecordedStep
+from hookcli.record.file.record_lines import End, Header, Line, NonFinite, RecordedStep
 from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, TensorStats
 
 HEADER = Header("train.py", ["train.py", "--epochs", "3"], "2026-11-21T20:00:00+00:00", 100, {"hookcli": "0.1.0"})

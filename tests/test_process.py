@@ -35,17 +35,29 @@ def in_a_terminal(*argv: str, fresh: bool = False, **environment: str) -> str:
 
 
 def test_the_console_script_and_streams(tmp_path: Path) -> None:
-    ran = forks.run([*HOOKCLI, "shapes", "resnet18", "-f", "csv"], fresh=True, **PIPES)
-    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("fqn,type,depth,")
     script = Path(sys.executable).with_name("hookcli")
-    ran = forks.run([script, "shapes", "resnt"], fresh=True, **PIPES, cwd=tmp_path)
+    ran = forks.run([script, "shapes", "resnet18", "-f", "csv"], **PIPES)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("fqn,type,depth,")
+    ran = forks.run([*HOOKCLI, "shapes", "resnt"], **PIPES, cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("hookcli: error: unknown model 'resnt'")
 
 
-def test_progress_shows_in_a_terminal_after_a_second_and_not_when_quiet() -> None:
-    slow = ("activations", "resnet18", "--batch-size", "4")  # importing torch alone takes more than a second
-    assert "resnet18" in in_a_terminal(*slow, fresh=True).split("Layer")[0]
-    assert in_a_terminal(*slow, "--quiet", fresh=True).split("Layer")[0].replace("\x1b[1m", "") == ""
+SLOW = """
+import time
+from torch import nn
+
+class Slow(nn.Identity):
+    def forward(self, x):
+        time.sleep(1.5)
+        return x
+"""
+
+
+def test_progress_shows_in_a_terminal_after_a_second_and_not_when_quiet(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    slow = ("activations", f"{tmp_path}/slow.py:Slow", "--input", "2x3")
+    assert "Slow" in in_a_terminal(*slow).split("Layer")[0]
+    assert in_a_terminal(*slow, "--quiet").split("Layer")[0].replace("\x1b[1m", "") == ""
 
 
 def test_a_terminal_gets_colour_and_its_width_and_no_color_is_heeded() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from records import RUN, save
 
-from hookcli.record.file.record import End, Header
-from hookcli.record.file.summary import summary
+from hookcli.record.file.record_lines import End, Header
+from hookcli.record.file.views.summary import summary
 from hookcli.system.escaping import shell_path, shell_word, visible
 
 WORDS = [

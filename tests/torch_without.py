@@ -5,6 +5,7 @@ PyTorch itself keeps the name: only the rooms where hookcli looks it up don't fi
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -129,4 +130,5 @@ def _warm() -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     _warm()
+    gc.freeze()
     _serve()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.commands.options import GRADIENTS, OnlyFields, check_choice, choice, option
 from hookcli.errors import UsageError
-from hookcli.hooks.choices import VECTORS
+from hookcli.hooks.option_values import VECTORS
 
 if TYPE_CHECKING:
     from hookcli.engine.step import Step

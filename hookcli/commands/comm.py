@@ -16,7 +16,7 @@ from hookcli.commands.processes import Processes, columns_shown, parse_ranks, se
 from hookcli.commands.progress import working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, UsageError
-from hookcli.hooks.choices import COMM_HOOKS
+from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.report.buckets import COLUMNS, merge_ranks
 from hookcli.report.ranks import beside
 from hookcli.system.torchrun import world

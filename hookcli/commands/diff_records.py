@@ -10,8 +10,8 @@ from hookcli.commands.output import Output, remark
 from hookcli.diff.rows import STATISTICS, beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.record.file.ranked_record import open_record
-from hookcli.record.file.record_diff import COLUMNS, diff_records, record_remarks
+from hookcli.record.file.comparison.record_diff import COLUMNS, diff_records, record_remarks
+from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.report import Row
 from hookcli.system.files import is_folder
 

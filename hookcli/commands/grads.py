@@ -9,7 +9,7 @@ from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, HistOptions, Model, Options, check_choice, choice
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
-from hookcli.hooks.choices import GRADIENTS_OF, VIA
+from hookcli.hooks.option_values import GRADIENTS_OF, VIA
 from hookcli.registry import load
 
 EXAMPLES = (

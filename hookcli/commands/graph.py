@@ -9,7 +9,7 @@ from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice, option
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
-from hookcli.hooks.choices import CALLS
+from hookcli.hooks.option_values import CALLS
 from hookcli.registry import load
 
 EXAMPLES = (

@@ -17,10 +17,10 @@ from hookcli.commands.options import Options
 from hookcli.commands.output import Output
 from hookcli.commands.show_follow import export
 from hookcli.errors import UsageError, unknown
-from hookcli.record.file.parts import RecordFiles
-from hookcli.record.file.query import Query
-from hookcli.record.file.ranked_record import folder_of
-from hookcli.record.file.ranked_tail import tail_of
+from hookcli.record.file.ranks.parts import RecordFiles
+from hookcli.record.file.ranks.ranked_record import folder_of
+from hookcli.record.file.ranks.ranked_tail import tail_of
+from hookcli.record.file.views.query import Query
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import is_folder, is_stream

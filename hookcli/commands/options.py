@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from hookcli.errors import UsageError, shortened, unknown
-from hookcli.hooks.choices import BACKENDS, PARALLEL
+from hookcli.hooks.option_values import BACKENDS, PARALLEL
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import remark
 from hookcli.errors import ProcessesWanted, UsageError, shortened
-from hookcli.hooks.choices import BACKENDS, PARALLEL
+from hookcli.hooks.option_values import BACKENDS, PARALLEL
 from hookcli.report import Column, Report, Skipped, ranks
 from hookcli.system.torchrun import leftover, world
 

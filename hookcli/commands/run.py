@@ -12,7 +12,7 @@ import typer
 
 from hookcli import registry
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.parts import RecordFiles
+from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.launching.finding import Program, find
 from hookcli.record.launching.launched import Launched, become
 from hookcli.record.launching.python_options import why_unseen

@@ -13,13 +13,13 @@ from hookcli.commands.options import SHOWING, OnlyFields, Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.against import beside
-from hookcli.record.file.every_step import COLUMNS
-from hookcli.record.file.query import Query
-from hookcli.record.file.ranked_record import RankedRecord, open_record
-from hookcli.record.file.ranks_view import further, rank_remarks, ranks_beside
+from hookcli.record.file.comparison.against import beside
+from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record, latest_record
-from hookcli.record.file.summary import left_out_line, non_finite_line, ran_line
+from hookcli.record.file.views.every_step import COLUMNS
+from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
+from hookcli.record.file.views.summary import left_out_line, non_finite_line, ran_line
 from hookcli.report import Report, formatting
 from hookcli.report.files import read_reports
 from hookcli.report.ranks import ranks_named

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.every_step import COLUMNS as EVERY_STEP
-from hookcli.record.file.every_step import every_step
-from hookcli.record.file.overview import COLUMNS, overview
-from hookcli.record.file.query import NothingToShowError, Query
-from hookcli.record.file.ranked_tail import tail_of
+from hookcli.record.file.ranks.ranked_tail import tail_of
 from hookcli.record.file.reading import Record
-from hookcli.record.file.record import RecordedStep
-from hookcli.record.file.summary import non_finite_line, ran_line
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.tail import Tail
+from hookcli.record.file.views.every_step import COLUMNS as EVERY_STEP
+from hookcli.record.file.views.every_step import every_step
+from hookcli.record.file.views.overview import COLUMNS, overview
+from hookcli.record.file.views.query import NothingToShowError, Query
+from hookcli.record.file.views.summary import non_finite_line, ran_line
 from hookcli.report import Report, formatting
 from hookcli.report.norms import gathered
 from hookcli.reporters import selection

@@ -11,9 +11,9 @@ from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, Model, Options, check_choice, choice, option
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError, unknown
-from hookcli.hooks.choices import OPTIMIZERS
 from hookcli.hooks.kinds import OPTIMIZER as OPTIMIZER_KINDS
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.option_values import OPTIMIZERS
 from hookcli.registry import load
 from hookcli.report import Report, Row, Skipped
 

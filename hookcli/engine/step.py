@@ -15,8 +15,8 @@ from torch.nn.parameter import is_lazy
 from hookcli.engine.preserve.values import SavedValues, same_layout
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, in_brief, refuse_coroutine, unknown
-from hookcli.hooks.choices import CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.kinds import STATE_DICTS, HookKind
+from hookcli.hooks.option_values import CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.session import HookSession
 from hookcli.sources import losses
 from hookcli.tensors import tree

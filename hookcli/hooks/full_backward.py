@@ -23,10 +23,10 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
 from hookcli.errors import OneTensorError, RefusedError, message_of
-from hookcli.hooks.calls import HookedModule
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, HookKind
+from hookcli.hooks.module_calls import HookedModule
 from hookcli.hooks.modules import ModuleHooks
 from hookcli.hooks.nodes.graph_walk import walk
 from hookcli.hooks.picklable import PicklableHook

@@ -18,12 +18,12 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from hookcli.hooks.calls import Call, HookedModule
 from hookcli.hooks.edits.base import Applied, matching_edits
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.tensor_grads import TensorGradHooks
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call, HookedModule
 from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.picklable import PicklableHook
 from hookcli.hooks.session_core import SessionCore

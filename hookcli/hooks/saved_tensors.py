@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import saved_tensors_hooks
 
-from hookcli.hooks.calls import Call
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.torch_private.autograd import pop_saved_tensor_hooks, push_saved_tensor_hooks, saved_tensor_hooks
 from hookcli.hooks.torch_private.exchange import replaced
 from hookcli.tensors import tree

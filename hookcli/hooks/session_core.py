@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from hookcli.errors import HookcliError, PluginError, in_brief
-from hookcli.hooks.calls import CallStack, HookedModule
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import Callback, HookEvent
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import CallStack, HookedModule
 from hookcli.hooks.select import Select
 from hookcli.hooks.signals import raised_by_signal_handler
 from hookcli.hooks.unhooked import compiled_parts, scripted_parts

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
 from torch import nn
 
-from hookcli.engine.watch import Watch, watched
+from hookcli.engine.probing import Edits, Probing, make_probes, parse_edits
+from hookcli.engine.run_info import UNSET, describe_run
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.select import Select
+from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
-from hookcli.record.observe.recording import Recording
+from hookcli.record.model_recording import ModelRecording
+from hookcli.report import Report
+
+
+class Watch:
+    """The probes at work in a `watch` block; `reports()` gives what they have seen so far."""
+
+    def __init__(self, session: HookSession, probing: Probing) -> None:
+        self.session = session
+        self._probing = probing
+
+    def reports(self) -> list[Report]:
+        """A report per probe. On an accelerator this waits for the statistics."""
+        return self._probing.reports(complete=True)
 
 
 @overload
@@ -43,7 +59,7 @@ def watch(
     hist: bool = False,
     keep_bad: str | Path | None = None,
     no_grad: int = ...,
-) -> Recording: ...
+) -> ModelRecording: ...
 
 
 def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **settings: Any) -> Any:
@@ -53,9 +69,31 @@ def watch(model: nn.Module, probes: Any = None, *, every: int | None = None, **s
     have measured so far. Only the hooks are removed afterwards; what the step did to the model stays. Rows grow with
     the number of forwards; of several backward passes, the gradients of the last one are kept.
 
-    Around a whole training, with `every=100`: every 100th step goes into a record, as with `hookcli run`. See Recording
-    for `output` and the other settings.
+    Around a whole training, with `every=100`: every 100th step goes into a record, as with `hookcli run`. See
+    ModelRecording for `output` and the other settings.
     """
     if every is None:
-        return watched(model, ("activations",) if probes is None else probes, **settings)
-    return Recording(model, every=every, **settings, **({} if probes is None else {"probes": probes}))
+        return _around_step(model, ("activations",) if probes is None else probes, **settings)
+    return ModelRecording(model, every=every, **settings, **({} if probes is None else {"probes": probes}))
+
+
+@contextmanager
+def _around_step(
+    model: nn.Module,
+    probes: str | Sequence[str | Probe],
+    *,
+    edits: Edits = (),
+    select: Select | None = None,
+    fastpath: bool = True,
+    name: str | None = None,
+) -> Iterator[Watch]:
+    """Attach the probes around a step that the caller runs; see `hookcli.watch`."""
+    chosen = [probe.in_callers_run() for probe in make_probes(probes)]
+    fastpath = fastpath and all(p.fastpath for p in chosen if p.values)
+    changes = parse_edits(edits, model, backward=True)
+    with HookSession(model, select=select, fastpath=fastpath, edits=changes, follow=True) as session:
+        info = describe_run(model, ())
+        info = replace(info, fastpath=fastpath, edits=[edit.text for edit in changes] or UNSET)
+        probing = Probing(chosen, name or type(model).__name__, info)
+        probing.attach(session)
+        yield Watch(session, probing)

@@ -14,7 +14,7 @@ import forks
 import pytest
 from records import HEADER, RUN, end, recorded_step, save, text
 
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.report import Row
 
 Cli = Callable[..., Any]

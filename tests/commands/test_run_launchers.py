@@ -63,23 +63,26 @@ HOGWILD = """
     if __name__ == "__main__":
         model = nn.Linear(4, 1).share_memory()
         context = mp.get_context(sys.argv[1])
-        children = [context.Process(target=train, args=(seed, model)) for seed in range(2)]
+        children = [context.Process(target=train, args=(seed, model)) for seed in range(int(sys.argv[2]))]
         for child in children: child.start()
         for child in children: child.join()
-        if sys.argv[2:]: train(2, model)
+        if sys.argv[3:]: train(2, model)
         print([child.pid for child in children if not child.exitcode])
     """
 
 
-@pytest.mark.parametrize(("method", "itself"), [("fork", True), ("fork", False), ("spawn", True)])
-def test_children_that_train_have_parts_of_their_own(method: str, itself: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("method", "count", "itself"), [("fork", 2, True), ("fork", 2, False), ("spawn", 1, True)])
+def test_children_that_train_have_parts_of_their_own(method: str, count: int, itself: bool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(HOGWILD))
-    command = (*RUN, "train.py", method, *(["too"] if itself else []))
+    command = (*RUN, "train.py", method, str(count), *(["too"] if itself else []))
     fresh = method == "spawn"  # a fork's `__main__` has no path that a child could import
     ran = forks.run(command, fresh=fresh, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=120)
     parts = [f"train.run/child-{pid}.jsonl" for pid in sorted(eval(ran.stdout))]
-    assert len(parts) == 2 and sorted(names(tmp_path)) == [*(["train.run.jsonl"] if itself else []), *parts], ran.stderr
-    assert "2 child processes trained; recorded in train.run/" in ran.stderr
+    assert len(parts) == count and sorted(names(tmp_path)) == [*(["train.run.jsonl"] if itself else []), *parts], (
+        ran.stderr
+    )
+    trained = "1 child process trained" if count == 1 else "2 child processes trained"
+    assert f"{trained}; recorded in train.run/" in ran.stderr
     for name in parts:
         found = lines(str(tmp_path / name))
         assert [line["step"] for line in found if line["line"] == "step"] == [0, 2] and found[-1]["line"] == "end"

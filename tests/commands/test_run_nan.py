@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
+from record.launching.support import ENV
+
 from hookcli.record.file.reading import read_record
 
 SCRIPT = """
@@ -25,7 +28,7 @@ for step in range(5):
 
 def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hookcli", *argv]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return forks.run(command, cwd=folder, env=ENV, capture_output=True, text=True, timeout=120)
 
 
 def test_the_first_nan_is_found_by_the_command_that_the_run_names(tmp_path: Path) -> None:

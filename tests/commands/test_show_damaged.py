@@ -11,7 +11,7 @@ import pytest
 from records import HEADER, end, recorded_step, text
 
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
 
 Cli = Callable[..., Any]
 Damage = Callable[[dict[str, Any]], object]

@@ -15,7 +15,7 @@ import forks
 import pytest
 from records import HEADER, bad, end, recorded_step, save, text
 
-from hookcli.record.file.record import Line
+from hookcli.record.file.record_lines import Line
 from hookcli.report import TensorStats
 
 Cli = Callable[..., Any]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +57,7 @@ def test_pytorch_has_what_registers_it(hook: object) -> None:
 
 
 @pytest.mark.parametrize("command", sorted({hook.command for hook in HOOKS}))
-def test_every_command_of_the_table_works(command: str, net: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_command_of_the_table_works(command: str, net: Path, cli: Callable[..., Any]) -> None:
     words = shlex.split(command)
     assert words[0] in COMMANDS
     if "--native" in words:
@@ -68,7 +70,8 @@ def test_every_command_of_the_table_works(command: str, net: Path, capfd: pytest
     )
     inputs = [] if words[0] in ("hooks", "package") else ["--input", "2x3"]
     extern = ["--extern", "**"] if words[0] == "package" else []
-    assert main([words[0], "table.py:two", *words[1:], *inputs, *extern]) == 0, capfd.readouterr().err
+    ran = cli(words[0], "table.py:two", *words[1:], *inputs, *extern)
+    assert ran.code == 0, ran.err
 
 
 @pytest.mark.skipif(

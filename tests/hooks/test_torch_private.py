@@ -12,6 +12,8 @@ from torch_without import Lookup, Without
 
 import hookcli
 
+pytestmark = pytest.mark.xdist_group("without")  # one server, and what each part looks up
+
 PACKAGE = Path(hookcli.__file__).parent
 ROOMS = {"hooks.torch_private", "tensors.torch_private"}
 # The part of hookcli that uses a room most; a name that is looked up late is looked up by another.

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import hookcli
-from hookcli.record.file.recorder import Recorder, new_header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.record_sink import RecordSink, new_header
 
 BATCH, STEPS = 8, 3
 
@@ -59,14 +59,14 @@ def recorded(path: Path, rank: int, ranks: int, train: Callable[[], Any], **plan
     """The training, recorded in a file."""
     path.parent.mkdir(exist_ok=True)
     header = replace(new_header("train.py", ["train.py"], 1), rank=rank, ranks=ranks)
-    recorder = Recorder(path, lambda header: RecordWriter(path).begun(header), header, lambda text: None)
-    observer = Observer(RecordingPlan(**{"every": 1} | plan), recorder).start()
+    sink = RecordSink(path, lambda header: RecordWriter(path).begun(header), header, lambda text: None)
+    observer = Observer(RecordingPlan(**{"every": 1} | plan), sink).start()
     try:
         found = train()
     finally:
         observer.stop()
     models = list(observer.models.counts.values())
-    recorder.finish(0, None, models, {}, steps=observer.program_steps)
+    sink.finish(0, None, models, {}, steps=observer.program_steps)
     return found
 
 

@@ -12,13 +12,13 @@ from record import rank_jobs
 from records import HEADER, end, recorded_step, save
 from support import equal
 
-from hookcli.record.file.query import Query
-from hookcli.record.file.rank_folder import rank_files
-from hookcli.record.file.ranked_record import RankedRecord, read_ranks
-from hookcli.record.file.ranked_tail import RankedTail
-from hookcli.record.file.ranks_view import rank_remarks, ranks_beside
+from hookcli.record.file.ranks.rank_folder import rank_files
+from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
+from hookcli.record.file.ranks.ranked_tail import RankedTail
 from hookcli.record.file.reading import Record, read_record
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
 from hookcli.report import STATS_KEYS, Report, Row
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks

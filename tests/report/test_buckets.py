@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from records import recorded_step
 
-from hookcli.record.file.merged_step import merge_steps
+from hookcli.record.file.ranks.merged_step import merge_steps
 from hookcli.report import Report, Row, TensorStats, document
 from hookcli.report.buckets import COLUMNS, bucket_row, merge_ranks, totals
 from hookcli.report.grouping import group_rows

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from records import recorded_step
 
-from hookcli.record.file.over_time import over_time
+from hookcli.record.file.views.over_time import over_time
 from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.grouping import View
 from hookcli.reporters.chart import ChartReporter

@@ -23,7 +23,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 from torch.futures import Future
 
 from hookcli.errors import UsageError, unknown
-from hookcli.hooks.choices import COMM_HOOKS, COMM_WRAPPERS
+from hookcli.hooks.option_values import COMM_HOOKS, COMM_WRAPPERS
 from hookcli.hooks.torch_private.distributed import GradBucket
 from hookcli.system.importing import load_object
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from hookcli.errors import UsageError
-from hookcli.hooks.calls import Call
 from hookcli.hooks.gradients.tensor_hooks import TensorHooks
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.torch_private.autograd import tensor_hooks

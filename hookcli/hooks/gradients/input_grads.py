@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.utils.hooks import unserializable_hook
 
-from hookcli.hooks.calls import Call
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.tensor_hooks import TensorHooks
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.graph_walk import walk
 from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.session_core import SessionCore

@@ -12,12 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
-from hookcli.hooks.calls import Call
 from hookcli.hooks.gradients.edited_grads import EditedGrads
 from hookcli.hooks.gradients.input_grads import InputGrads
 from hookcli.hooks.gradients.tensor_hooks import GRADIENT_EDITS, TensorHooks
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.session_core import SessionCore

@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
-from hookcli.hooks.calls import Call
 from hookcli.hooks.edits.base import Edit
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.gradients.grad_arrivals import all_gone
 from hookcli.hooks.kinds import HookKind
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.session_core import SessionCore
 from hookcli.hooks.tensor_versions import TensorVersion
 from hookcli.hooks.torch_private.autograd import tensor_hooks

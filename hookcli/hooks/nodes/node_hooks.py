@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn.parameter import is_lazy
 
-from hookcli.hooks.calls import Call
 from hookcli.hooks.events import HookEvent, NodeInfo
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import FULL_BACKWARD, NODE, HookKind
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.nodes.graph_walk import gradient_accumulator, nodes_of, walk
 from hookcli.hooks.nodes.node_creation import NodeCreation
 from hookcli.hooks.select import selects_parameter

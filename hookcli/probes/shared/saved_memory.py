@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import CheckpointFunction
 
-from hookcli.hooks.calls import Call
+from hookcli.hooks.module_calls import Call
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import storage_key
 

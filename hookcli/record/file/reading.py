@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from hookcli.errors import UsageError, shortened
-from hookcli.record.file.lines import whole_lines
 from hookcli.record.file.measured_steps import SharedRows
 from hookcli.record.file.packing import Layout, unpack, unpack_layout
-from hookcli.record.file.record import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
+from hookcli.record.file.record_lines import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
+from hookcli.record.file.whole_lines import whole_lines
 from hookcli.report.fits import require
 from hookcli.system.escaping import shell_path
 from hookcli.system.files import exists, is_file, is_folder

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from hookcli.record.file.lines import whole_lines
 from hookcli.record.file.reading import Record
+from hookcli.record.file.whole_lines import whole_lines
 
 
 class Tail:

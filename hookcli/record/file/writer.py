@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hookcli.record.file.packing import Packer
-from hookcli.record.file.record import LAYOUT, Header, Line, RecordedStep
+from hookcli.record.file.record_lines import LAYOUT, Header, Line, RecordedStep
 from hookcli.system.streams import above_standard
 
 

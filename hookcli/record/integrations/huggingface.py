@@ -14,11 +14,11 @@ except ModuleNotFoundError as error:
 
 from torch import nn
 
-from hookcli.record.integrations.recorded import Recorded
+from hookcli.record.integrations.callback import RecordingCallback
 
 
-class HookcliCallback(Recorded, TrainerCallback):
-    """Records `trainer.train()` and its evaluations. See Recorded for its settings.
+class HookcliCallback(RecordingCallback, TrainerCallback):
+    """Records `trainer.train()` and its evaluations. See RecordingCallback for its settings.
 
     The Trainer reports no exceptions to callbacks, so after one the record ends with the program or the next training;
     inside a `with` block of the callback it ends at once.

@@ -12,11 +12,11 @@ except ModuleNotFoundError:
             "hookcli.record.integrations.lightning needs Lightning: pip install 'hookcli[lightning]'"
         ) from error
 
-from hookcli.record.integrations.recorded import Recorded
+from hookcli.record.integrations.callback import RecordingCallback
 
 
-class HookcliCallback(Recorded, Callback):
-    """Records `trainer.fit` and its validation. See Recorded for its settings."""
+class HookcliCallback(RecordingCallback, Callback):
+    """Records `trainer.fit` and its validation. See RecordingCallback for its settings."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin to record."""

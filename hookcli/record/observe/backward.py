@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from hookcli.hooks.torch_private.distributed import loss_scale
-from hookcli.record.observe.step import ObservedStep
-from hookcli.record.observe.steps import ObservedSteps
+from hookcli.record.observe.steps.open_steps import OpenSteps
+from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.tensors import tree
 from hookcli.tensors.weak import WeakIds
 
@@ -29,7 +29,7 @@ class _Pass:
 class BackwardPasses:
     """Follows one pass per thread. A pass goes through a model if gradients arrive in its open step."""
 
-    def __init__(self, steps: ObservedSteps) -> None:
+    def __init__(self, steps: OpenSteps) -> None:
         self._steps = steps
         self._running: dict[int, _Pass] = {}  # by thread
         self._scalers: dict[int, Any] = {}  # by thread: the scaler that was used since the last pass

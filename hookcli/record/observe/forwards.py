@@ -11,20 +11,20 @@ from torch import nn
 
 from hookcli.errors import UsageError
 from hookcli.hooks.clock import ProgramClock
-from hookcli.record.observe.model import ObservedModel
-from hookcli.record.observe.models import ObservedModels
+from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.models import ObservedModels
+from hookcli.record.observe.models.unobservable import why_unobservable
+from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.step import MOST_FORWARDS, ObservedStep, Position, State
-from hookcli.record.observe.steps import ObservedSteps
-from hookcli.record.observe.unobservable import why_unobservable
-from hookcli.record.observe.updates import Snapshot
+from hookcli.record.observe.steps.open_steps import OpenSteps
+from hookcli.record.observe.steps.step import MOST_FORWARDS, ObservedStep, Position, State
 from hookcli.tensors import tree
 
 
 class Forwards:
     """Begins and ends the outermost forwards, one at a time in each thread."""
 
-    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: ObservedSteps, clock: ProgramClock) -> None:
+    def __init__(self, plan: RecordingPlan, models: ObservedModels, steps: OpenSteps, clock: ProgramClock) -> None:
         self._plan = plan
         self._clock = clock
         self._models = models

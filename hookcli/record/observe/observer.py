@@ -16,12 +16,12 @@ from hookcli.hooks.program.global_hooks import GlobalHooks
 from hookcli.record.observe.backward import BackwardPasses
 from hookcli.record.observe.error_boundary import ErrorBoundary
 from hookcli.record.observe.forwards import Forwards
-from hookcli.record.observe.models import ObservedModels
+from hookcli.record.observe.models.models import ObservedModels
+from hookcli.record.observe.models.unobservable import why_unobservable
 from hookcli.record.observe.optimizer_calls import OptimizerCalls
-from hookcli.record.observe.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.steps import ObservedSteps, StepSink
-from hookcli.record.observe.unobservable import why_unobservable
+from hookcli.record.observe.steps.open_steps import OpenSteps, StepSink
 from hookcli.tensors import torch_private
 
 
@@ -37,7 +37,7 @@ class Observer:
         self.models = ObservedModels(self.optimizer_steps, only)
         self.clock = ProgramClock()
         self._sink = sink
-        self._steps = ObservedSteps(plan, sink, self.safe, self.clock)
+        self._steps = OpenSteps(plan, sink, self.safe, self.clock)
         self._forwards = Forwards(plan, self.models, self._steps, self.clock)
         self._passes = BackwardPasses(self._steps)
         self._optimizer_calls = OptimizerCalls(plan, self.optimizer_steps, self.models, self._steps, self.clock)

@@ -8,14 +8,14 @@ from functools import partial
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.clock import ProgramClock
-from hookcli.record.observe.model import ObservedModel
-from hookcli.record.observe.models import ObservedModels
-from hookcli.record.observe.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
+from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.models import ObservedModels
+from hookcli.record.observe.models.unobservable import capturing
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps, ProgramSteps, parameter_ids
+from hookcli.record.observe.optimizers.updates import Snapshot
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.step import ObservedStep, Position, State
-from hookcli.record.observe.steps import ObservedSteps
-from hookcli.record.observe.unobservable import capturing
-from hookcli.record.observe.updates import Snapshot
+from hookcli.record.observe.steps.open_steps import OpenSteps
+from hookcli.record.observe.steps.step import ObservedStep, Position, State
 from hookcli.report.formatting import counted
 
 
@@ -27,7 +27,7 @@ class OptimizerCalls:
         plan: RecordingPlan,
         optimizer_steps: OptimizerSteps,
         models: ObservedModels,
-        steps: ObservedSteps,
+        steps: OpenSteps,
         clock: ProgramClock,
     ) -> None:
         self._plan = plan

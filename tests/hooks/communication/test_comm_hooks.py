@@ -11,8 +11,8 @@ from ranks import run_ranks
 from torch.nn.parallel import DistributedDataParallel
 
 from hookcli.errors import UsageError
-from hookcli.hooks.choices import COMM_HOOKS
 from hookcli.hooks.communication.comm_hooks import find_hook
+from hookcli.hooks.option_values import COMM_HOOKS
 from hookcli.system.importing import load_object
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks

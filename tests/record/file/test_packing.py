@@ -15,7 +15,7 @@ from records import HEADER, activation, end, recorded_step
 
 from hookcli.record.file.packing import Packer, unpack, unpack_layout
 from hookcli.record.file.reading import Record, read_record
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.writer import RecordWriter
 from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.histogram import Histogram

@@ -9,10 +9,10 @@ import pytest
 from records import HEADER, RUN, bad, end, recorded_step, same, save, text
 
 from hookcli.errors import UsageError
-from hookcli.record.file.query import Query
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.tail import Tail
+from hookcli.record.file.views.query import Query
 
 
 def test_the_last_step_of_each_model_and_phase(tmp_path: Path) -> None:

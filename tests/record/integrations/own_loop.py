@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hookcli.record.file.reading import read_record
-from hookcli.record.file.record import RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.report import Report
 from hookcli.tensors import tree
 

@@ -14,10 +14,10 @@ from support import equal
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+from hookcli.record import model_recording
 from hookcli.record.file.reading import read_record
-from hookcli.record.integrations import recorded as recorded_module
+from hookcli.record.integrations import callback as callback_module
 from hookcli.record.integrations.huggingface import HookcliCallback
-from hookcli.record.observe import recording
 from hookcli.system.torchrun import World
 
 NAME = "GPT2LMHeadModel"
@@ -143,7 +143,7 @@ def test_another_rank_than_the_first_records_its_part_and_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (recorded_module, recording):
+    for module in (callback_module, model_recording):
         monkeypatch.setattr(module, "joined_world", lambda: World(1, 2))
     callback = HookcliCallback()
     trainer_of(small(), tmp_path, callback, max_steps=1).train()

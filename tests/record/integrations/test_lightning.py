@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from hookcli.errors import UsageError
-from hookcli.record.file.ranked_record import read_ranks
+from hookcli.record.file.ranks.ranked_record import read_ranks
 from hookcli.record.file.reading import read_record
 from hookcli.record.integrations.lightning import HookcliCallback
 

@@ -64,7 +64,7 @@ def _start() -> None:
 
         run = json.loads(text)
         _load(run)
-        from hookcli.record.program import start
+        from hookcli.record.process_recording import start
 
         _ends.append(start(run))
     except Exception as error:
@@ -104,7 +104,7 @@ def _end() -> None:
 
             run = json.loads(text)
             _load(run)
-            from hookcli.record.program import end_without_torch
+            from hookcli.record.process_recording import end_without_torch
 
             end_without_torch(run)
         except Exception:  # all that is lost is a remark

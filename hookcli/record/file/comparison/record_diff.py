@@ -1,0 +1,249 @@
+"""Two records compared: the first step and module beyond tolerance, and how far apart the runs are afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hookcli.diff.rows import diff
+from hookcli.diff.tolerance import Tolerance, times_allowed
+from hookcli.diff.verdict import first_beyond, title
+from hookcli.errors import UsageError
+from hookcli.record.file.comparison.run_settings import Settings
+from hookcli.record.file.reading import Record, StepEntry, abridged
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.report import Column, Report, Row
+from hookcli.report.formatting import counted, number
+from hookcli.report.formatting import loss as loss_text
+
+Pair = tuple[StepEntry, StepEntry]
+Wanted = Callable[[Row], bool]
+_ORDER = ("inputs", "activations", "loss", "grads", "updates")
+_NOT_COMPARED = ("time", "optimizer", "check")
+_FOLLOWED = 24  # steps after the first one beyond tolerance
+_NAMED = 3
+COLUMNS = (
+    Column("step", "Step"),
+    Column("phase", "Phase"),
+    Column("loss_a", "Loss A"),
+    Column("loss_b", "Loss B"),
+    Column("module", "First beyond tolerance"),
+    Column("figure", "Figure"),
+    Column("a", "A"),
+    Column("b", "B"),
+    Column("times", "Excess"),
+    Column("count", "Beyond"),
+    Column("differs", "Differs"),
+)
+
+
+@dataclass(frozen=True)
+class StepDiff:
+    """The comparison of one step by probe, in the order of computing: the loss stands before the gradients."""
+
+    a: RecordedStep
+    b: RecordedStep
+    reports: Mapping[str, Report]
+
+    @property
+    def beyond(self) -> list[Row]:
+        """The rows beyond tolerance."""
+        return [row for report in self.reports.values() for row in report.rows if row.get("beyond")]
+
+    @property
+    def first(self) -> tuple[str, Row] | None:
+        """The first row beyond tolerance in the order of computing, and its probe."""
+        found = ((probe, first_beyond(report.rows)) for probe, report in self.reports.items())
+        return next(((probe, row) for probe, row in found if row is not None), None)
+
+
+def diff_records(a: Record, b: Record, tolerance: Tolerance, wanted: Wanted) -> list[Report]:
+    """For each model a report of its steps, and one of the modules in the first step beyond tolerance.
+
+    All steps that both records have are compared up to that step, then some of the others. `wanted` narrows the rows.
+    Raises UsageError if the records have no step in common.
+    """
+    pairs = _pairs(a, b)
+    if not pairs:
+        raise UsageError(_nothing_in_common(a, b))
+    settings = Settings(a, b)
+    found = []
+    for model, steps in pairs.items():
+        compared = list(_compared(a, b, steps, tolerance, wanted, settings))
+        found += _reports(model, compared, a, b, tolerance)
+    said = settings.line()
+    return [replace(r, totals={**r.totals, "settings": said}) if said and r is found[0] else r for r in found]
+
+
+def _pairs(a: Record, b: Record) -> dict[str, list[Pair]]:
+    """The steps that both records have, by model; the only models without a namesake belong together."""
+    names = [list(dict.fromkeys(entry.model for entry in record.entries)) for record in (a, b)]
+    lone = [[name for name in own if name not in other] for own, other in (names, names[::-1])]
+    called = {name: name for name in names[0] if name in names[1]}
+    called |= {lone[0][0]: lone[1][0]} if len(lone[0]) == len(lone[1]) == 1 else {}
+    there = {(e.model, e.phase, e.step, e.forward): e for e in b.entries if b.counts(e)}
+    found: dict[str, list[Pair]] = {}
+    for entry in filter(a.counts, a.entries):
+        other = there.get((called.get(entry.model, ""), entry.phase, entry.step, entry.forward))
+        if other is not None:
+            found.setdefault(entry.model, []).append((entry, other))
+    return found
+
+
+def _compared(
+    a: Record, b: Record, pairs: Sequence[Pair], tolerance: Tolerance, wanted: Wanted, settings: Settings
+) -> Iterator[StepDiff]:
+    parted = len(pairs)
+    for place, (ours, theirs) in enumerate(pairs):
+        if place > parted and not _is_followed(place - parted, len(pairs) - parted - 1):
+            continue
+        one, other = next(a.steps([ours]), None), next(b.steps([theirs]), None)
+        if one and other:  # neither is damaged
+            settings.see(one, other)
+            found = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
+            parted = min(parted, place) if found.beyond else parted
+            yield found
+
+
+def _is_followed(place: int, steps: int) -> bool:
+    """True for up to `_FOLLOWED` of these steps, evenly spread, and the last one."""
+    return place == steps or place * _FOLLOWED // steps != (place - 1) * _FOLLOWED // steps
+
+
+def _diffs(a: RecordedStep, b: RecordedStep, tolerance: Tolerance, wanted: Wanted) -> Iterator[tuple[str, Report]]:
+    ours, theirs = ({r.probe: r for r in step.reports if r.probe not in _NOT_COMPARED} for step in (a, b))
+    shared = [probe for probe in ours if probe in theirs]
+    for probe in sorted({*shared, "loss"}, key=lambda name: _ORDER.index(name) if name in _ORDER else 1):
+        if probe == "loss":
+            yield probe, _loss(a, b, tolerance)
+        else:
+            narrow = [replace(r, rows=[*filter(wanted, r.rows)]) for r in (ours[probe], theirs[probe])]
+            yield probe, diff(narrow[0], narrow[1], tolerance)
+
+
+def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
+    """The losses as a report of one row, or of none if a step has no loss."""
+    rows = []
+    if a.loss is not None and b.loss is not None:
+        rtol, atol = tolerance.limits(*(str(r.meta.get("dtype", "float32")) for s in (a, b) for r in s.reports[:1]))
+        times = times_allowed(a.loss, b.loss, rtol * abs(a.loss) + atol)
+        values = {"fqn": "", "figure": "loss", "a": a.loss, "b": b.loss, "times": times, "kind": "loss"}
+        said = {"beyond": True, "differs": f"loss {loss_text(a.loss)} → {loss_text(b.loss)}"} if times > 1 else {}
+        rows = [Row(values | said)]
+    return Report("diff", a.model, (), rows)
+
+
+def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolerance: Tolerance) -> list[Report]:
+    rows = [_row(step) for step in steps]
+    parted = next((step for step in steps if step.first), None)
+    others = {label: record.path for label, record in (("a", a), ("b", b))}
+    name = model if not steps or model == steps[0].b.model else f"{model} → {steps[0].b.model}"
+    structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
+    totals: dict[str, Any] = {
+        "compared": len(steps),
+        "beyond": sum(bool(row.get("beyond")) for row in rows),
+        **({"structure": structure} if structure else {}),
+        "verdict": _verdict(parted),
+        **({"grew": grew} if (grew := _grown(steps)) else {}),
+    }
+    meta: dict[str, Any] = {label: {"record": str(path)} for label, path in others.items()}
+    meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
+    over = Report("diff", name, COLUMNS, _shown(rows), meta, totals, grouping="list")
+    if parted is None or parted.first is None or parted.first[0] == "loss":
+        return [over]
+    place = f"{name}: {parted.first[0]} of step {parted.a.step:,}"
+    return [over, replace(parted.reports[parted.first[0]], model=place)]
+
+
+def _row(step: StepDiff) -> Row:
+    values: dict[str, Any] = {"step": step.a.step, "phase": step.a.phase.replace("_", " "), "count": len(step.beyond)}
+    values |= {"loss_a": step.a.loss, "loss_b": step.b.loss}
+    if step.first:
+        row = step.first[1]
+        values |= {key: row.get(key) for key in ("figure", "a", "b", "times", "differs")}
+        values |= {"module": "(loss)" if step.first[0] == "loss" else row.fqn or "(model)", "beyond": True}
+    return Row(values)
+
+
+def _shown(rows: Sequence[Row]) -> list[Row]:
+    """The rows from the step before the first one beyond tolerance; the first and the last if there is none."""
+    parted = next((place for place, row in enumerate(rows) if row.get("beyond")), None)
+    return [*rows[:1], *rows[1:][-1:]] if parted is None else [*rows[max(parted - 1, 0) :]]
+
+
+def _verdict(parted: StepDiff | None) -> str:
+    if parted is None or parted.first is None:
+        return "all within tolerance"
+    probe, row = parted.first
+    where = "loss" if probe == "loss" else f"{probe}: {title(row)}"
+    phase = "" if parted.a.phase == "train" else f" ({parted.a.phase.replace('_', ' ')})"
+    return f"first beyond tolerance: step {parted.a.step:,}{phase}, {where}: {row['differs']}"
+
+
+def _grown(steps: Sequence[StepDiff]) -> str:
+    """The modules and parameters that came furthest apart, and how far they were in the first step that differs."""
+    apart = [step for step in steps if step.first]
+    apart = [step for step in apart if step.a.phase == apart[0].a.phase]
+    if len(apart) < 2:
+        return ""
+    first, last = ({_place(p, row): row for p, r in s.reports.items() for row in r.rows} for s in (apart[0], apart[-1]))
+    before = {key: row.get("times") or 0.0 for key, row in first.items()}
+    beyond = {key: row for key, row in last.items() if math.isfinite(row.get("times") or math.nan) and row["beyond"]}
+    known = {key: row for key, row in beyond.items() if row["times"] > before.get(key, 0.0)}
+    most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
+    said = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]
+    since = f"times the tolerance from step {apart[0].a.step:,} to {apart[-1].a.step:,}"
+    return f"grew most, in {since}: {', '.join(said)}" if said else ""
+
+
+def _place(probe: str, row: Row) -> tuple[str, str, str]:
+    return probe, str(row.get("kind") or ""), row.fqn
+
+
+def _named(place: tuple[str, str, str]) -> str:
+    probe, _, fqn = place
+    return probe if probe == "loss" else f"{fqn or '(model)'} ({probe})"
+
+
+def _excess(row: Row | None) -> str:
+    return number(row.get("times")) if row is not None else "-"
+
+
+def _nothing_in_common(a: Record, b: Record) -> str:
+    def said(record: Record, key: Callable[[StepEntry], Any]) -> str:
+        return abridged(list(dict.fromkeys(map(key, record.entries)))) or "none"
+
+    models = [{entry.model for entry in record.entries} for record in (a, b)]
+    if all(models) and not models[0] & models[1] and max(map(len, models)) > 1:
+        return f"nothing to compare: A has models {said(a, _model)}; B {said(b, _model)}"
+    return f"nothing to compare: no step is in both records: A has steps {said(a, _number)}; B {said(b, _number)}"
+
+
+def _model(entry: StepEntry) -> str:
+    return entry.model
+
+
+def _number(entry: StepEntry) -> int:
+    return entry.step
+
+
+def record_remarks(a: Record, b: Record) -> Iterator[str]:
+    """Remarks on two records: what is still written or damaged, and which steps only one of them has."""
+    for label, record, other in (("A", a, b), ("B", b, a)):
+        if record.end is None:
+            yield f"{label} ({record.path}): no end is recorded; it is still running, or was killed"
+        elif record.end.error:
+            yield f"{label} ({record.path}): ended with {record.end.error.partition(':')[0]}"
+        if damage := record.damage():
+            yield f"{label}: {damage}"
+        there = {(entry.phase, entry.step, entry.forward) for entry in other.entries}
+        alone = [e for e in record.entries if (e.phase, e.step, e.forward) not in there]
+        if alone and other.entries:
+            yield f"{counted(len(alone), 'recorded step')} only in {label} ({_range(alone)})"
+
+
+def _range(entries: Iterable[StepEntry]) -> str:
+    steps = [entry.step for entry in entries]
+    return f"{min(steps):,} to {max(steps):,}" if min(steps) != max(steps) else f"{steps[0]:,}"

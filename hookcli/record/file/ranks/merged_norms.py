@@ -1,0 +1,121 @@
+"""Norms of weights, gradients and updates over all ranks, whether these hold shards or whole parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.report import Report, Row, Skipped
+from hookcli.report.norms import norm, ratio
+from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
+
+_OWN_NORMS = "each rank has another: norms are those of all ranks together"
+_MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"
+_OF_PARAMETERS = ("weight", "update")
+_OF_GROUPS = ("unclipped_grad", "param_grad", *_OF_PARAMETERS)
+
+
+def merge_updates(parts: Parts) -> Report:
+    """The norms of weights and updates: of whole tensors if they are sharded, else of one rank if all agree."""
+    rows, remarks = [], []
+    for found in rows_by_place(parts).values():
+        own, remark = _distinct(found.values()), ""
+        if not own[0].get("sharded"):
+            own, remark = _agreed(own, _OF_PARAMETERS)
+        remarks += [Skipped(own[0].fqn, remark)] if remark else []
+        rows.append(_together(own, _OF_PARAMETERS))
+    return _report(parts, rows, remarks)
+
+
+def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mapping[str, Report]) -> Report:
+    """The norms of parameter groups, likewise; whether parameters are sharded, the rows of `steps` say.
+
+    If only some are, the norms of a lone group come from the `merged` reports of its parameters.
+    """
+    holders, groups = _shard_holders(steps), _groups(parts)
+    rows, remarks = [], []
+    for name, found in groups.items():
+        own, remark = list(found.values()), ""
+        if holders is None:
+            norms = _of_all(merged) if len(groups) == 1 else dict.fromkeys(_OF_GROUPS)
+            own, remark = [replace(own[0], values={**own[0].values, **norms})], "" if len(groups) == 1 else _MIXED
+        elif holders:
+            own = [found[rank] for rank in holders if rank in found]
+        else:
+            own, remark = _agreed(own, _OF_GROUPS)
+        remarks += [Skipped("", f"{name}: {remark}")] if remark else []
+        rows.append(_together(own, _OF_GROUPS))
+    return _report(parts, rows, remarks)
+
+
+def _of_all(merged: Mapping[str, Report]) -> dict[str, float | None]:
+    """The norms over all parameters; that of gradients before they were clipped is unknown."""
+    parts = {key: [row[key] for row in merged["updates"].rows] if "updates" in merged else [] for key in _OF_PARAMETERS}
+    grads = merged["grads"].rows if "grads" in merged else ()
+    parts["param_grad"] = [row["l2"] for row in grads if row.get("kind") == "parameter"]
+    return {key: norm(parts[key]) if parts.get(key) else None for key in _OF_GROUPS}
+
+
+def _groups(parts: Parts) -> dict[str, dict[int, Row]]:
+    found: dict[str, dict[int, Row]] = {}
+    for rank, part in parts.items():
+        for number, row in enumerate(part.rows):
+            found.setdefault(f"parameter group {number} ({row['optimizer']})", {})[rank] = row
+    return found
+
+
+def _shard_holders(steps: Mapping[int, RecordedStep]) -> list[int] | None:
+    """For each shard of the parameters a rank that has it; none if every rank has whole parameters.
+
+    None if some parameters are sharded and others are not, or in another way.
+    """
+    holders: dict[tuple[int, ...], int] = {}
+    for rank, step in steps.items():
+        shards = {
+            tuple(row.get("sharded") or ())
+            for report in step.reports
+            for row in report.rows
+            if report.probe == "updates" or row.get("kind") == "parameter"
+        }
+        if len(shards) > 1:
+            return None
+        holders.setdefault(next(iter(shards), ()), rank)
+    return list(holders.values()) if () not in holders else []
+
+
+def _distinct(rows: Iterable[Row]) -> list[Row]:
+    """The rows without those of shards that another rank holds, too."""
+    found: list[Row] = []
+    for row in rows:
+        shard = row.get("sharded")
+        if not isinstance(shard, list) or all(shard != other["sharded"] for other in found):
+            found.append(row)
+    return found
+
+
+def _agreed(rows: list[Row], norms: Sequence[str]) -> tuple[list[Row], str]:
+    """One row if the norms are the same on all ranks; else all rows, with a remark."""
+    alike = all(_alike(row.get(key), rows[0].get(key)) for row in rows for key in norms)
+    return (rows[:1], "") if alike else (rows, _OWN_NORMS)
+
+
+def _alike(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return math.isclose(a, b, rel_tol=ALIKE) or (math.isnan(a) and math.isnan(b))
+
+
+def _together(rows: Sequence[Row], norms: Sequence[str]) -> Row:
+    """The first row with the norms over the finite elements of all rows; NaN where no row has any."""
+    values = {key: value for key, value in rows[0].values.items() if key != "sharded"}
+    for key in norms:
+        known = [row[key] for row in rows if row.get(key) is not None]
+        values[key] = norm([each for each in known if not math.isnan(each)] or known) if known else None
+    return Row(values | {"ratio": ratio(values["update"], values["weight"])})
+
+
+def _report(parts: Parts, rows: Sequence[Row], remarks: Iterable[Skipped]) -> Report:
+    first = next(iter(parts.values()))
+    return replace(first, rows=rows, skipped=[*common_skipped(parts), *remarks], meta=common_meta(parts))

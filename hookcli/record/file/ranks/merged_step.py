@@ -1,0 +1,146 @@
+"""One recorded step of all ranks: what a single process with the whole batch would have recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hookcli.checks.judgement import Judgement
+from hookcli.record.file.ranks.merged_norms import merge_groups, merge_updates
+from hookcli.record.file.record_lines import SHARDED, TIMES, RecordedStep
+from hookcli.report import SEVERITIES, Finding, Report, Row, Skipped
+from hookcli.report.norms import total
+from hookcli.report.ranks import Parts, common_meta, common_skipped, ranks_named, rows_by_place
+
+
+def merge_steps(parts: Mapping[int, RecordedStep], missing: Sequence[int] = ()) -> RecordedStep:
+    """The step that these ranks have recorded, as one; `missing` are ranks that should have it, too.
+
+    Activations and gradients are those of the whole batch, and shards are put together. Where gradients are averaged
+    (DistributedDataParallel, FSDP2), the loss of the whole batch is the mean of the ranks' losses, and gradients of
+    outputs are those of that mean. Times are those of the slowest rank.
+    """
+    steps = list(parts.values())
+    first = steps[0]
+    notes = _notes(parts, missing)
+    losses = [step.losses for step in steps]
+    if any(len(own) != len(losses[0]) for own in losses):
+        notes.append(
+            f"ranks called backward() a different number of times: losses are those of rank {next(iter(parts))}"
+        )
+        losses = losses[:1]
+    probes = dict.fromkeys(report.probe for step in steps for report in step.reports)
+    reports = [{r: one for r, step in parts.items() for one in step.reports if one.probe == probe} for probe in probes]
+    whole: dict[str, Report] = {}
+    for own in reports:
+        whole[next(iter(own.values())).probe] = _merged_report(own, parts, whole)
+    if {"activations", "grads"} <= whole.keys():
+        whole["grads"] = _without_summands(whole["grads"], whole["activations"], first.reports)
+    return replace(
+        first,
+        reports=tuple(whole.values()),
+        forwards=max(step.forwards for step in steps),
+        observed_forwards=max(step.observed_forwards for step in steps),
+        losses=[_mean(each) for each in zip(*losses, strict=True)],
+        seconds=_slowest(step.seconds for step in steps),
+        plain_seconds=_slowest(step.plain_seconds for step in steps),
+        notes=tuple(notes),
+        complete=all(step.complete for step in steps),
+    )
+
+
+def _notes(parts: Mapping[int, RecordedStep], missing: Sequence[int]) -> list[str]:
+    """The notes of all ranks; those of some with their numbers. A note on shards no longer holds."""
+    by_note: dict[str, list[int]] = {}
+    for rank, step in parts.items():
+        for note in step.notes:
+            by_note.setdefault(note, []).append(rank)
+    by_note.pop(SHARDED, None)
+    notes = [note if len(ranks) == len(parts) else f"{note} ({ranks_named(ranks)})" for note, ranks in by_note.items()]
+    return notes + ([f"{ranks_named(missing)} did not record this step"] if missing else [])
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of the ranks' values; equal ones, as tensor parallel ranks have them, stay as they are."""
+    return values[0] if len(set(values)) == 1 else total(values) / len(values)
+
+
+def _slowest(seconds: Iterable[float | None]) -> float | None:
+    return max((each for each in seconds if each is not None), default=None)
+
+
+def _merged_report(parts: Parts, steps: Mapping[int, RecordedStep], merged_so_far: Mapping[str, Report]) -> Report:
+    match next(iter(parts.values())).probe:
+        case "check":
+            return _verdict(parts)
+        case "updates":
+            return merge_updates(parts)
+        case "optimizer":
+            return merge_groups(parts, steps, merged_so_far)
+        case "time":
+            return _slowest_times(parts)
+        case _:
+            pass
+    from hookcli.report.merged_ranks import merged  # imports numpy, which the record of one process can do without
+
+    return merged({rank: _of_whole_loss(report) for rank, report in parts.items()})
+
+
+def _of_whole_loss(report: Report) -> Report:
+    """The gradients of outputs, of the loss that is the mean over replicas; as recorded, they are of the rank's own."""
+    replicas = report.meta.get("replicas", 1)
+    if replicas == 1 or report.probe != "grads":
+        return report
+    rows = [
+        replace(row, stats=row.stats.scaled(1 / replicas)) if row.stats and row.get("kind") != "parameter" else row
+        for row in report.rows
+    ]
+    return replace(report, rows=rows)
+
+
+def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Report]) -> Report:
+    """The gradients without those of tensors that are the same on all ranks: theirs are sums, whose summands differ."""
+    from hookcli.report.merged_ranks import SUMMANDS
+
+    def place(row: Row) -> tuple[str, Any]:
+        return row.fqn, row.get("path")
+
+    own = {place(row): row["shape"] for report in of_rank if report.probe == "activations" for row in report.rows}
+    once = {place(row) for row in activations.rows if row["shape"] == own.get(place(row)) != []}
+    summands = [
+        row
+        for row in grads.rows
+        if row.get("kind") == "output" and place(row) in once and row["shape"] != own[place(row)]
+    ]
+    left_out = set(map(id, summands))
+    said = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in summands]
+    rows = [row for row in grads.rows if id(row) not in left_out]
+    return replace(grads, rows=rows, skipped=[*grads.skipped, *said])
+
+
+def _slowest_times(parts: Parts) -> Report:
+    """The times of each module and part of the step on the slowest rank, and the largest memory of any rank."""
+    first = next(iter(parts.values()))
+    rows = []
+    for found in rows_by_place(parts).values():
+        times = {key: _slowest(row.get(key) for row in found.values()) for key in TIMES}
+        rows.append(Row({**next(iter(found.values())).values, **times}))
+    totals = {key: _slowest(part.totals.get(key) for part in parts.values()) for key in first.totals}
+    return replace(first, rows=rows, totals=totals, skipped=common_skipped(parts), meta=common_meta(parts))
+
+
+def _verdict(parts: Parts) -> Report:
+    """The findings of all ranks, each once; those of some ranks with their numbers."""
+    by_place: dict[tuple[str, str], dict[int, Finding]] = {}
+    for rank, part in parts.items():
+        for finding in part.findings:
+            by_place.setdefault((finding.check, finding.fqn), {})[rank] = finding
+    findings = []
+    for found in by_place.values():
+        worst = min(found.values(), key=lambda finding: (*SEVERITIES, finding.severity).index(finding.severity))
+        named = "" if len(found) == len(parts) else f" ({ranks_named(list(found))})"
+        findings.append(replace(worst, message=worst.message + named))
+    first = next(iter(parts.values()))
+    meta = common_meta(parts) | {"modules": first.totals["modules"]}
+    return Judgement(findings, common_skipped(parts), first.meta["checks"]).report(first.model, meta)

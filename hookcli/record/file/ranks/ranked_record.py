@@ -1,0 +1,239 @@
+"""The record of several ranks: a folder with a part for each, which reads as one record with merged steps.
+
+    train.run/rank0.jsonl, train.run/rank1.jsonl, ...
+
+A part is a record by itself (`hookcli.record.file.ranks.parts` names the files).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hookcli.errors import UsageError
+from hookcli.record.file.measured_steps import SharedRows
+from hookcli.record.file.ranks.merged_step import merge_steps
+from hookcli.record.file.ranks.parts import RecordFiles
+from hookcli.record.file.reading import Keep, Key, Record, StepEntry, read_record
+from hookcli.record.file.record_lines import End, NonFinite, RecordedStep
+from hookcli.system.files import exists, is_folder
+
+_PART = re.compile(r"rank(\d{1,9})\.jsonl")
+
+
+def open_record(path: str | Path, source: Path | None = None) -> Record:
+    """Read a record: a file, or a folder with a part for each rank. Raises UsageError if it is neither.
+
+    `source` is the file that holds the lines, if not the one that messages name.
+    """
+    folder = folder_of(Path(path))
+    return read_ranks(folder) if folder else read_record(path, source)
+
+
+def folder_of(path: Path) -> Path | None:
+    """The folder that a path names, or that stands in place of this file: `train.run` for `train.run.jsonl`."""
+    if is_folder(path):
+        return path
+    instead = RecordFiles(path).folder
+    return instead if not exists(path) and path.name and is_folder(instead) and part_files(instead) else None
+
+
+def part_files(folder: Path) -> dict[int, Path]:
+    """The ranks' parts in a folder. Raises UsageError if the folder can't be read."""
+    try:
+        found = [(match, path) for path in folder.iterdir() if (match := _PART.fullmatch(path.name))]
+    except OSError as error:
+        raise UsageError(f"{folder}: can't be read as a record ({error.strerror})") from error
+    return dict(sorted((int(match[1]), path) for match, path in found))
+
+
+def read_ranks(folder: Path) -> RankedRecord:
+    """Read the record in a folder. Raises UsageError if no rank has a part in it."""
+    record = RankedRecord(folder)
+    files = part_files(folder)
+    if not files:
+        raise UsageError(f"{folder}: {no_parts(folder)}")
+    for rank, path in files.items():
+        try:
+            record.parts[rank] = read_record(path)
+        except UsageError as error:
+            record.unreadable[rank] = str(error)
+    record.leave_out_earlier()
+    if not record.parts:
+        raise UsageError(next(iter(record.unreadable.values())))
+    record.join()
+    return record
+
+
+def no_parts(folder: Path) -> str:
+    """What is wrong with a folder that has no parts, and the records that it has."""
+    others = sorted(path.name for path in folder.glob("*.jsonl"))
+    records = f"; records in it: {', '.join(others[:5])}" if others else ""
+    return f"is a folder without parts of a record (rank0.jsonl, rank1.jsonl, ...){records}"
+
+
+@dataclass
+class RankedRecord(Record):
+    """A record whose `parts` are those of ranks; its steps are merged.
+
+    Call `join` after the parts have changed. `unreadable` says what is wrong with other ranks' parts.
+    """
+
+    parts: dict[int, Record] = field(default_factory=dict)
+    unreadable: dict[int, str] = field(default_factory=dict)
+    _held: set[_Place] = field(default_factory=set, repr=False)
+    """The steps among `entries`."""
+    _by_line: list[Mapping[int, StepEntry]] = field(default_factory=list, repr=False)
+    """The entries of each step by rank, in the order of `entries`."""
+    _keys: Mapping[int, set[Key]] = field(default_factory=dict, repr=False)
+    """The models and phases that each rank has recorded."""
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that the program had."""
+        said = [part.header.ranks for part in self.parts.values() if part.header]
+        return max([*said, *(rank + 1 for rank in self.parts)])
+
+    def leave_out_earlier(self) -> None:
+        """Leave out parts of an earlier run, which had more ranks, in the same folder."""
+        headers = {rank: part.header for rank, part in self.parts.items() if part.header}
+        latest = max(headers.values(), key=lambda header: header.started, default=None)
+        for rank, header in headers.items():
+            if latest and latest.ranks <= rank and header.ranks != latest.ranks:
+                del self.parts[rank]
+                self.unreadable[rank] = f"it is of an earlier run, on {header.ranks:,} ranks"
+
+    def missing(self) -> list[int]:
+        """The ranks that have no part, or no readable one."""
+        return [rank for rank in range(self.ranks) if rank not in self.parts]
+
+    def join(self, *, growing: bool = False) -> None:
+        """Take in what the parts hold by now; of a record that is `growing`, only steps to which no rank can add."""
+        headers = [part.header for part in self.parts.values() if part.header]
+        self.header = replace(headers[0], name=f"{headers[0].name} on {self.ranks:,} ranks") if headers else None
+        self.lines = sum(part.lines for part in self.parts.values())
+        self.non_finite = [found for _, found in self.non_finite_by_rank()]
+        self._keys = {rank: {entry.key for entry in part.entries} for rank, part in self.parts.items()}
+        ended = all(part.end for part in self.parts.values()) and not (growing and self.missing())
+        for place, held in _steps(self.parts).items():
+            if place not in self._held and (not growing or ended or self._settled(held)):
+                self._held.add(place)
+                self._by_line.append(held)
+                number, complete = len(self._held), all(entry.complete for entry in held.values())
+                entry = replace(next(iter(held.values())), line=number, offset=number, complete=complete)
+                self.entries.append(entry)
+        self.end = merged_end(self) if ended else None
+
+    def _settled(self, held: Mapping[int, StepEntry]) -> bool:
+        """True if every rank has this step, or is past it, or has ended."""
+        return not self.missing() and all(
+            rank in held or part.end or self._past(rank, held) for rank, part in self.parts.items()
+        )
+
+    def _past(self, rank: int, held: Mapping[int, StepEntry]) -> bool:
+        """True if a rank has a later step of this model and phase; of one without any, if the ranks that have it do.
+
+        Models and phases count steps of their own, so those of others don't tell how far a rank has come.
+        """
+        entry = next(iter(held.values()))
+        if not self.parts[rank].entries:
+            return False
+        return all(
+            next(one for one in reversed(self.parts[other].entries) if one.key == entry.key).step > entry.step
+            for other in ([rank] if entry.key in self._keys[rank] else held)
+        )
+
+    def non_finite_by_rank(self) -> list[tuple[int, NonFinite]]:
+        """The first non-finite values of the ranks, the earliest first."""
+        found = [(rank, one) for rank, part in self.parts.items() for one in part.non_finite]
+        return sorted(found, key=lambda item: (item[1].step, item[0]))
+
+    def held(self, entry: StepEntry) -> Mapping[int, StepEntry]:
+        """The ranks that have a step, with the entries in their parts."""
+        return self._by_line[entry.line - 1]
+
+    def counts(self, entry: StepEntry) -> bool:
+        """True if to show a step by default: all ranks have finished it, or it has the non-finite value."""
+        return super().counts(entry if not self._without(entry) else replace(entry, complete=False))
+
+    def _without(self, entry: StepEntry) -> list[int]:
+        """Ranks that have other steps of this model and phase, but not this one."""
+        held = self.held(entry)
+        return [rank for rank, keys in self._keys.items() if entry.key in keys and rank not in held]
+
+    def steps(self, entries: Iterable[StepEntry], keep: Keep | None = None) -> Iterator[RecordedStep]:
+        """Load these steps one at a time, merged; one that is damaged on all ranks is left out."""
+        for entry in entries:
+            found = dict(self.steps_of_ranks(entry, keep) if keep else self._in_arrays(entry))
+            if found:
+                yield merge_steps(found, self._without(entry))
+            else:
+                self.damaged.append(entry.line)
+
+    def steps_of_ranks(self, entry: StepEntry, keep: Keep | None = None) -> Iterator[tuple[int, RecordedStep]]:
+        """Load a step as each rank has recorded it."""
+        for rank, own in self.held(entry).items():
+            for step in self.parts[rank].steps([own], keep):
+                yield rank, step
+
+    def written(self) -> float:
+        """Time of the last write to a part, in seconds since the epoch."""
+        return max(part.written() for part in self.parts.values())
+
+    def _in_arrays(self, entry: StepEntry) -> Iterator[tuple[int, RecordedStep]]:
+        shared = SharedRows()
+        for rank, own in self.held(entry).items():
+            if step := self.parts[rank].in_arrays(own, shared):
+                yield rank, step
+
+    def damage(self) -> str | None:
+        """One line on the lines of all parts that were left out."""
+        said = [f"rank {rank}: {damage}" for rank, part in self.parts.items() if (damage := part.damage())]
+        return "; ".join(said) or None
+
+
+_Place = tuple[str, str, int, int | None, int]
+
+
+def _steps(parts: Mapping[int, Record]) -> dict[_Place, dict[int, StepEntry]]:
+    """The entries of all ranks by step, in the order in which ranks recorded them.
+
+    A rank may record a step of one number twice: a GradScaler that skips a step repeats its number.
+    """
+    found: dict[_Place, dict[int, StepEntry]] = {}
+    order: dict[_Place, int] = {}
+    for rank, part in parts.items():
+        seen: Counter[Any] = Counter()
+        for number, entry in enumerate(part.entries):
+            key = (entry.model, entry.phase, entry.step, entry.forward)
+            place = (*key, seen[key])
+            seen[key] += 1
+            found.setdefault(place, {})[rank] = entry
+            order[place] = min(order.get(place, number), number)
+    return {place: found[place] for place in sorted(found, key=order.__getitem__)}
+
+
+def merged_end(record: RankedRecord) -> End:
+    """The end of all ranks: the first failure among them, and counts of models as the rank that made most has them."""
+    ends = {rank: part.end for rank, part in record.parts.items() if part.end}
+    failed = {rank: end for rank, end in ends.items() if end.exit_code or end.error}
+    rank, end = next(iter((failed or ends).items()))
+    models: dict[str, dict[str, Any]] = {}
+    for other in ends.values():
+        for model in other.models:
+            if model["forwards"] >= models.get(model["model"], model)["forwards"]:
+                models[model["model"]] = dict(model)
+    for model in models.values():
+        model["recorded_steps"] = sum(entry.model == model["model"] for entry in record.entries)
+    return replace(
+        end,
+        error=f"rank {rank}: {end.error}" if end.error else None,
+        seconds=max(other.seconds for other in ends.values()),
+        models=list(models.values()),
+        notes=list(dict.fromkeys(note for other in ends.values() for note in other.notes)),
+        program_steps=max(other.program_steps for other in ends.values()),
+    )

@@ -1,0 +1,212 @@
+"""The lines of a record: a header, each recorded step, the first non-finite value, and the end.
+
+A record is JSON lines, appended one by one, so that whatever ends the script leaves a file that is whole up to its last
+line. The reports of recorded steps are packed (`hookcli.record.file.packing`); in records of schema 1 they were JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+from hookcli.report import Report, relaxed, strict
+from hookcli.report.files import sound
+from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
+
+SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
+"""The note on a step of one rank."""
+TIMES = ("forward_seconds", "backward_seconds")
+"""The times of a module in a step."""
+RUN_SCHEMA = 2
+LAYOUT = "layout"
+"""The kind of a line that defines a layout of reports, by its `id`."""
+
+_FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
+FITS: Mapping[str, Fits] = {
+    **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
+    **dict.fromkeys(("argv", "notes"), listed(is_text)),
+    **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
+    **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
+    **dict.fromkeys(("left_out", "rank", "ranks"), is_count),
+    "forward": optional(is_count),
+    "losses": listed(is_figure),
+    **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
+    "complete": lambda value: isinstance(value, bool),
+    "hookcli_seconds": _FINITE,
+    "exit_code": optional(is_figure),
+    "error": optional(is_text),
+    "versions": lambda value: is_mapping(value) and all(map(is_text, value.values())),
+    "others": lambda value: is_mapping(value) and all(map(is_count, value.values())),
+    "models": listed(lambda value: _is_model_run(value)),
+}
+"""A test for the value of each field, by the field's name."""
+
+
+def _is_model_run(value: Any) -> bool:
+    """True if a mapping has the fields of a `ModelRun`."""
+    names = {item.name for item in fields(ModelRun)}
+    needed = names - {"left_out"}  # which records of schema 1 lack
+    known = is_mapping(value) and needed <= value.keys()
+    return known and all(FITS[name](value[name]) for name in names & value.keys())
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a record. `kind` tells in JSON which one it is."""
+
+    kind: ClassVar[str]
+    fits: ClassVar[Mapping[str, Fits]] = {}
+
+    def to_dict(self, packed: str | None = None) -> dict[str, Any]:
+        """The line as strict JSON; `packed` stands for its reports, if given."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        if "reports" in values:
+            values["reports"] = [r.to_dict() for r in values["reports"]] if packed is None else packed
+        return {"line": self.kind} | dict(strict(values))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The line from JSON; fields that an older hookcli did not know have their defaults.
+
+        Raises KeyError, TypeError or ValueError if it is incomplete or of another kind.
+        """
+        needed = [item.name for item in fields(cls) if item.default is MISSING and item.default_factory is MISSING]
+        names = {*needed, *(item.name for item in fields(cls) if item.name in data)} - {"reports"}
+        values = {name: relaxed(data[name]) for name in names}
+        if any(item.name == "reports" for item in fields(cls)):
+            values["reports"] = tuple(sound(Report.from_dict(item)) for item in data["reports"])
+        require(values, {**FITS, **cls.fits})
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Header(_Line):
+    """The first line: what was run, and how it was recorded.
+
+    `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
+    program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps. `rank` is the process's
+    number among the program's `ranks` processes.
+    """
+
+    kind: ClassVar[str] = "run"
+
+    name: str
+    argv: Sequence[str]
+    started: str
+    every: int
+    versions: Mapping[str, str]
+    schema: int = RUN_SCHEMA
+    rank: int = 0
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep(_Line):
+    """Measurements of one model in one recorded step.
+
+    `model` tells models apart ("Net", "Net #2"). `phase` is "train" for forwards with gradients, else "no_grad", where
+    a step is a single forward. `step` counts the steps of the optimizer that holds the model's parameters, from 0; or
+    the model's forwards, without one. `forward` counts forwards without gradients since the last training step; None
+    with gradients, and for a model without an optimizer. `forwards` is the number of forwards in this step,
+    `observed_forwards` of them with hooks on. `losses` are the numbers on which `backward()` was called, one per call,
+    if the program kept their gradients until the optimizer's step. `seconds` is the duration of the step with hooks,
+    from its first forward to its end, `plain_seconds` the mean without hooks since the previous recorded step; None if
+    unknown. `notes` say what could not be observed, or how to read a figure. `reports` (probes "activations", "grads",
+    "updates") have one row per module or parameter, merged exactly over `calls` calls. `complete` is False if the
+    program or an exception ended the step early.
+    """
+
+    kind: ClassVar[str] = "step"
+
+    model: str
+    phase: str
+    step: int
+    reports: Sequence[Report]
+    forward: int | None = None
+    forwards: int = 1
+    observed_forwards: int = 1
+    losses: Sequence[float] = ()
+    seconds: float | None = None
+    plain_seconds: float | None = None
+    notes: Sequence[str] = ()
+    complete: bool = True
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of the step: the sum over its backward passes; None without a pass from single numbers."""
+        return sum(self.losses) if self.losses else None
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite(_Line):
+    """The first NaN or infinity of the run, with counts of both.
+
+    `what` is "output", "gradient", "parameter gradient" or "loss". `reports` hold the rows before it, the non-finite
+    one last. `cause` says what led to it, as far as known. `kept` says how to reproduce it, if that was
+    asked for.
+    """
+
+    kind: ClassVar[str] = "non_finite"
+
+    model: str
+    phase: str
+    step: int
+    fqn: str
+    what: str
+    nan: int
+    inf: int
+    reports: Sequence[Report]
+    cause: str = ""
+    kept: str = ""
+
+
+@dataclass(slots=True)
+class ModelRun:
+    """Counts of a model that ran, or of several that share a name; they outlive the models.
+
+    Counts forwards with and without gradients, steps, the steps that were recorded, and the forwards without gradients
+    that were left out because of a limit (`--no-grad`).
+    """
+
+    model: str
+    forwards: int = 0
+    no_grad_forwards: int = 0
+    steps: int = 0
+    recorded_steps: int = 0
+    parameters: int = 0
+    notes: Sequence[str] = ()
+    left_out: int = 0
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        self.notes = tuple(dict.fromkeys((*self.notes, text)))
+
+
+@dataclass(frozen=True, slots=True)
+class End(_Line):
+    """The last line, written when the script ends, by itself or by an exception.
+
+    `exit_code` as a shell sees it; None if the program ended without an uncaught exception, perhaps by `sys.exit`,
+    whose code Python tells nobody. `error` names the exception in one line. `models` are mappings of `ModelRun`.
+    `others` counts calls of modules without parameters outside any model (a loss). `program_steps` counts the steps of
+    the program: one that several models or optimizers share counts once. `hookcli_seconds` is hookcli's own work within
+    `seconds`.
+    """
+
+    kind: ClassVar[str] = "end"
+    fits: ClassVar[Mapping[str, Fits]] = {"seconds": _FINITE}
+
+    exit_code: int | None
+    error: str | None
+    seconds: float
+    models: Sequence[Mapping[str, Any]]
+    others: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    program_steps: int = 0
+    hookcli_seconds: float = 0.0
+
+
+Line = Header | RecordedStep | NonFinite | End
+LINES: Mapping[str, type[Line]] = {kind.kind: kind for kind in (Header, RecordedStep, NonFinite, End)}

@@ -1,0 +1,62 @@
+"""Every recorded step as reports whose rows name their step, for tables and for programs that chart many steps."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hookcli.record.file.record_lines import Header, RecordedStep
+from hookcli.record.file.views import over_time as history
+from hookcli.record.file.views.overview import COLUMNS as OF_MODULES
+from hookcli.record.file.views.overview import findings, overview, probe_reports
+from hookcli.report import Column, Report, Row
+
+_WHEN = (Column("step", "Step"), Column("phase", "Phase"), Column("forward", "Forward"))
+_WITHOUT_HOOKS = Column("plain_seconds", "Time without hooks", "seconds")
+COLUMNS = (*_WHEN, *history.COLUMNS, _WITHOUT_HOOKS, *OF_MODULES)
+
+
+def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str | None = None) -> Iterator[Report]:
+    """Yield the reports of each step: that of one `probe`; else "step", "run", "optimizer" and "check".
+
+    "step" has one row, the figures of the whole model as `show --over-time .` has them; "run" has a row per module, as
+    `show` has it; "optimizer" a row per parameter group; "check" the findings, if there were checks. The meta of each
+    report also says what was run.
+    """
+    about = _about(header) if header else {}
+    for step in steps:
+        for report in probe_reports(step, probe) if probe else _joined(step):
+            yield _dated(replace(report, meta={**about, **report.meta}), step)
+
+
+def _joined(step: RecordedStep) -> Iterator[Report]:
+    joined = overview(step)
+    for report in history.over_time([step], ""):
+        columns = (Column("fqn", "Layer"), *report.columns, _WITHOUT_HOOKS)
+        rows = [Row({**row.values, "plain_seconds": step.plain_seconds}, row.stats) for row in report.rows]
+        yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
+    yield joined
+    yield from probe_reports(step, "optimizer")
+    yield from findings(step)
+
+
+def _dated(report: Report, step: RecordedStep) -> Report:
+    when = {"step": step.step, "phase": step.phase, "forward": step.forward}
+    columns = (*_WHEN, *(column for column in report.columns if column.name not in when))
+    return replace(
+        report, columns=columns, rows=[Row({**when, **row.values, **when}, row.stats) for row in report.rows]
+    )
+
+
+def _about(header: Header) -> Mapping[str, Any]:
+    """Return what was run, with which versions, and how it was recorded."""
+    command = shlex.join(header.argv)
+    return {
+        "script": header.name,
+        "command": command,
+        "started": header.started,
+        "every": header.every,
+        **header.versions,
+    }

@@ -1,0 +1,131 @@
+"""The history of one module or parameter over the recorded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hookcli.record.file.record_lines import TIMES, RecordedStep
+from hookcli.record.file.views.overview import overview
+from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Report, Row
+from hookcli.report.norms import gathered
+
+_WHEN = (Column("step", "Step"), Column("forward", "Forward"), Column("seconds", "Time", "seconds"))
+_FIGURES = (
+    Column("loss", "Loss"),
+    Column("std", "Std of the output"),
+    Column("output_grad", "L2 of the output's gradient"),
+    Column("param_grad", "L2 of the parameters' gradients"),
+    Column("ratio", "|dw|/|w|"),
+    Column("weight", "L2 of the weights"),
+)
+_OF_GROUPS = (Column("lr", "Learning rate"), Column("unclipped_grad", "L2 of the gradient before clipping"))
+_TIMES = (
+    Column("data_seconds", "Waiting for data, seconds"),
+    Column("forward_seconds", "Forward, seconds"),
+    Column("backward_seconds", "Backward, seconds"),
+    Column("optimizer_seconds", "Optimizer, seconds"),
+    Column("rest_seconds", "Rest of the step, seconds"),
+    Column("hookcli_seconds", "hookcli's own work", "seconds"),
+    Column("resident_bytes", "Resident memory", "bytes"),
+    Column("peak_bytes", "Peak of allocated memory", "bytes"),
+)
+_COUNTED = (*(c for c in STATS_COLUMNS if c.name in ("mean", "zeros", "nan", "inf")),)
+_IN_GRADIENTS = (
+    Column("grad_nan", "NaN in gradients", "elements"),
+    Column("grad_inf", "Inf in gradients", "elements"),
+)
+COLUMNS = (*_WHEN, *_FIGURES, *_OF_GROUPS, *_TIMES, *HIST_COLUMNS, *_COUNTED, *_IN_GRADIENTS)
+
+
+def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
+    """A report per model and phase, with a row per step of a module or parameter; "" is the model itself.
+
+    Only the model itself has a `loss`, the sum over the step's calls of `backward`. Norms cover all parameters within
+    the module; statistics are those of the first tensor that it returned. Models without any figure get no report.
+    """
+    found: dict[tuple[str, str], list[Row]] = {}
+    for step in steps:
+        found.setdefault((step.model, step.phase), []).append(_row(step, fqn))
+    return [_report(model, phase, fqn, rows) for (model, phase), rows in found.items() if any(map(_has_figures, rows))]
+
+
+def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
+    """A test for rows in JSON: whether `over_time` needs them, as the module's own or those of parameters within."""
+
+    def keep(row: Mapping[str, Any]) -> bool:
+        if "fqn" not in row:  # parameter groups
+            return not fqn
+        name = row["fqn"]
+        of_parameter = row.get("kind") == "parameter" or "update" in row
+        return bool(name == fqn or (of_parameter and (not fqn or name.startswith(f"{fqn}."))))
+
+    return keep
+
+
+def report_title(model: str, fqn: str) -> str:
+    """Net: body.0; Net for the model itself."""
+    return f"{model}: {fqn}" if fqn else model
+
+
+def spoken(phase: str) -> str:
+    """The phase in words: "no grad" for "no_grad"."""
+    return phase.replace("_", " ")
+
+
+def _has_figures(row: Row) -> bool:
+    return row.stats is not None or any(row.get(column.name) is not None for column in _FIGURES)
+
+
+def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
+    said = {"mode": spoken(phase)}
+    always = ("step", "forward")  # the chart reporter needs them
+    known = [*COLUMNS, *_further_rates(rows)]
+    columns = [c for c in known if c.name in always or any(row.get(c.name) is not None for row in rows)]
+    return Report(
+        "over-time", report_title(model, fqn), columns, rows, said, {"recorded_steps": len(rows)}, grouping="list"
+    )
+
+
+def _row(step: RecordedStep, fqn: str) -> Row:
+    report = overview(step)
+    parameters = {row.fqn: row for row in _parameter_rows(step)}
+    values: dict[str, Any] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
+    values["loss"] = step.loss if not fqn else None
+    if fqn in parameters:
+        return Row({**values, **parameters[fqn].values})
+    within = [row for row in report.rows if not fqn or row.fqn == fqn or row.fqn.startswith(f"{fqn}.")]
+    own = next((row for row in within if row.fqn == fqn), None)
+    values |= {"fqn": fqn, "output_grad": own.get("output_grad") if own else None, **gathered(within)}
+    values |= {key: own.get(key) for key in TIMES} if own else {}
+    return Row(values if fqn else {**values, **_of_step(report.totals)}, own.stats if own else None)
+
+
+def _of_step(totals: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of the model itself: each group's learning rate, the gradient before clipping, times and memory."""
+    rates = [group.get("lr") for group in totals.get("groups", ())]
+    return {
+        **{f"lr_{number}" if number else "lr": rate for number, rate in enumerate(rates)},
+        **{column.name: totals[column.name] for column in (*_OF_GROUPS, *_TIMES) if column.name in totals},
+    }
+
+
+def _further_rates(rows: Sequence[Row]) -> Iterator[Column]:
+    """The learning rates of further groups, where they differ from the first one's."""
+    names = dict.fromkeys(key for row in rows for key in row.values if key.startswith("lr_"))
+    for name in names:
+        if any(row.get(name) not in (None, row.get("lr")) for row in rows):
+            yield Column(name, f"Learning rate of group {name.removeprefix('lr_')}")
+
+
+def _parameter_rows(step: RecordedStep) -> Iterator[Row]:
+    """A row per parameter, with its gradient and its update."""
+    values: dict[str, dict[str, Any]] = {}
+    for report in step.reports:
+        for row in report.rows:
+            if report.probe == "grads" and row.get("kind") == "parameter":
+                gradient = {"param_grad": row["l2"], "grad_nan": row["nan"], "grad_inf": row["inf"]}
+                values.setdefault(row.fqn, {}).update(gradient)
+            elif report.probe == "updates":
+                values.setdefault(row.fqn, {}).update({key: row.get(key) for key in ("weight", "update", "ratio")})
+    return (Row({"fqn": fqn, **found}) for fqn, found in values.items())

@@ -1,0 +1,162 @@
+"""Selects which steps of a record to show, and which of their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hookcli.errors import UsageError, unknown
+from hookcli.record.file.reading import Record, StepEntry, abridged
+from hookcli.record.file.record_lines import NonFinite, RecordedStep
+from hookcli.record.file.views.every_step import every_step
+from hookcli.record.file.views.over_time import needed, over_time, report_title, spoken
+from hookcli.record.file.views.overview import findings, overview, probe_reports
+from hookcli.report import Report, Skipped
+from hookcli.system.escaping import shell_path
+
+
+class NothingToShowError(UsageError):
+    """The selected steps are all damaged, or nothing was measured in them; a later one may be whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Selects by `step` (else the last ones), `model` and `phase`; `every_step` takes all that were finished.
+
+    Shows the report of one `probe`, else all joined; with `over_time` the history of that module or parameter, where ""
+    and "." name the model itself.
+    """
+
+    step: int | None = None
+    model: str | None = None
+    phase: str | None = None
+    probe: str | None = None
+    over_time: str | None = None
+    every_step: bool = False
+
+    def each(self, record: Record) -> Iterator[Report]:
+        """Yield the reports of every selected step. Raises UsageError, as `reports` does.
+
+        Steps that were not finished are left out, unless there is no other of the model and phase.
+        """
+        entries, found = self._known(record), False
+        chosen = self._finished(record, entries) if self.step is None else self._at_step(entries, record)
+        for report in every_step(record.steps(chosen), record.header, self.probe):
+            found = True
+            yield report
+        if found or not chosen:
+            return
+        if self.probe and any(record.last(chosen)):
+            raise UsageError(_no_probe(self.probe, record))
+        raise NothingToShowError(self._nothing(record, chosen, entries))
+
+    def reports(self, record: Record) -> list[Report]:
+        """The selected reports. Raises UsageError for what the record doesn't have, or if nothing can be shown."""
+        entries = self._known(record)
+        if self.over_time is not None:
+            return self._history(record, "" if self.over_time == "." else self.over_time, self._of_one_phase(entries))
+        chosen = entries if self.step is None else self._at_step(entries, record)
+        steps = list(record.last(chosen) if self.step is None else record.steps(chosen))
+        if chosen and not any(step.reports for step in steps):
+            raise NothingToShowError(self._nothing(record, chosen, entries))
+        measured = [step for step in steps if step.reports]
+        if not self.probe:
+            return [report for step in measured for report in (overview(step), *findings(step))]
+        found = [report for step in measured for report in probe_reports(step, self.probe)]
+        if not found:
+            raise UsageError(_no_probe(self.probe, record))
+        return found
+
+    def non_finite(self, record: Record) -> list[Report]:
+        """The rows before the first non-finite value, if it is selected."""
+        if self.step is not None or self.probe or self.over_time is not None:
+            return []
+        mine = [one for one in record.non_finite if self.model in (None, one.model) and self.phase in (None, one.phase)]
+        return [report for one in mine[:1] for report in _rows_before(one)]
+
+    def of(self, entries: Iterable[StepEntry]) -> list[StepEntry]:
+        """The entries of the selected model and phase."""
+        return [e for e in entries if self.model in (None, e.model) and self.phase in (None, e.phase)]
+
+    def _known(self, record: Record) -> list[StepEntry]:
+        for what, given, known in (
+            ("--model", self.model, [entry.model for entry in record.entries]),
+            ("--phase", self.phase, [entry.phase for entry in record.entries]),
+        ):
+            if given is not None and given not in known:
+                raise UsageError(unknown(what, given, dict.fromkeys(known)))
+        return self.of(record.entries)
+
+    def _of_one_phase(self, entries: Sequence[StepEntry]) -> list[StepEntry]:
+        """For a model that was trained, the training steps only: both phases in one line would say little."""
+        trained = {entry.model for entry in entries if entry.phase == "train"}
+        return [e for e in entries if self.phase or e.phase == "train" or e.model not in trained]
+
+    def _history(self, record: Record, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
+        shown = self._finished(record, entries)
+        found = over_time(record.steps(shown, needed(fqn)), fqn)
+        if not found:
+            known = {name for step in record.last(entries) for name in known_names(step)}
+            if entries and not known:
+                raise NothingToShowError(self._nothing(record, entries, ()))
+            if fqn in known:
+                raise UsageError(f"--over-time {fqn}: no statistics were recorded for it")
+            see = f"hookcli show {shell_path(record.path)} lists them"
+            raise UsageError(unknown("module or parameter", fqn, known, see=see))
+        left_out = [entry for entry in entries if entry not in shown]
+        return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in found]
+
+    def _finished(self, record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:
+        whole = {entry.key for entry in entries if record.counts(entry)}
+        return [entry for entry in entries if record.counts(entry) or entry.key not in whole]
+
+    def _at_step(self, entries: Sequence[StepEntry], record: Record) -> list[StepEntry]:
+        found = [entry for entry in entries if entry.step == self.step]
+        if not found:
+            every = f" (every {record.header.every:,})" if record.header else ""
+            raise UsageError(f"step {self.step} was not recorded{self._nearest(entries) or '; no step was'}{every}")
+        return found
+
+    def _nothing(self, record: Record, chosen: Sequence[StepEntry], entries: Sequence[StepEntry]) -> str:
+        """Why the chosen steps show nothing, and which other steps are nearest."""
+        damaged = [entry.line for entry in chosen if entry.line in record.damaged]
+        lines = f"line{'s' * (len(damaged) != 1)} {abridged(damaged)}"
+        why = f"all its measurements are damaged ({lines})" if damaged else "nothing was measured"
+        if self.step is None:
+            return f"{record.path}: no recorded step can be shown: {why}"
+        return f"step {self.step} can't be shown: {why}{self._nearest([e for e in entries if e not in chosen])}"
+
+    def _nearest(self, entries: Sequence[StepEntry]) -> str:
+        steps, step = sorted({entry.step for entry in entries}), self.step or 0
+        below, above = [s for s in steps if s < step][-1:], [s for s in steps if s > step][:1]
+        near = [f"{s:,}" for s in (*below, *above)]
+        return f"; nearest: {' and '.join(near)}" if near else ""
+
+
+def known_names(step: RecordedStep) -> set[str]:
+    """Every module and parameter of a step, and their containers, which need not have run by themselves."""
+    parts = [row.fqn.split(".") for report in step.reports for row in report.rows]
+    return {".".join(names[:n]) for names in parts for n in range(1, len(names) + 1)} - {""}
+
+
+def _unfinished(report: Report, fqn: str, entries: Iterable[StepEntry]) -> list[Skipped]:
+    """The steps that a report over time leaves out."""
+    mine = (report.model, report.meta["mode"])
+    return [
+        Skipped(f"{mine[0]}, step {entry.step:,}", "the step was not finished; --step shows it")
+        for entry in entries
+        if (report_title(entry.model, fqn), spoken(entry.phase)) == mine
+    ]
+
+
+def _no_probe(probe: str, record: Record) -> str:
+    known = {report.probe for step in record.last() for report in step.reports}
+    if probe in known:
+        return f"--probe {probe}: the selected steps have no such report (gradients and updates exist in training only)"
+    return unknown("--probe", probe, known)
+
+
+def _rows_before(found: NonFinite) -> list[Report]:
+    """The last rows of each probe, the non-finite one last; never grouped."""
+    title = f"{found.model}, step {found.step:,}: the last rows before {found.fqn or 'the model'}"
+    return [replace(report, model=title, grouping="list") for report in found.reports]

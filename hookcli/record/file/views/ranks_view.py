@@ -1,0 +1,169 @@
+"""Shows the ranks of a record beside each other, and says in which way one of them differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from hookcli.record.file.ranks.ranked_record import RankedRecord
+from hookcli.record.file.reading import Record, StepEntry
+from hookcli.record.file.record_lines import End, RecordedStep
+from hookcli.record.file.views.overview import overview, step_totals
+from hookcli.record.file.views.query import Query
+from hookcli.record.file.views.summary import non_finite_line
+from hookcli.report import Column, Report, Row, formatting
+from hookcli.report.ranks import beside, ranks_named
+from hookcli.system.escaping import shell_path
+
+_SLOW = 1.25
+"""A rank is slow if its step took this many times the median of all ranks, or more."""
+COLUMNS = (
+    Column("rank", "Rank"),
+    Column("steps", "Steps"),
+    Column("recorded_steps", "Recorded"),
+    Column("step", "Step"),
+    Column("loss", "Loss"),
+    Column("param_grad", "Param grad"),
+    Column("seconds", "Step time", "seconds"),
+    Column("data_seconds", "Data", "seconds"),
+    Column("forward_seconds", "Forward", "seconds"),
+    Column("backward_seconds", "Backward", "seconds"),
+    Column("slower", "Slower"),
+    Column("deviates", "Deviates"),
+    Column("non_finite", "First non-finite value"),
+    Column("ended", "End"),
+)
+
+
+def ranks_beside(record: RankedRecord, query: Query, ranks: Sequence[int] | None) -> list[Report]:
+    """The selected steps of these ranks (None: all) beside each other, after a table with a row per rank."""
+    asked = [rank for rank in record.parts if ranks is None or rank in ranks]
+    if query.over_time is not None:
+        return [
+            replace(report, model=f"{report.model} (rank {rank})")
+            for rank in asked
+            for report in query.reports(record.parts[rank])
+        ]
+    chosen = _chosen(record, query)
+    found: dict[tuple[Any, ...], dict[int, Report]] = {}
+    for rank in asked:
+        own = [record.held(entry)[rank] for entry in chosen if rank in record.held(entry)]
+        for report in query.reports(replace(record.parts[rank], entries=own)) if own else ():
+            found.setdefault((report.probe, report.model, report.meta.get("phase")), {})[rank] = report
+    reports = [beside(parts) for parts in found.values()]
+    last = {rank: step for entry in chosen[:1] for rank, step in record.steps_of_ranks(entry) if rank in asked}
+    table = [_row(record, rank, last, reports) for rank in asked]
+    return [Report("ranks", _title(record), COLUMNS, table, {}, {}, grouping="list"), *reports]
+
+
+def rank_remarks(record: RankedRecord) -> list[str]:
+    """Remarks, one per line: missing parts, ranks that ended differently, and which one was non-finite first."""
+    lines = []
+    if missing := [rank for rank in record.missing() if rank not in record.unreadable]:
+        lines.append(f"no part of {ranks_named(missing)} of {record.ranks:,} is here: figures are those of the others")
+    lines += [f"rank {rank} is left out: {why}" for rank, why in record.unreadable.items()]
+    by_end: dict[str, list[int]] = {}
+    for rank, part in record.parts.items():
+        by_end.setdefault(_stopped(part), []).append(rank)
+    if len(by_end) > 1:
+        usual = max(by_end, key=lambda end: len(by_end[end]))
+        lines += [f"{ranks_named(ranks)}: {end}" for end, ranks in by_end.items() if end != usual or len(ranks) == 1]
+    bad = record.non_finite_by_rank()
+    if bad:
+        first = bad[0][1].step
+        ranks = {rank: one.step for rank, one in reversed(bad)}
+        where = sorted(rank for rank, step in ranks.items() if step == first)
+        later = [f"rank {rank} from step {step:,}" for rank, step in sorted(ranks.items()) if step > first]
+        lines.append(f"non-finite first on {ranks_named(where)}{''.join(f', {each}' for each in later[:3])}")
+    return lines
+
+
+def further(record: RankedRecord) -> str:
+    """The command that shows the ranks beside each other."""
+    return f"ranks beside each other: hookcli show {shell_path(record.path)} --ranks each"
+
+
+def _stopped(part: Record) -> str:
+    """How and where a rank ended."""
+    steps = [entry.step for entry in part.entries if entry.phase == "train"] or [entry.step for entry in part.entries]
+    return f"{_ended(part.end)}; {f'last recorded step {max(steps):,}' if steps else 'no recorded step'}"
+
+
+def _ended(end: End | None) -> str:
+    if end is None:
+        return "no end: killed, or still running"
+    code = "" if end.exit_code is None else f"exit code {end.exit_code}"
+    return " ".join(filter(None, [end.error, f"({code})" if end.error and code else code])) or "ended"
+
+
+def _title(record: RankedRecord) -> str:
+    return record.header.name if record.header else str(record.path)
+
+
+def _chosen(record: RankedRecord, query: Query) -> list[StepEntry]:
+    """The entries to show: those of the selected step, else the last of each model and phase."""
+    entries = query.of(record.entries)
+    if query.step is not None:
+        return [entry for entry in entries if entry.step == query.step]
+    best: dict[Any, StepEntry] = {}
+    for entry in entries:
+        before = best.get(entry.key)
+        if before is None or record.counts(entry) >= record.counts(before):
+            best[entry.key] = entry
+    return list(best.values())
+
+
+def _row(
+    record: RankedRecord,
+    rank: int,
+    steps: Mapping[int, RecordedStep],
+    reports: Sequence[Report],
+) -> Row:
+    part, step = record.parts[rank], steps.get(rank)
+    bad = next((one for one in part.non_finite), None)
+    values: dict[str, Any] = {
+        "rank": rank,
+        "steps": part.end.program_steps if part.end else None,
+        "recorded_steps": len(part.entries),
+        "deviates": _deviations(rank, reports),
+        "non_finite": non_finite_line(bad).removeprefix(_FIRST) if bad else None,
+        "ended": _ended(part.end),
+    }
+    if step is not None:
+        values |= {"step": step.step, "loss": step.loss, "seconds": step.seconds, "slower": _slower(rank, steps)}
+        totals = overview(step).totals
+        values |= {key: totals[key] for key in ("param_grad", *_PARTS) if key in totals}
+    return Row(values)
+
+
+_PARTS = tuple(f"{part}_seconds" for part in ("data", "forward", "backward", "optimizer", "rest"))
+_FIRST = "first non-finite value: "
+
+
+def _slower(rank: int, steps: Mapping[int, RecordedStep]) -> str | None:
+    """How much longer this rank took for a step than is usual, if it did.
+
+    The backward pass does not count where the rest is known: ranks wait there for the slowest one.
+    """
+    seconds = {each: _own_seconds(step) for each, step in steps.items()}
+    usual = median(seconds.values())
+    times = seconds[rank] / usual if usual else 0.0
+    return f"{formatting.number(times)} times the median" if times >= _SLOW else None
+
+
+def _own_seconds(step: RecordedStep) -> float:
+    totals = step_totals(step)
+    known = [totals[key] for key in _PARTS if key in totals and key != "backward_seconds"]
+    return math.fsum(known) if known else step.seconds or 0.0
+
+
+def _deviations(rank: int, reports: Iterable[Report]) -> str | None:
+    """The number of rows in which a rank deviates from the others, and the first of them."""
+    found = [row for report in reports for row in report.rows if row.get("rank") == rank and row.get("deviates")]
+    if not found:
+        return None
+    more = f", and {len(found) - 1:,} more" if found[1:] else ""
+    return f"{found[0].fqn or 'the model'}: {found[0]['deviates']}{more}"

@@ -1,0 +1,179 @@
+"""The summary of a run on a screen: which models ran, their last recorded steps, and how to see more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hookcli.errors import shortened
+from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedStep
+from hookcli.record.file.views.overview import findings, overview
+from hookcli.registry import load
+from hookcli.report import Column, Report, Row, formatting
+from hookcli.report.grouping import View, fitted
+from hookcli.system.escaping import shell_path, shell_word, visible
+
+_MODELS = 10  # rows in the table of models
+_SHOWN = 3  # models whose modules are shown
+_ROWS = 14  # rows per model
+_ERROR = 100  # characters of an exception's message; the program has shown all of it
+_MODEL_COLUMNS = (
+    Column("name", "Model"),
+    Column("parameters", "Params"),
+    Column("steps", "Steps"),
+    Column("forwards", "Forwards"),
+    Column("no_grad_forwards", "No grad"),
+    Column("recorded_steps", "Recorded"),
+    Column("first_loss", "First loss"),
+    Column("loss", "Last recorded loss"),
+    Column("seconds", "Step time"),
+)
+
+
+def summary(
+    header: Header,
+    end: End,
+    latest: Mapping[tuple[str, str], RecordedStep],
+    non_finite: Sequence[NonFinite],
+    path: str | Path | None,
+    width: int | None,
+    color: bool,
+    first_losses: Mapping[str, float] = MappingProxyType({}),
+) -> str:
+    """The text that ends a run, for a terminal of this `width` (None: no terminal).
+
+    `latest` is the last recorded step of each model and phase, `first_losses` the first loss of each model, if known;
+    `path` is the record's path as the user would type it, None if no record was kept.
+    """
+    view = View(depth=math.inf, width=width, color=color)
+    if header.ranks > 1:
+        header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
+    parts = [visible(ran_line(header, end, path))]
+    if not end.models or path is None:
+        return "\n".join([*parts, *map(visible, end.notes or [_nothing(end)]), ""])
+    shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
+    rows = [_model_row(model, latest, first_losses) for model in _most_recorded(end.models, _MODELS)]
+    parts += ["", _rendered([Report("models", "", _MODEL_COLUMNS, rows, grouping="list")], view)]
+    parts += [_rendered([condensed(overview(step)) for step in shown], view)] if shown else []
+    found = [report for step in shown for report in findings(step)]
+    parts += [_rendered(found, view)] if found else []
+    parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
+    others = [step for step in latest.values() if step not in shown]
+    said = [*map(non_finite_line, non_finite[:1]), *_notes(end, others), *_further(shown, path)]
+    return "\n".join([*parts, *map(visible, said), ""])
+
+
+def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
+    """The models with the most recorded steps, in the order of their first forwards."""
+    most = sorted(range(len(models)), key=lambda i: -models[i]["recorded_steps"])[:number]
+    return [models[i] for i in sorted(most)]
+
+
+def _last(name: str, latest: Mapping[tuple[str, str], RecordedStep]) -> list[RecordedStep]:
+    """The model's last training step; the last step of any phase if it was not trained."""
+    own = [step for (model, _), step in latest.items() if model == name]
+    return [step for step in own if step.phase == "train"] or own[-1:]
+
+
+def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
+    """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 recorded steps in train.run.jsonl"""
+    if end is None:
+        return f"{header.name}, started {header.started}: no end is recorded; it is still running, or was killed"
+    recorded = sum(model["recorded_steps"] for model in end.models)
+    forwards = sum(model["forwards"] + model["no_grad_forwards"] for model in end.models)
+    steps = end.program_steps
+    did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
+    of = f"{did} of {formatting.counted(len(end.models), 'model')} in " if end.models else ""
+    own = f" ({formatting.clock(end.hookcli_seconds)} of it hookcli's own work)" if end.hookcli_seconds else ""
+    code = "" if end.exit_code is None else f"exit code {end.exit_code}"
+    error = shortened(end.error, _ERROR) if end.error else ""
+    ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
+    kept = f"{formatting.counted(recorded, 'recorded step')} in {path}" if path else "no record was kept"
+    return f"{header.name}: {of}{formatting.clock(end.seconds)}{own}{ended}; {kept}"
+
+
+def left_out_line(end: End) -> str:
+    """516 forwards without gradients were left out (Agent.actor); --no-grad N records more. Empty if there are none."""
+    models = [model for model in end.models if model.get("left_out")]
+    number = sum(model["left_out"] for model in models)
+    verb = "were" if number != 1 else "was"
+    names = ", ".join(model["model"] for model in models[:_SHOWN]) + (", ..." if models[_SHOWN:] else "")
+    said = (
+        f"{formatting.counted(number, 'forward')} without gradients {verb} left out ({names}); --no-grad N records more"
+    )
+    return said if models else ""
+
+
+def _nothing(end: End) -> str:
+    why = f" ({'; '.join(end.notes)})" if end.notes else ""
+    if end.others:
+        return f"no module with parameters was called{why}; modules without parameters: {_called(end.others)}"
+    return f"no module was called{why}"
+
+
+def _called(others: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count:,})" for name, count in others.items())
+
+
+def _model_row(
+    model: Mapping[str, Any], latest: Mapping[tuple[str, str], RecordedStep], first_losses: Mapping[str, float]
+) -> Row:
+    """A model's steps and forwards, and its loss at the beginning and the end."""
+    name = model["model"]
+    step = latest.get((name, "train"))
+    losses = {"first_loss": first_losses.get(name), "loss": step.loss if step else None}
+    return Row({**model, **losses, "name": name, "seconds": step.plain_seconds if step else None})
+
+
+def condensed(report: Report) -> Report:
+    """Group a report at the depth that fits in a few lines; if none does, keep the first and last rows.
+
+    Leaves out the norms that `ratio` is made of.
+    """
+    report = replace(report, columns=[column for column in report.columns if column.name not in ("weight", "update")])
+    report = fitted(report, _ROWS)
+    left_out = len(report.rows) - _ROWS
+    if left_out <= 0:
+        return report
+    half = _ROWS // 2
+    gap = Row({"fqn": f"… {left_out} more …"})
+    return replace(report, rows=[*report.rows[:half], gap, *report.rows[-half:]])
+
+
+def _rendered(reports: Sequence[Report], view: View) -> str:
+    text: str = load("reporters", "table")().render(reports, view)
+    return text
+
+
+def non_finite_line(found: NonFinite) -> str:
+    """first non-finite value: 12 NaN in the output of layer1.relu (Net, step 3)"""
+    counts = [f"{count:,} {what}" for count, what in ((found.nan, "NaN"), (found.inf, "Inf")) if count]
+    phase = "" if found.phase == "train" else f", {found.phase}"
+    of_module = f"the {found.what} of {found.fqn}" if found.fqn else f"the model's {found.what}"
+    where = "the loss" if found.what == "loss" else of_module
+    cause = f"; {found.cause}" if found.cause else ""
+    place = f"{found.model}, step {found.step:,}{phase}"
+    kept = f"; {found.kept}" if found.kept else ""
+    return f"first non-finite value: {' and '.join(counts)} in {where} ({place}){cause}{kept}"
+
+
+def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
+    said = [*end.notes, *(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
+    said += [f"{step.model}: {note}" for step in steps for note in step.notes]
+    said += [left_out_line(end)] if left_out_line(end) else []
+    said += [f"called outside any model: {_called(end.others)}"] if end.others else []
+    return list(dict.fromkeys(said))
+
+
+def _further(shown: Sequence[RecordedStep], path: str | Path) -> list[str]:
+    """Commands that show more; the module whose weights change most serves as the example."""
+    command = f"hookcli show {shell_path(path)}"
+    rows = [row for step in shown for row in overview(step).rows if row.fqn]
+    known = [row for row in rows if math.isfinite(row.get("ratio") or math.nan)]
+    example = max(known, key=lambda row: row["ratio"]) if known else rows[-1] if rows else None
+    history = [f"over time: {command} --over-time {shell_word(example.fqn)}"] if example else []
+    return [f"see more: {command}", *history]

@@ -1,0 +1,143 @@
+"""Records one model inside a program of the caller's."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from torch import Tensor, nn
+
+from hookcli.record.file.ranks.rank_folder import rank_writer
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.writer import RecordWriter
+from hookcli.record.observe.observer import Observer
+from hookcli.record.observe.recording_plan import (
+    DEFAULT_EVERY,
+    NO_GRAD,
+    PROBES,
+    RecordingPlan,
+    check_probes,
+    parse_steps,
+)
+from hookcli.record.observe.wrappers import plain_type
+from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.report import Report
+from hookcli.system.streams import say
+from hookcli.system.torchrun import joined_world
+from hookcli.tensors.weak import WeakIds
+
+
+class ModelRecording:
+    """Records one model as `hookcli run` records a script, from `start` to `stop` or in a `with` block.
+
+    Observes calls of the model, of its wrappers and of its parts. Every `every`th step of its optimizer (or every
+    `every`th forward, without one) goes into the file `output`, which `hookcli show` reads; by default
+    `MODEL.run.jsonl` in the working directory, numbered. Each of several ranks records its part, `rank0.jsonl` and so
+    on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`). The other settings are the options of
+    `hookcli run`. Raises UsageError for invalid ones, OSError if the file can't be created. A later failure ends the
+    recording with one warning, not the program.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        output: str | Path | None = None,
+        every: int = DEFAULT_EVERY,
+        steps: str | None = None,
+        probes: str | Sequence[str] = PROBES,
+        match: str | None = None,
+        first_bad: str | None = None,
+        max_seconds: float | None = None,
+        check: bool = False,
+        hist: bool = False,
+        keep_bad: str | Path | None = None,
+        no_grad: int = NO_GRAD,
+    ) -> None:
+        start, stop = parse_steps(steps)
+        names = check_probes([probes] if isinstance(probes, str) else probes)
+        kept = str(Path(keep_bad).absolute()) if keep_bad is not None else None
+        plan = RecordingPlan(every, start, stop, max_seconds, names, match, first_bad, check, hist, kept, no_grad)
+        name = plain_type(model)
+        here, header = joined_world(), new_header(name, [], every)
+        if here.size > 1:
+            header = replace(header, rank=here.rank, ranks=here.size)
+            writer = rank_writer(output, name, here.rank)
+        else:
+            writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
+        self._sink = RecordSink(writer.path, writer.begun, header, say)
+        self._sink.open()
+        self._observer = Observer(plan, self._sink, _shares_parameters(model))
+
+    @property
+    def path(self) -> Path:
+        """The record's file; of a rank, its part."""
+        return self._sink.path
+
+    @property
+    def record(self) -> Path:
+        """The record that `hookcli show` reads: the file, or the folder of all ranks."""
+        return self.path.parent if joined_world().size > 1 else self.path
+
+    @property
+    def latest(self) -> dict[tuple[str, str], RecordedStep]:
+        """The last recorded step of each model and phase."""
+        return self._sink.latest
+
+    def reports(self) -> list[Report]:
+        """The reports of the last recorded step, and of the last recorded forward without gradients."""
+        return [report for step in self.latest.values() for report in step.reports]
+
+    def start(self) -> Self:
+        """Begin to record; ends with `stop` or with the program."""
+        self._observer.start()
+        atexit.register(self._end)
+        return self
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """End the record, with the exception that ended the training. Does nothing if it has ended."""
+        if not self._observer.stop():
+            return
+        atexit.unregister(self._end)
+        if self._observer.last_loss_is_nan():
+            self._sink.note("the last loss is NaN; first_bad='stop' finds the first value that is not finite")
+        models = list(self._observer.models.counts.values())
+        for note in (*self._observer.notes(), *self._observer.child_notes()):
+            self._sink.note(note)
+        said = f"{type(error).__name__}: {error}" if error else None
+        own = self._observer.clock.own
+        self._sink.finish(int(error is not None), said, models, {}, steps=self._observer.program_steps, own=own)
+
+    def _end(self) -> None:
+        """The program ends, perhaps by an exception that Python has just shown."""
+        interactive = hasattr(sys, "ps1")  # a session that continues after exceptions
+        self.stop(None if interactive else getattr(sys, "last_value", None))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(error)
+
+
+class _shares_parameters:  # noqa: N801 - a predicate
+    """True if a module shares a parameter with the model; does not keep the model alive."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters: WeakIds[Tensor, None] = WeakIds()
+        self._answers: WeakIds[nn.Module, bool] = WeakIds()
+        for parameter in model.parameters():
+            self._parameters[parameter] = None
+
+    def __call__(self, module: nn.Module) -> bool:
+        answer = self._answers.get(module)
+        if answer is None:
+            answer = self._answers[module] = any(p in self._parameters for p in module.parameters())
+        return answer

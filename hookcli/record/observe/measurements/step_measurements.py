@@ -1,0 +1,203 @@
+"""Measures one observed step with hooks, and makes reports of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli import registry
+from hookcli.engine.run_info import describe_run
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.session_core import CallbackGuard
+from hookcli.hooks.unhooked import compiled_parts
+from hookcli.probes.base import Probe, StatsProbe
+from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import InventoryProbe
+from hookcli.record.observe.measurements.keep_bad import KeepBad
+from hookcli.record.observe.measurements.rows import merge_calls
+from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
+from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.optimizers import parameter_groups, updates
+from hookcli.record.observe.optimizers.grad_scaling import GradScaling
+from hookcli.record.observe.optimizers.parameters import ParameterRows
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.wrappers import PlainNames, replicas_of
+from hookcli.report import Report, Skipped
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.stats import measure, resolve
+
+Seen = list[tuple[dict[str, Any], PendingFigures]]
+
+
+_WITHOUT_HOOKS = ("updates", "optimizer", "time")  # probes that are measured by other means than the session's hooks
+
+
+class StepMeasurements:
+    """Hooks on the modules of a model for one step. `training`: whether gradients are measured, too."""
+
+    def __init__(
+        self,
+        model: ObservedModel,
+        module: nn.Module,
+        plan: RecordingPlan,
+        guard: CallbackGuard,
+        times: StepTimes,
+        training: bool,
+    ) -> None:
+        self.name = PlainNames(module)
+        self.scaling = GradScaling()
+        self._model = model
+        self._module = module
+        self._plan = plan
+        self._compiled = compiled_parts(module) if not model.hidden else {}
+        self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
+        self._meta: dict[str, Any] = {}
+        self._replicas: dict[str, int] = {}
+        self._inputs: list[PendingFigures] = []
+        self._searched: dict[str, int] = {}
+        self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
+        self.session = HookSession(
+            nn.Identity() if model.hidden else module,
+            select=lambda fqn, _: fqn not in self._compiled and self._matches(fqn),
+            guard=guard,
+            callers_run=True,
+        )
+        names = (fqn for named in (module.named_modules(), module.named_parameters()) for fqn, _ in named)
+        if plan.match is not None and not any(map(self._matches, names)):
+            model.counts.note(f"no module or parameter matches --match {plan.match}")
+        self._probes: list[Probe] = [
+            GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
+            for name in plan.probes
+            if name not in _WITHOUT_HOOKS and (training or name != "grads")
+        ]
+        self._times = TimeProbe(times, module, self.name, training) if "time" in plan.probes else None
+        if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
+            self._probes.insert(0, InventoryProbe(backward=True))
+
+    def _matches(self, fqn: str) -> bool:
+        return self._plan.match is None or fnmatchcase(self.name(fqn), self._plan.match)
+
+    # While the step is open.
+
+    def start(self, called: nn.Module) -> None:
+        """Attach the probes' hooks, as the first forward begins: that of the model, or of a wrapper around it."""
+        if (replicas := replicas_of(called)) > 1:
+            self._replicas = {"replicas": replicas}
+        self.session.__enter__()
+        if self._plan.first_bad:
+            self.session.forward_pre(self._take_input)
+        for probe in [*self._probes, *([self._times] if self._times else [])]:
+            probe.attach(self.session)
+        if self.keep_bad:
+            self.keep_bad.attach(self.session)
+
+    def _take_input(self, event: HookEvent) -> None:
+        if event.fqn == "":
+            self._inputs += [measure(x) for _, x in tree.arguments(event.args, event.kwargs)]
+
+    def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the device and dtype of the first forward."""
+        self._meta = self._meta or describe_run(self._module, (args, kwargs)).to_meta()
+
+    def backward_over(self, scaler: Any) -> None:
+        """Note that a backward pass through the model is over; `scaler`, if any, scaled its loss."""
+        for probe in self._probes:
+            if isinstance(probe, GradsProbe):
+                self.scaling.backward_over(len(probe.pending()), scaler)
+                if "optimizer" in self._plan.probes:
+                    self.parameters.take_unclipped(self.scaling.last)
+        if self._times:
+            self._times.backward_over()
+
+    def take_groups(self, optimizer: Optimizer) -> None:
+        """Note the settings of an optimizer whose step begins."""
+        if "optimizer" in self._plan.probes:
+            self.parameters.take_groups(optimizer)
+
+    def take_gradients(self, optimizer: Optimizer | None = None) -> None:
+        """Measure the gradients of parameters as they are now: of all, or of those in an optimizer."""
+        if "grads" in self._plan.probes:
+            self.parameters.take_gradients(optimizer)
+
+    # For the search.
+
+    def unsearched(self) -> Iterator[tuple[str, Probe, Seen, int]]:
+        """All measurements of each sort, and how many of them are new since the last call."""
+        for probe in self._probes:
+            what = "gradient" if isinstance(probe, GradsProbe) else "output"
+            overflows = what == "gradient" and self.scaling.used  # which the GradScaler handles
+            if isinstance(probe, StatsProbe) and not overflows:
+                yield from self._new(what, probe, probe.pending())
+                if what == "gradient":
+                    yield from self._new("parameter gradient", probe, self.parameters.gradients())
+
+    def _new(self, what: str, probe: Probe, seen: Seen) -> Iterator[tuple[str, Probe, Seen, int]]:
+        key = f"{probe.name} {what}"
+        new = len(seen) - self._searched.get(key, 0)
+        self._searched[key] = len(seen)
+        if new > 0:
+            yield what, probe, seen, new
+
+    def input_is_non_finite(self) -> bool:
+        """True if the model was given non-finite values."""
+        return any(stats.nan or stats.inf for stats in resolve(self._inputs))
+
+    # When the step is over.
+
+    def reports(self, meta: dict[str, Any]) -> list[Report]:
+        """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
+        name, meta = self._model.name, self._meta | self._replicas | meta
+        by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
+        verdict = _verdict(name, by_probe, meta) if "inventory" in by_probe else []
+        reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict
+        if "updates" in self._plan.probes and (rows := self.parameters.update_rows()):
+            skipped = self.parameters.without_optimizer(self._model.optimizers())
+            reports.append(Report("updates", name, updates.COLUMNS, rows, meta, {}, skipped))
+        if rows := self.parameters.group_rows():
+            reports.append(Report("optimizer", name, parameter_groups.COLUMNS, rows, meta, grouping="list"))
+        # The last one, so that hookcli's own time has all of this in it.
+        return [*reports, self._times.report(name, meta)] if self._times else reports
+
+    def _report(self, probe: Probe, meta: dict[str, Any]) -> Report:
+        found = probe.report(self._model.name, meta)
+        if not isinstance(probe, StatsProbe):
+            return found
+        if isinstance(probe, GradsProbe):
+            found = replace(found, rows=self.scaling.unscale(found.rows))
+        found = merge_calls(found, self.name)
+        hidden = list(self._hidden({row.fqn for row in found.rows}))
+        if not isinstance(probe, GradsProbe):
+            return replace(found, skipped=[*found.skipped, *hidden])
+        missing = self.parameters.without_gradient(meta["complete"])
+        rows = [*found.rows, *self.parameters.gradient_rows()]
+        return replace(found, rows=rows, skipped=[*found.skipped, *missing, *hidden])
+
+    def _hidden(self, seen: Iterable[str]) -> Iterator[Skipped]:
+        """The parts of compiled modules; not the wrapper of a compiled module, which has a row."""
+        for fqn, reason in self._compiled.items():
+            if (name := self.name(fqn)) not in seen:
+                yield Skipped(name, reason)
+
+
+def _probe(name: str, hist: bool) -> Probe:
+    """The probe of this name; those of other distributions know no histograms."""
+    probe: Probe = registry.load("probes", name)(**({"hist": True} if hist and name in _WITH_HISTOGRAMS else {}))
+    return probe
+
+
+_WITH_HISTOGRAMS = ("activations", "inputs")
+
+
+def _verdict(name: str, reports: Mapping[str, Report], meta: Mapping[str, Any]) -> list[Report]:
+    """The judgement of a step; programs that are not judged need not import the checks."""
+    from hookcli.record.observe.measurements.step_checks import check_step
+
+    return [check_step(name, reports, meta)]

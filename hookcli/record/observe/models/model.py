@@ -1,0 +1,155 @@
+"""A model of the program that is observed: its counts of forwards and steps, without keeping it alive."""
+
+from __future__ import annotations
+
+import weakref
+from time import perf_counter
+
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli.hooks.clock import Mark
+from hookcli.record.file.record_lines import ModelRun
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.optimizers.updates import Snapshot
+from hookcli.record.observe.wrappers import unwrap
+
+
+class Stopwatch:
+    """Measures steps from the beginning of their first forward; the mean leaves out the steps that are observed.
+
+    With several optimizers, a step of the model ends when the last of them steps before the next forward.
+    """
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._seconds, self._count = 0.0, 0
+
+    def start(self) -> None:
+        """A forward begins; the first one of a step starts the clock."""
+        self._settle()
+        if self._began is None:
+            self._began = perf_counter()
+
+    def lap(self) -> None:
+        """End the step here, unless another lap comes before the next start."""
+        if self._began is not None:
+            self._ended = perf_counter()
+
+    def take(self) -> float | None:
+        """Seconds of the current step, which the mean then leaves out; None if it had no forward or has not ended."""
+        began, ended = self._began, self._ended
+        self._began = self._ended = None
+        return ended - began if began is not None and ended is not None else None
+
+    def mean(self) -> float | None:
+        """Mean seconds per step since the last call of `mean`."""
+        self._settle()
+        mean = self._seconds / self._count if self._count else None
+        self._seconds, self._count = 0.0, 0
+        return mean
+
+    def _settle(self) -> None:
+        if self._ended is not None and (seconds := self.take()) is not None:
+            self._seconds, self._count = self._seconds + seconds, self._count + 1
+
+
+class ObservedModel:
+    """Counts the forwards and steps of one model, and knows its optimizers; holds none of them alive.
+
+    `hidden` is the reason why no hook sees the model's forward; empty if hooks do.
+    """
+
+    def __init__(self, module: nn.Module, counts: ModelRun, optimizer_steps: OptimizerSteps) -> None:
+        self.counts = counts
+        self.training, self.inference = Stopwatch(), Stopwatch()
+        self.hidden = ""
+        self.ended: Mark | None = None
+        """The moment when its last step ended; None if unknown."""
+        self.differentiated: bool | None = None
+        """Whether a recorded step had a backward pass, although no optimizer has its parameters; None if unknown."""
+        self.before: Snapshot | None = None
+        """Its weights as its last forward began, if no optimizer updates them and the next step is recorded."""
+        self._module = weakref.ref(unwrap(module))
+        self._optimizer_steps = optimizer_steps
+        self._version = -1
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._forwards = 0
+        self._since_training = 0
+        self._due = 0
+        self._no_grad_taken = -1, 0
+        self._steps: int | None = None
+        self._stepped: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        """The name that tells it apart in the record, such as "Net" or "Net #2"."""
+        return self.counts.model
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The module inside PyTorch's wrappers; None once it has been freed."""
+        return self._module()
+
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers that hold parameters of this model."""
+        module = self.module
+        if module is not None and self._version != self._optimizer_steps.version:
+            self._version = self._optimizer_steps.version
+            found = self._optimizer_steps.of(module)
+            self._optimizers = [weakref.ref(optimizer) for optimizer in found]
+            if found and self._steps is None:
+                self._steps = max(map(self._optimizer_steps.count, found))
+                self.counts.steps += self._steps
+        return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
+
+    @property
+    def trained(self) -> bool:
+        """True if an optimizer holds its parameters, or did."""
+        return bool(self.optimizers()) or self._steps is not None
+
+    def step(self) -> int:
+        """Number of the current step: counted by its optimizers, or by its forwards if it has none."""
+        return (self._steps or 0) if self.optimizers() else self._forwards
+
+    def next_step_of(self, optimizer: Optimizer) -> int:
+        """Number of the step that this optimizer's next call of `step` belongs to."""
+        return self.step() - (1 if self._stepped and id(optimizer) not in self._stepped else 0)
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Count a step of an optimizer. Several optimizers that step after one forward count as one step."""
+        step = self.next_step_of(optimizer)
+        if step == self._steps:
+            self._steps = step + 1
+            self._stepped.clear()
+            self.counts.steps += 1
+        self._stepped.add(id(optimizer))
+
+    def count_forward(self, *, grad: bool) -> int:
+        """Count a forward. Returns how many without gradients came before it since the last one with; 0 with them."""
+        self._forwards += 1
+        if grad:
+            self._stepped.clear()
+            self.counts.forwards += 1
+            self._since_training = 0
+            return 0
+        self.counts.no_grad_forwards += 1
+        self._since_training += 1
+        return self._since_training - 1
+
+    def due(self, every: int) -> bool:
+        """True if to record this forward without gradients: `every` forwards after the last such one."""
+        if self._forwards <= self._due:
+            return False
+        self._due = self._forwards + every - 1
+        return True
+
+    def takes_no_grad(self, limit: float, period: int) -> bool:
+        """True if to record this forward without gradients: at most `limit` in a period. Counts those left out."""
+        before = self._no_grad_taken[1] if self._no_grad_taken[0] == period else 0
+        if before >= limit:
+            self.counts.left_out += 1
+            return False
+        self._no_grad_taken = period, before + 1
+        return True

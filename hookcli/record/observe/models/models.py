@@ -1,0 +1,128 @@
+"""The models that the program has called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from torch import nn
+from torch.fx import GraphModule
+from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import Optimizer
+
+from hookcli.hooks.signals import raised_by_signal_handler
+from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.hooks.torch_private.modules import hold
+from hookcli.record.file.record_lines import ModelRun
+from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.models.naming import model_name
+from hookcli.record.observe.models.unobservable import COMPILED_IN_PLACE, bypassing_owner, forward_called, why_never_ran
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+from hookcli.record.observe.wrappers import plain_type
+from hookcli.tensors.weak import WeakIds
+
+# Programs that build models in a loop would flood the summary: further models of a class share one name.
+_NAMED = 16
+
+
+class ObservedModels:
+    """Finds the model of each outermost call. `only`: which modules count."""
+
+    def __init__(self, optimizer_steps: OptimizerSteps, only: Callable[[nn.Module], bool] | None = None) -> None:
+        self.counts: dict[str, ModelRun] = {}
+        self.others: Counter[str] = Counter()
+        self.notes: dict[str, None] = {}
+        self._optimizer_steps = optimizer_steps
+        self.narrowed = only is not None
+        self._only = only
+        self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
+        self._seen: Counter[str] = Counter()  # models of each class
+        self._built: Counter[str] = Counter()  # models that want each name
+        self._parameters_of: WeakIds[Optimizer, nn.Module] = WeakIds()
+        self._compiled = frames_compiled()
+
+    def find(self, module: nn.Module) -> ObservedModel | None:
+        """The model of a called module; None if the module does not count, or has no parameters (a loss)."""
+        found = self._models.get(module)
+        if found is not None:
+            return found
+        if self._only and not self._only(module):
+            return None
+        if next(module.parameters(), None) is None:
+            if not isinstance(module, GraphModule):  # torch.compile makes these of parts of models
+                self.others[plain_type(module)] += 1
+            return None
+        if (owner := bypassing_owner(module)) is not None:
+            self.notes[f"{forward_called(owner)}; its parts are shown as models of their own"] = None
+        kind = plain_type(module)
+        self._seen[kind] += 1
+        return self._add(module, _name(module, kind) if self._lasts(kind) else kind)
+
+    def _lasts(self, kind: str) -> bool:
+        """False for a class whose models the program builds in a loop: to look for each one's name would take long."""
+        alive = sum(plain_type(part) == kind for model in self.alive() if (part := model.module) is not None)
+        return self._seen[kind] <= min(_NAMED, alive + 2)
+
+    def _add(self, module: nn.Module, wanted: str) -> ObservedModel:
+        parameters = sum(p.numel() for p in module.parameters() if not is_lazy(p))
+        self._drop_compiled_parts(module)
+        self._built[wanted] += 1
+        number = self._built[wanted]
+        name = wanted if number == 1 else f"{wanted} #{number}" if number <= _NAMED else f"{wanted} (further ones)"
+        counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
+        found = self._models[module] = ObservedModel(module, counts, self._optimizer_steps)
+        return found
+
+    def compiled(self, module: nn.Module) -> None:
+        """Note a call of `module.compile()`: hooks no longer see that forward. Parts are listed with their models."""
+        others = [other for model in self.alive() if (other := model.module) is not None and other is not module]
+        if any(module is part for other in others for part in other.modules()):
+            return
+        if (found := self.find(module)) is not None:
+            found.hidden = COMPILED_IN_PLACE
+            found.counts.note(COMPILED_IN_PLACE)
+
+    def _drop_compiled_parts(self, module: nn.Module) -> None:
+        """Parts that were compiled before the model first ran are not models."""
+        parts = {id(part) for part in module.modules()}
+        for part, model in self._models.items():
+            if model.hidden == COMPILED_IN_PLACE and id(part) in parts:
+                del self._models[part]
+                self.counts.pop(model.name, None)
+                self._built[model.name.partition(" #")[0]] -= 1
+
+    def hidden(self, optimizer: Optimizer) -> list[ObservedModel]:
+        """Models of an optimizer's parameters whose forward no hook sees; the parameters alone if no model is known."""
+        found = self.of(optimizer)
+        if not found and not self.narrowed:
+            why = why_never_ran(optimizer, self._compiled)
+            parameters = self._parameters_of[optimizer] = _as_module(optimizer)
+            found = [self._add(parameters, f"parameters of {type(optimizer).__name__}")]
+            found[0].hidden = why
+            found[0].counts.note(why)
+        return [model for model in found if model.hidden]
+
+    def alive(self) -> Iterator[ObservedModel]:
+        """The models that have not been freed."""
+        return (model for _, model in self._models.items())
+
+    def of(self, optimizer: Optimizer) -> list[ObservedModel]:
+        """The models that have parameters in an optimizer."""
+        return [model for model in self.alive() if any(optimizer is other for other in model.optimizers())]
+
+
+def _name(module: nn.Module, kind: str) -> str:
+    """The model's name; its class's alone where the walk over the program's objects fails, as odd ones may make it."""
+    try:
+        return model_name(module)
+    except Exception as error:
+        if raised_by_signal_handler(error):
+            raise
+        return kind
+
+
+def _as_module(optimizer: Optimizer) -> nn.Module:
+    """An optimizer's parameters as a module; not appended, since ParameterList turns plain tensors into Parameters."""
+    module = nn.ParameterList()
+    hold(module, (p for group in optimizer.param_groups for p in group["params"]))
+    return module

@@ -1,0 +1,138 @@
+"""Rows of a model's parameters in a step: their gradients as the optimizer gets them, and its updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli.hooks.torch_private.modules import part_tables
+from hookcli.record.observe.optimizers import updates
+from hookcli.record.observe.optimizers.optimizer_steps import parameter_ids
+from hookcli.record.observe.optimizers.parameter_groups import ParameterGroup, group_row, groups_of
+from hookcli.record.observe.wrappers import PlainNames
+from hookcli.report import Reason, Row, Skipped
+from hookcli.tensors import tree
+from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.stats import Reducer, measure, resolve
+
+
+class ParameterRows:
+    """Measures the parameters whose fqn, or whose module's fqn, `matches`."""
+
+    def __init__(self, model: nn.Module, name: PlainNames, matches: Callable[[str], bool], *, hist: bool) -> None:
+        self._model = model
+        self._name = name
+        self._matches = matches
+        self._gradients: dict[str, tuple[dict[str, Any], PendingFigures]] = {}
+        self._reduce = Reducer(hist=hist)
+        self._hist = hist
+        self._unclipped: dict[str, PendingFigures] = {}
+        self._scale: Tensor | None = None
+        self._updates: dict[str, Row] = {}
+        self._groups: dict[tuple[int, int], ParameterGroup] = {}  # by optimizer and number
+
+    def take_unclipped(self, scale: Tensor | None) -> None:
+        """Measure the gradients as a backward pass leaves them: multiplied by `scale`, and not clipped yet."""
+        grads = [(fqn, p.grad) for fqn, p in self._matching() if p.grad is not None]
+        self._unclipped = {fqn: self._reduce(grad) for fqn, grad in grads}
+        self._scale = scale
+
+    def take_groups(self, optimizer: Optimizer) -> None:
+        """Note the settings of an optimizer whose step begins."""
+        self._groups |= {(id(optimizer), group.number): group for group in groups_of(optimizer)}
+
+    def take_gradients(self, optimizer: Optimizer | None) -> None:
+        """Measure the gradients as they are now: of all parameters, or of those in an optimizer."""
+        held = parameter_ids(optimizer) if optimizer else None
+        scale = getattr(optimizer, "grad_scale", None)  # for a fused optimizer, which unscales by itself
+        for fqn, parameter in self._matching():
+            if parameter.grad is not None and (held is None or id(parameter) in held):
+                values = _values(self._name(fqn), self._model, fqn, parameter.grad)
+                grad = parameter.grad if scale is None else parameter.grad / scale.to(parameter.grad.device)
+                pending = self._reduce(grad) if scale is None else measure(grad, hist=self._hist)
+                self._gradients[fqn] = values, pending
+
+    def take_updates(self, snapshot: updates.Snapshot) -> bool:
+        """Measure what a step has changed; if one optimizer steps by another, the outermost counts.
+
+        Returns whether anything has changed.
+        """
+        rows = updates.rows(self._model, self._name, snapshot.changes(self._matching()))
+        self._updates |= {row.fqn: row for row in rows}
+        return any(row["update"] != 0 for row in rows)
+
+    def forget_updates(self) -> None:
+        """Forget what was measured: nothing has changed, and no optimizer was to change it."""
+        self._updates.clear()
+
+    def gradients(self) -> list[tuple[dict[str, Any], PendingFigures]]:
+        """The values of each gradient's row, and its pending statistics."""
+        return list(self._gradients.values())
+
+    def gradient_rows(self) -> list[Row]:
+        """A row per gradient. Waits for an accelerator."""
+        measured = resolve([pending for _, pending in self._gradients.values()])
+        return [Row(values, stats) for (values, _), stats in zip(self._gradients.values(), measured, strict=True)]
+
+    def without_gradient(self, complete: bool) -> list[Skipped]:
+        """Parameters without a gradient, and why. In a step that is not `complete`, gradients were never read."""
+        missing = [(fqn, p) for fqn, p in self._matching() if fqn not in self._gradients]
+        none = (
+            "no gradient reached it" if complete else "gradients are read as the optimizer steps, which did not happen"
+        )
+        reasons = {True: none, False: "frozen (requires_grad=False)"}
+        return [Skipped(self._name(fqn), reasons[p.requires_grad]) for fqn, p in missing] + self.tied()
+
+    def tied(self) -> list[Skipped]:
+        """Further names of parameters that have been measured under their first one."""
+        first = {id(p): self._name(fqn) for fqn, p in self._matching()}
+        modules = self._model.named_modules(remove_duplicate=False)
+        every = [(f"{owner}.{name}".lstrip("."), p) for owner, m in modules for name, p in part_tables(m)[0].items()]
+        names = [(self._name(fqn), first[id(p)]) for fqn, p in every if id(p) in first]
+        return [Skipped(name, f"tied to {other}", kind=Reason.TIED) for name, other in names if name != other]
+
+    def group_rows(self) -> list[Row]:
+        """A row per parameter group that stepped. Waits for an accelerator."""
+        unclipped = dict(zip(self._unclipped, resolve(list(self._unclipped.values())), strict=True))
+        gradients = dict(zip(self._gradients, self.gradient_rows(), strict=True))
+        scale = float(self._scale) if self._scale is not None else 1.0
+        known: dict[int, dict[str, Any]] = {}
+        for fqn, parameter in self._matching():
+            own = known[id(parameter)] = {"numel": parameter.numel()}
+            if fqn in gradients:
+                own["param_grad"] = gradients[fqn]["l2"]
+                own["unclipped_grad"] = unclipped[fqn].l2 / scale if fqn in unclipped else None
+            if update := self._updates.get(self._name(fqn)):
+                own |= {key: update[key] for key in ("weight", "update")}
+        return [row for group in self._groups.values() if (row := group_row(group, known))]
+
+    def update_rows(self) -> list[Row]:
+        """A row per parameter that an optimizer stepped."""
+        return list(self._updates.values())
+
+    def without_optimizer(self, optimizers: Iterable[Optimizer]) -> list[Skipped]:
+        """Parameters that none of the optimizers holds, and that the program did not update by hand."""
+        held = set[int]().union(*map(parameter_ids, optimizers))
+        reason = "not in any optimizer that stepped"
+        left = [self._name(fqn) for fqn, p in self._matching() if id(p) not in held]
+        return [Skipped(name, reason) for name in left if name not in self._updates]
+
+    def _matching(self) -> list[tuple[str, nn.Parameter]]:
+        found = self._model.named_parameters()
+        return [(fqn, p) for fqn, p in found if self._matches(fqn) or self._matches(fqn.rpartition(".")[0])]
+
+
+def _values(name: str, model: nn.Module, fqn: str, grad: Tensor) -> dict[str, Any]:
+    return {
+        "fqn": name,
+        "kind": "parameter",
+        "type": tree.type_text(model.get_submodule(fqn.rpartition(".")[0])),
+        "calls": 1,
+        "index": 0,
+        "path": "",
+        "shape": tree.shape_of(grad),
+        "dtype": tree.dtype_text(grad),
+    } | tree.shard_of(grad)

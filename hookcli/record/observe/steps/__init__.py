@@ -1,0 +1,1 @@
+"""Observed steps, from their first forward until they are handed on."""

@@ -1,0 +1,143 @@
+"""The observed steps that are open: the one place where steps are opened, searched, closed and handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from torch.optim.optimizer import Optimizer
+
+from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.session_core import CallbackGuard
+from hookcli.record.file.record_lines import NonFinite, RecordedStep
+from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.steps.search import Search
+from hookcli.record.observe.steps.step import ObservedStep, Position, State
+
+# Steps that wait for a backward pass or an optimizer that may never come keep their models alive.
+_MOST_OPEN = 8
+
+
+class StepSink(Protocol):
+    """Receives what is recorded.
+
+    An OSError (it can take no more) ends the recording, while the program's steps and forwards are still counted. Any
+    other exception ends the observation. Neither ends the program.
+    """
+
+    def step(self, step: RecordedStep) -> None:
+        """A recorded step is over."""
+
+    def non_finite(self, found: NonFinite) -> None:
+        """The first non-finite value was found."""
+
+    def gave_up(self, error: Exception) -> None:
+        """hookcli failed, and observes no more. Must not raise."""
+
+
+class OpenSteps:
+    """Owns the open steps, and hands them on to the sink as they close. `guard` wraps their hooks."""
+
+    def __init__(self, plan: RecordingPlan, sink: StepSink, guard: CallbackGuard, clock: ProgramClock) -> None:
+        self._plan = plan
+        self._sink = sink
+        self._guard = guard
+        self._clock = clock
+        self._search = Search(plan)
+        self._open: list[ObservedStep] = []
+
+    def __iter__(self) -> Iterator[ObservedStep]:
+        return iter(list(self._open))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def of(self, optimizer: Optimizer) -> list[ObservedStep]:
+        """The open steps of models that have parameters in an optimizer."""
+        return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
+
+    def training(self, model: ObservedModel) -> ObservedStep | None:
+        """The open training step of a model."""
+        return next((step for step in self._open if step.model is model and step.phase == "train"), None)
+
+    def wants(self, position: Position) -> bool:
+        """True if to observe this step: to record it, or to search it for the first non-finite value."""
+        return position.kept or (self._search.on and self._plan.covers(position.number))
+
+    def open(self, model: ObservedModel, position: Position) -> ObservedStep | None:
+        """Open a step; None if the model has been freed. The oldest steps make room for it."""
+        module = model.module
+        if module is None:
+            return None
+        step = ObservedStep(model, module, self._plan, self._guard, self._clock, position)
+        waiting = [other for other in self._open if other.state is State.WAITING]
+        for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
+            self.leave(other)
+        self._open.append(step)
+        return step
+
+    def close_finished(self, step: ObservedStep) -> None:
+        """Close a training step that has come to its end."""
+        if step.seconds is None:
+            step.seconds = step.model.training.take()
+        self.close(step)
+
+    def leave(self, step: ObservedStep) -> None:
+        """Close a step as it is. If its model was ever trained, the step is unfinished: its optimizer may be gone."""
+        if step.model.trained:
+            step.leave_unfinished()
+        self.close(step)
+
+    def close_abandoned(self) -> None:
+        """Close the steps that wait for gradients which can't come any more."""
+        for step in self:
+            if step.state is State.WAITING and step.abandoned:
+                self.close(step)
+
+    def close(self, step: ObservedStep) -> None:
+        """Search a step, take its hooks off, and hand it on if it is recorded. Another thread may have closed it."""
+        if step not in self._open:
+            return
+        self._open.remove(step)
+        if step.phase == "train" and step.model.differentiated is None:
+            step.model.differentiated = False
+        self.search(step)
+        self._search.step_over(step)
+        step.remove_hooks()
+        if not step.kept or self._plan.ended.is_set():
+            return
+        recorded = step.recorded()
+        stopwatch = step.model.training if step.phase == "train" else step.model.inference
+        with self._until_full():
+            self._sink.step(replace(recorded, plain_seconds=stopwatch.mean()))
+            step.model.counts.recorded_steps += 1
+
+    def discard(self) -> None:
+        """Take the hooks of all steps off, and hand nothing on."""
+        while self._open:
+            self._open.pop().remove_hooks()
+
+    def search(self, step: ObservedStep) -> None:
+        """Search what the step has measured since the last time for the first non-finite value."""
+        if self._plan.ended.is_set():
+            return
+        if found := self._search.look(step):
+            step.kept = True
+            with self._until_full():
+                self._sink.non_finite(found)
+
+    def stop_if_asked(self) -> None:
+        """Raise StopProgram if the first non-finite value was found and is to end the program."""
+        self._search.stop_if_asked()
+
+    @contextmanager
+    def _until_full(self) -> Iterator[None]:
+        """End the recording if the sink can take no more."""
+        try:
+            yield
+        except OSError as error:
+            self._plan.ended.set()
+            self._sink.gave_up(error)

@@ -1,0 +1,144 @@
+"""Finds the first non-finite value: where it arose, and the rows that came before it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hookcli.probes.base import StatsProbe
+from hookcli.record.file.record_lines import NonFinite
+from hookcli.record.file.views.summary import non_finite_line
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.steps.step import ObservedStep
+from hookcli.report import Report, Row
+from hookcli.report.formatting import setting
+from hookcli.system.escaping import shell_path
+from hookcli.system.torchrun import joined_world
+from hookcli.tensors import tree
+from hookcli.tensors.stats import resolve
+
+_BEFORE = 5  # rows shown before the non-finite one
+
+
+class StopProgram(SystemExit):
+    """Ends the program at its first non-finite value, as `--first-bad stop` asks; passes through its `finally`."""
+
+
+class Search:
+    """Searches the measurements of observed steps, in the order in which they were made."""
+
+    def __init__(self, plan: RecordingPlan) -> None:
+        self.on = plan.first_bad is not None
+        self._found = False
+        self._updates = LargeUpdates()
+        self._stop = plan.first_bad == "stop"
+
+    def look(self, step: ObservedStep) -> NonFinite | None:
+        """The first non-finite value that the step measured since the last call. Waits for an accelerator."""
+        if not self.on:
+            return None
+        found = self._in_losses(step) or self._in_rows(step)
+        if found is not None:
+            self.on, self._found = False, True
+        return found
+
+    def step_over(self, step: ObservedStep) -> None:
+        """Note the updates of a step that is over."""
+        if self.on and step.phase == "train":
+            self._updates.note(step)
+
+    def stop_if_asked(self) -> None:
+        """Raise StopProgram, once, if a value was found and the program is to end there.
+
+        In the main thread only: in another one it would end that thread, and the program would continue.
+        """
+        if self._found and self._stop and threading.current_thread() is threading.main_thread():
+            self._stop = False
+            raise StopProgram(1)
+
+    def _in_rows(self, step: ObservedStep) -> NonFinite | None:
+        """Modules are measured as they return, so the innermost of those that hold the same value comes first."""
+        for what, probe, seen, new in step.measured.unsearched():
+            stats = resolve([pending for _, pending in seen[-new - _BEFORE :]])
+            rows = [Row(values, s) for (values, _), s in zip(seen[-new - _BEFORE :], stats, strict=True)]
+            for number, row in enumerate(rows[-new:], len(rows) - new):
+                if row["nan"] or row["inf"]:
+                    before = rows[max(0, number - _BEFORE) : number + 1]
+                    columns = StatsProbe.columns if what == "output" else probe.columns
+                    report = Report(probe.name, step.model.name, columns, before, grouping="list")
+                    found = _found(step, step.measured.name(row.fqn), what, row["nan"], row["inf"], [report])
+                    causes = [*(_causes(step, row) if what == "output" else ()), *self._updates.cause(step)]
+                    found = replace(found, cause="; ".join(causes))
+                    return replace(found, kept=_kept(step, row, found)) if step.measured.keep_bad else found
+        return None
+
+    def _in_losses(self, step: ObservedStep) -> NonFinite | None:
+        for value in step.losses.new():
+            if not math.isfinite(value):
+                found = _found(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
+                return replace(found, cause="; ".join(self._updates.cause(step)))
+        return None
+
+
+def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports: list[Report]) -> NonFinite:
+    return NonFinite(step.model.name, step.phase, step.number, fqn, what, nan, inf, reports)
+
+
+def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
+    """Name what was non-finite before a module returned such values, or the limit of its dtype."""
+    for name, parameter in step.module.get_submodule(row.fqn).named_parameters(recurse=False):
+        if not tree.local(parameter).isfinite().all():  # one rank alone may be here: a collective would never end
+            where = " in this rank's shard" if tree.shard_of(parameter) else ""
+            yield f"its {name} is not finite{where}"
+            return
+    if step.measured.input_is_non_finite():
+        yield "the model's input is not finite"
+    elif row["inf"] and row["dtype"] == "float16":
+        yield "float16 ends at 65,504"
+
+
+def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
+    """Keep the module, and say how to reproduce the value; else why it was not kept."""
+    assert step.measured.keep_bad is not None
+    here = joined_world()  # all ranks may share the folder
+    rank = f"-rank{here.rank}" if here.size > 1 else ""
+    name = f"{step.model.name}-step{step.number}-{found.fqn or 'model'}{rank}"
+    try:
+        path, missing = step.measured.keep_bad.write(row.fqn, name, non_finite_line(found))
+    except Exception as error:  # a full disk, or a tensor that safetensors can't hold
+        return f"it could not be kept ({type(error).__name__}: {error})"
+    if not path:
+        return f"modules are kept for outputs, not for a {found.what}"
+    return f"python {shell_path(path)} reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
+
+
+class LargeUpdates:
+    """The last update of each model, if it was large: the usual cause of values that are not finite."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, Row]] = {}
+
+    def note(self, step: ObservedStep) -> None:
+        """Note the updates of a step that is over: the group that changed most. Waits for an accelerator."""
+        rows = [row for row in step.measured.parameters.group_rows() if row["ratio"] is not None]
+        if rows:
+            most = max(rows, key=lambda row: math.inf if math.isnan(row["ratio"]) else row["ratio"])
+            self._last[step.model.name] = step.number, most
+
+    def cause(self, step: ObservedStep) -> Iterator[str]:
+        """Say how large the model's last update was, if it was large."""
+        if step.model.name not in self._last:
+            return
+        number, row = self._last[step.model.name]
+        ratio = row["ratio"]
+        if ratio <= _LARGE or math.isinf(ratio):  # infinite: the weights were 0
+            return
+        times = f"{ratio:.0e}".replace("e+", "e") if ratio >= 1e4 else f"{ratio:.3g}"
+        did = "left no finite weight" if math.isnan(ratio) else f"was {times} times the weights"
+        rate = f"; learning rate {setting(row['lr'])}" if row["lr"] is not None else ""
+        yield f"the update at step {number:,} {did}{rate}"
+
+
+_LARGE = 0.1  # a healthy update is a thousandth of the weights

@@ -1,0 +1,213 @@
+"""One step of a model that is observed: its states, from its first forward until it is handed on.
+
+A step of a model with optimizers ends when all of them have stepped; of one without, with its backward pass; without
+gradients, with the forward. It ends unfinished when an exception, the program's next step or its end comes first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from hookcli.hooks.clock import ProgramClock
+from hookcli.hooks.gradients.grad_arrivals import GradArrivals
+from hookcli.hooks.session_core import CallbackGuard
+from hookcli.record.file.record_lines import SHARDED, RecordedStep
+from hookcli.record.observe.measurements.step_measurements import StepMeasurements
+from hookcli.record.observe.measurements.step_times import StepTimes
+from hookcli.record.observe.models.model import ObservedModel
+from hookcli.record.observe.optimizers.updates import Snapshot
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.observe.steps.losses import Losses
+
+# Of a step with more forwards (a loop over time, a rollout) the first ones are observed.
+MOST_FORWARDS = 64
+
+
+class State(Enum):
+    """States of an observed step."""
+
+    IN_FORWARD = "a forward of the model runs, with hooks on its modules"
+    WAITING = "for another forward, a backward pass, or its optimizers; only tensors carry hooks"
+    CLOSED = "handed on, or dropped: no hooks are left"
+
+
+class Position(NamedTuple):
+    """The place of a step in the program; `kept`: whether it goes into the record."""
+
+    phase: str
+    number: int
+    forward: int | None
+    kept: bool
+
+
+class ObservedStep:
+    """Hooks a model for one step. Keeps the model alive until it is closed."""
+
+    def __init__(
+        self,
+        model: ObservedModel,
+        module: nn.Module,
+        plan: RecordingPlan,
+        guard: CallbackGuard,
+        clock: ProgramClock,
+        position: Position,
+    ) -> None:
+        self.model = model
+        self.module = module
+        self.phase, self.number, self.forward, self.kept = position
+        self.state = State.WAITING
+        self.forwards, self.observed_forwards = 1, 0
+        self.stepped: set[int] = set()
+        self.seconds: float | None = None
+        self.notes: dict[str, None] = {}
+        self.losses = Losses(module)
+        self.times = StepTimes(clock, model.ended)
+        self.measured = StepMeasurements(model, module, plan, guard, self.times, training=self.phase == "train")
+        self._complete = True
+        self._session = self.measured.session
+        self._arrivals = GradArrivals()
+
+    # Forwards.
+
+    def begin_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Put hooks on the modules. `module` is the one called: the model, or a wrapper around it."""
+        self.state = State.IN_FORWARD
+        self._session.modules.thread = threading.get_ident()
+        if not self.observed_forwards:
+            self.measured.start(module)
+        else:
+            self._session.modules.attach()
+        self.observed_forwards += 1
+        if module is self.module:
+            self._session.modules.enter(args)
+        self.times.begin("forward")
+
+    def end_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Take the hooks off the modules; those on tensors stay for the gradients."""
+        self.times.end("forward")
+        self.detach()
+        if self.state is not State.CLOSED:  # as another thread may have done meanwhile
+            self._arrivals.watch(output)
+            self.measured.describe(args, kwargs)
+
+    def detach(self) -> None:
+        """Take the hooks off the modules, however the forward ended."""
+        if self.state is State.IN_FORWARD:
+            self.state = State.WAITING
+        self._session.modules.detach()
+
+    def takes_forward(self, number: int) -> bool:
+        """True if a forward with gradients belongs to this step, given the number of the model's current step."""
+        return self.number == number and not self.stepped and bool(self.model.optimizers())
+
+    # Backward passes.
+
+    def waits_here(self) -> bool:
+        """True if its forwards ran in this thread, and are over."""
+        return self._session.modules.thread == threading.get_ident() and self.state is State.WAITING
+
+    def begin_backward(self) -> None:
+        """Put hooks on the modules again: checkpointed modules run again inside a backward pass."""
+        self.losses.begin_pass()
+        self._session.modules.attach()
+        self.times.begin("backward")
+
+    def end_backward(self, terms: Sequence[Tensor] | None, scaler: Any, *, counts: bool) -> None:
+        """End a backward pass through this model. Its loss is the sum of `terms`, without the scale of `scaler`.
+
+        `terms` is None if the pass did not begin at single numbers. `counts`: whether it leaves gradients in the model.
+        """
+        self.times.end("backward")
+        self.measured.backward_over(scaler)
+        if counts and terms is not None:
+            self.losses.add(terms)
+        elif counts:
+            self.notes[_NO_NUMBER] = None
+
+    @property
+    def arrived(self) -> int:
+        """Number of gradients that have arrived in the model so far."""
+        return self._session.arrived + self._arrivals.times
+
+    @property
+    def sees_gradients(self) -> bool:
+        """True if it would notice a backward pass through the model."""
+        return bool(self._arrivals or self._session.tensor_grads.hooks.handles)
+
+    @property
+    def abandoned(self) -> bool:
+        """True if the gradients that it waits for can't come any more: the graph of its forwards is freed."""
+        return not self.model.optimizers() and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
+
+    def gets_gradients(self, inputs: set[int] | None) -> bool:
+        """True if a backward pass leaves gradients in the model. `inputs`: the ids that it is limited to, if any.
+
+        For a model without an optimizer every pass counts, although it may be frozen.
+        """
+        needing = [id(p) for p in self.module.parameters() if p.requires_grad]
+        found = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
+        return found or not self.model.optimizers()
+
+    # Optimizers.
+
+    def end_optimizer_step(self, optimizer: Optimizer) -> bool:
+        """Note an optimizer's step. Returns whether all of the model's optimizers have made theirs."""
+        self.stepped.add(id(optimizer))
+        return all(id(other) in self.stepped for other in self.model.optimizers())
+
+    def record_update(self, optimizer: Optimizer, snapshot: Snapshot) -> None:
+        """Measure an optimizer's step by itself, for a model whose forward no hook sees."""
+        self.forwards = 0
+        self.measured.take_gradients(optimizer)
+        self.measured.parameters.take_updates(snapshot)
+
+    def updated_by_hand(self, snapshot: Snapshot) -> None:
+        """Measure what the program itself has changed in the weights since the model's forward before this step."""
+        if self.measured.parameters.take_updates(snapshot):
+            self.notes[_BY_HAND] = None
+        else:
+            self.measured.parameters.forget_updates()
+
+    # The end.
+
+    def leave_unfinished(self, why: str = "") -> None:
+        """Mark the step as not finished; by default since the program ended, or moved on."""
+        self._complete = False
+        self.notes[why or _UNFINISHED] = None
+
+    def remove_hooks(self) -> None:
+        """Take all hooks off, those on tensors too."""
+        self.state = State.CLOSED
+        self._arrivals.remove()
+        self._session.__exit__(None, None, None)
+
+    def recorded(self) -> RecordedStep:
+        """The step as it goes into the record. Waits for an accelerator."""
+        meta = {"phase": self.phase, "step": self.number, "complete": self._complete}
+        reports = self.measured.reports(meta)
+        if any(row.get("sharded") for report in reports for row in report.rows):
+            self.notes[SHARDED] = None
+        return RecordedStep(
+            model=self.model.name,
+            phase=self.phase,
+            step=self.number,
+            reports=reports,
+            forward=self.forward,
+            forwards=self.forwards,
+            observed_forwards=self.observed_forwards,
+            losses=self.losses.since_cleared(),
+            seconds=self.seconds,
+            notes=(*self.notes, *self.measured.scaling.notes()),
+            complete=self._complete,
+        )
+
+
+_NO_NUMBER = "backward() was called on a tensor that is not a single number: it is not part of the loss"
+_BY_HAND = "no optimizer updates this model: |dw| is the change of its weights since its forward before this one"
+_UNFINISHED = "the program ended, or moved on, before the step finished"

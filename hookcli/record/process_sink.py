@@ -1,0 +1,176 @@
+"""The record of one process of a program: opened when there is something to write, ended when Python ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from multiprocessing import parent_process, util
+from pathlib import Path
+from traceback import format_exception_only
+from types import MappingProxyType
+
+from hookcli.errors import shortened
+from hookcli.record.file.ranks.parts import RecordFiles
+from hookcli.record.file.ranks.rank_folder import rank_files
+from hookcli.record.file.record_lines import End, Header, ModelRun, RecordedStep
+from hookcli.record.file.writer import RecordWriter
+from hookcli.record.launching.launched import Launched
+from hookcli.record.record_sink import RecordSink, new_header
+from hookcli.system.escaping import shell_path
+from hookcli.system.streams import aside, is_terminal, say, terminal_size
+from hookcli.system.torchrun import World, joined_world, run_name
+
+
+class ProcessSink(RecordSink):
+    """Records one process: the program, a rank, or a child, which leaves no part unless it trains.
+
+    `ended` is called where a child of multiprocessing ends, which does not call exit handlers.
+    """
+
+    def __init__(self, run: Launched, *, forked: bool = False, ended: Callable[[], object] = lambda: None) -> None:
+        self._run = run
+        self._files = RecordFiles(Path(run.record))
+        self._forked = forked
+        self._ended = ended
+        self._world = World()
+        self._inherited = joined_world()  # in a child: its parent's; it has not joined ranks of its own yet
+        header = new_header(run.name, run.argv, run.plan["every"])
+        super().__init__(self._files.record, self._open, header, say_aside, debug=run.debug, began=run.began)
+        self.announce = not (run.quiet or is_terminal(sys.__stderr__))
+
+    @property
+    def _child(self) -> bool:
+        """True in a child process. A new interpreter learns that it is one after it has imported torch."""
+        return self._forked or parent_process() is not None
+
+    def step(self, step: RecordedStep) -> None:
+        """See RecordSink. A child that has not trained yet may only serve its parent."""
+        if self.opened or not self._child or (step.phase == "train" and not _loads_data()):
+            super().step(step)
+
+    def _open(self, header: Header) -> RecordWriter:
+        self._world = joined_world()
+        self.announce = self.announce and not (self._child or self._world.rank)
+        if parent_process() is not None:
+            util.Finalize(None, self._ended, exitpriority=-1)
+        if self._world.size > 1 and not (self._child and self._inherited.size > 1):
+            return self._open_rank(header)
+        return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
+
+    def _open_rank(self, header: Header) -> RecordWriter:
+        try:
+            return self._files.rank(self._world.rank, header)
+        except FileExistsError:  # an earlier program of this run has it, or a restarted one
+            self._files = rank_files(self._files.record.parent, self._files.stem, self._world.rank, run_name())
+            return self._files.rank(self._world.rank, header)
+
+    def end(
+        self,
+        models: Sequence[ModelRun] = (),
+        others: Mapping[str, int] = MappingProxyType({}),
+        *,
+        steps: int = 0,
+        own: float = 0.0,
+    ) -> None:
+        """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
+        finish = partial(self._finish, models, others, steps, own)
+        speaks = not (self._run.quiet or self._child or self._world.rank)
+        parts = "" if self._child else self._parts_of_children()
+        if self.opened or (models and not self._child):
+            self.note(parts)
+            finish(keep=True, speaks=speaks)
+        elif os.getpid() == self._run.process and self._files.untaken:
+            if parts:
+                self._files.release()
+                say_aside(f"{self._run.name}: {parts}") if speaks else None
+            else:
+                finish(keep=self._run.named, speaks=speaks)
+        _keep_signal()
+
+    def _parts_of_children(self) -> str:
+        number = sum(path.name.startswith("child") for path in self._files.parts())
+        if not number:
+            return ""
+        where = f"{_relative(self._files.folder)}{os.sep}"
+        return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {where}"
+
+    def _finish(
+        self,
+        models: Sequence[ModelRun],
+        others: Mapping[str, int],
+        steps: int,
+        own: float,
+        *,
+        keep: bool,
+        speaks: bool,
+    ) -> None:
+        code, error = _uncaught()
+        if error is None and self._non_finite and self._run.plan["first_bad"] == "stop":
+            code = 1
+        end = self.finish(code, error, list(models), others, steps=steps, own=own, keep=keep)
+        if not self.kept:
+            self._files.release()
+        if speaks:
+            self._print(end)
+
+    @property
+    def _shown(self) -> Path:
+        """The file or folder that `hookcli show` takes for the whole record."""
+        return self._files.folder if self._world.size > 1 else self.path
+
+    def _print(self, end: End) -> None:
+        try:
+            if sys.__stderr__ is not None:
+                aside(f"hookcli: {self._summarized(end)}\n", sys.__stderr__)
+        except Exception as error:  # the exit code must stay the program's
+            see = f"hookcli show {shell_path(self._shown)}"
+            say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
+
+    def _summarized(self, end: End) -> str:
+        shown = is_terminal(sys.__stderr__)
+        width = terminal_size(sys.__stderr__).columns if shown else None
+        color = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return self.summary(end, _relative(self._shown), width, color).rstrip("\n")
+
+
+def say_aside(text: str) -> None:
+    """Print to the stderr that the process began with: the program may have replaced `sys.stderr`."""
+    if sys.__stderr__ is not None:
+        say(text, sys.__stderr__)
+
+
+def _loads_data() -> bool:
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
+def _uncaught() -> tuple[int | None, str | None]:
+    """Exit code and text of the uncaught exception that ended the program, which Python has shown by now."""
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if error is None or isinstance(error, SystemExit) or hasattr(sys, "ps1"):  # a session goes on after exceptions
+        return None, None
+    lines = format_exception_only(error)
+    text = shortened(" ".join((lines[-1] if isinstance(error, SyntaxError) else lines[0]).split()))
+    return 130 if type(error) is KeyboardInterrupt else 1, text  # a subclass ends Python with 1
+
+
+def _keep_signal() -> None:
+    """Make Python die of SIGINT after all, if an interrupt ended the program. Call it last of all.
+
+    CPython remembers an interrupt only until the next `exec` of source text, which every namedtuple uses
+    (`run_eval_code_obj` in pythonrun.c).
+    """
+    if type(getattr(sys, "last_value", None)) is KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
+
+
+def _relative(path: Path) -> str:
+    """The path relative to the working directory, which the program may have changed or deleted."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (OSError, ValueError):
+        return str(path)

@@ -1,0 +1,149 @@
+"""Receives what an observer records: writes it to the file at once, and keeps what the final summary needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+
+from hookcli.record.file.record_lines import End, Header, ModelRun, NonFinite, RecordedStep
+from hookcli.record.file.views.summary import non_finite_line, summary
+from hookcli.record.file.writer import RecordWriter
+
+
+def new_header(name: str, argv: Sequence[str], every: int) -> Header:
+    """The header of a record that begins now. Looks versions up without importing the packages."""
+    versions = {"python": sys.version.split()[0]}
+    for distribution in ("torch", "hookcli"):
+        with suppress(PackageNotFoundError):
+            versions[distribution] = version(distribution)
+    return Header(name, list(argv), datetime.now(UTC).isoformat(timespec="seconds"), every, versions)
+
+
+class RecordSink:
+    """A StepSink. Keeps only the last step of each model and phase, so memory does not grow with steps.
+
+    `open_file` creates the file and writes the header, when there is something to write. `path` is its path, or the
+    expected one until then. `began`: when the run began, by `perf_counter`, which all processes of a machine share.
+    """
+
+    announce = False
+    """Whether to name the record when its first step is written: a program that is killed prints no summary."""
+
+    def __init__(
+        self,
+        path: Path,
+        open_file: Callable[[Header], RecordWriter],
+        header: Header,
+        say: Callable[[str], None],
+        *,
+        debug: bool = False,
+        began: float | None = None,
+    ) -> None:
+        self.path = path
+        self.kept = True
+        self._failed = False
+        self.latest: dict[tuple[str, str], RecordedStep] = {}
+        self._open_file = open_file
+        self._writer: RecordWriter | None = None
+        self._header = header
+        self._say = say
+        self._debug = debug
+        self._first_losses: dict[str, float] = {}
+        self._non_finite: list[NonFinite] = []
+        self._notes: list[str] = []
+        self._began = perf_counter() if began is None else began
+
+    @property
+    def opened(self) -> bool:
+        """True if the record's file exists."""
+        return self._writer is not None
+
+    def open(self) -> RecordWriter:
+        """Create the record's file, once. Raises OSError."""
+        if self._writer is None:
+            self._writer = self._open_file(self._header)
+            self.path = self._writer.path
+        return self._writer
+
+    def step(self, step: RecordedStep) -> None:
+        """Append a step. Raises OSError if the file can take no more."""
+        self.open().write(step)
+        if self.announce:
+            self.announce = False
+            self._say(f"recording in {self.path}")
+        before = self.latest.get((step.model, step.phase))
+        found = any((one.model, one.step, one.phase) == (step.model, step.step, step.phase) for one in self._non_finite)
+        if found or step.complete or before is None or not before.complete:
+            self.latest[step.model, step.phase] = step
+        if step.loss is not None and step.complete:
+            self._first_losses.setdefault(step.model, step.loss)
+
+    def non_finite(self, found: NonFinite) -> None:
+        """Append the first non-finite value, and say so at once: the program may run for hours more."""
+        self._non_finite.append(found)
+        self._say(non_finite_line(found))
+        self.open().write(found)
+
+    def gave_up(self, error: Exception) -> None:
+        """Warn, once, that nothing is recorded from now on."""
+        line = str(error).partition("\n")[0]
+        what = f"hookcli failed ({type(error).__name__}: {line}), which is a bug in hookcli"
+        if isinstance(error, OSError):
+            what = f"can't write {self.path}: {error.strerror}"
+        self._failed = True
+        self._notes.append(f"{what}; nothing was recorded from then on")
+        self._say(f"warning: {what}; the program continues without being recorded")
+        if self._debug:
+            import traceback
+
+            self._say("".join(traceback.format_exception(error)).rstrip().replace("\n", "\n  "))
+
+    def note(self, text: str) -> None:
+        """Add a note on the whole run to its end; an empty one adds nothing."""
+        self._notes += [text] if text else []
+
+    def finish(
+        self,
+        exit_code: int | None,
+        error: str | None,
+        models: list[ModelRun],
+        others: Mapping[str, int],
+        *,
+        steps: int = 0,
+        own: float = 0.0,
+        keep: bool = True,
+    ) -> End:
+        """Write the last line, and close the file; `own`: seconds that hookcli has taken.
+
+        There is no record without any model, unless `keep` is set.
+        """
+        seconds = perf_counter() - self._began
+        ran = [asdict(model) for model in models]
+        end = End(exit_code, error, seconds, ran, dict(others), tuple(self._notes), steps, own)
+        self.kept = keep or bool(models) or self._failed
+        if not self.kept and self._writer is None:
+            return end
+        failed = None
+        try:
+            self.open().write(end)
+        except OSError as problem:
+            failed = problem
+        if self._writer is None:
+            self.kept = False
+        else:
+            self.kept = self.kept or not self._writer.remove()
+            self._writer.close()
+        if failed and self.kept:
+            self._say(f"warning: can't write {self.path}: {failed.strerror}; the record has no end")
+        return end
+
+    def summary(self, end: End, path: str, width: int | None, color: bool) -> str:
+        """The summary of the run, for a screen."""
+        where = path if self.kept else None
+        return summary(self._header, end, self.latest, self._non_finite, where, width, color, self._first_losses)

@@ -1,0 +1,120 @@
+"""What stands at the end of a run: whole texts beside the figures that they must hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import HEADER, activation, bad, end, ran, recorded_step
+
+from hookcli.record.file.record_lines import End, RecordedStep
+from hookcli.record.file.views.summary import non_finite_line, ran_line, summary
+from hookcli.report import Report, TensorStats
+
+GOLDEN = Path(__file__).parents[3] / "golden"
+LATEST = {
+    ("Net", "train"): recorded_step(200, std=2.0),
+    ("Net", "no_grad"): recorded_step(100, phase="no_grad", forward=2),
+}
+
+
+def text(
+    ended: End, latest: Mapping[tuple[str, str], RecordedStep] = LATEST, width: int | None = 80, **how: Any
+) -> str:
+    return summary(HEADER, ended, latest, how.pop("bad", []), "train.run.jsonl", width, how.pop("color", False), **how)
+
+
+TWO = end(
+    [ran(recorded_steps=3), ran("Discriminator", steps=900, recorded_steps=9, parameters=2_765_568)],
+    exit_code=1, error="ValueError: no such file", seconds=7205.0, others={"CrossEntropyLoss": 300},
+)  # fmt: skip
+NOTED = {
+    **LATEST,
+    ("Discriminator", "train"): recorded_step(800, model="Discriminator", notes=["gradients are unscaled"]),
+}
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_golden(width: int, request: pytest.FixtureRequest) -> None:
+    found = text(TWO, NOTED, width, bad=[bad()], first_losses={"Net": 2.0})
+    file = GOLDEN / f"summary{width}.txt"
+    if request.config.getoption("--golden"):
+        file.write_text(found)
+    assert found == file.read_text()
+
+
+@pytest.mark.parametrize("width", [80, 100, 160, None])
+def test_the_figures_are_there_and_fit(width: int | None) -> None:
+    found = text(TWO, NOTED, width, bad=[bad()], first_losses={"Net": 2.0})
+    assert "\x1b" not in found and found.endswith("\n") and not re.search(r"[ \t]\n", found)
+    tables = [
+        line for line in found.splitlines() if not line.startswith(("train.py: ", "first non-finite", "over time"))
+    ]
+    assert width is None or max(map(len, tables)) <= width
+    first = found.splitlines()[0]
+    assert first == (
+        "train.py: 900 steps of 2 models in 2 h 0 min, ValueError: no such file (exit code 1); "
+        "12 recorded steps in train.run.jsonl"
+    )
+    (row,) = re.findall(r"^Net +11.69 M +(.*)$", found, re.MULTILINE)
+    assert row.split() == ["300", "300", "40", "3", "2.000", f"{2 / 201:.6f}", "0.20", "s"]
+    assert found.index("Net  ") < found.index("Discriminator  ")  # in the order of their first forwards
+    assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in found
+    assert found.count("gradients are unscaled") == 1 and "called outside any model: CrossEntropyLoss (300)" in found
+    assert "hookcli show train.run.jsonl --over-time body.0\n" in found
+
+
+def test_a_short_run_is_short() -> None:
+    found = text(end()).splitlines()
+    assert found[0] == "train.py: 300 steps of 1 model in 41.2 s, exit code 0; 4 recorded steps in train.run.jsonl"
+    assert len(found) <= 24
+    (linear,) = [line.split() for line in found if line.startswith("  0 ")]
+    assert linear == ["0", "Linear", "8x16", "-0.1000", "0.5000", "0", "0.1250", "5.000", "0.001000"]
+
+
+def test_nothing_ran() -> None:
+    assert text(end([], seconds=0.5), {}).splitlines() == [
+        "train.py: 0.50 s, exit code 0; 0 recorded steps in train.run.jsonl",
+        "no module was called",
+    ]
+    assert "no module with parameters was called" in text(end([], others={"ReLU": 2}), {})
+    assert "ReLU (2)" in text(end([], others={"ReLU": 2}), {})
+
+
+def test_a_model_that_was_never_trained_or_never_looked_at() -> None:
+    model = ran(steps=0, forwards=0, no_grad_forwards=40, recorded_steps=1)
+    found = text(end([model]), {("Net", "no_grad"): recorded_step(phase="no_grad")})
+    assert found.startswith("train.py: 40 forwards of 1 model in") and "Net · step 0 · no grad" in found
+    unseen = text(end([ran(recorded_steps=0)]), {})
+    assert "0 recorded steps" in unseen and "see more: hookcli show" in unseen and "over time" not in unseen
+
+
+def test_a_model_of_many_layers_shows_both_ends() -> None:
+    seen = [activation(f"m{n}", "Linear", TensorStats(4, float(n), 1.0, 0.0, 9.0, 3.0)) for n in range(50)]
+    deep = RecordedStep("Net", "train", 0, [Report("activations", "Net", (), seen)])
+    found = text(end(), {("Net", "train"): deep})
+    assert "… 36 more …" in found
+    assert [n for n in range(50) if re.search(rf"^m{n} ", found, re.MULTILINE)] == [*range(7), *range(43, 50)]
+
+
+def test_many_models_are_named_in_part() -> None:
+    models = [ran(f"Net #{n}", recorded_steps=0) for n in range(1, 31)]
+    found = text(end(models), {})
+    assert "Net #10" in found and "Net #11" not in found and "… and 20 more models" in found
+
+
+def test_a_name_with_blanks_can_be_pasted() -> None:
+    found = summary(HEADER, end(), LATEST, [], "my run.jsonl", 80, False)
+    assert "hookcli show 'my run.jsonl' --over-time body.0" in found
+
+
+def test_colour_only_where_it_is_asked_for() -> None:
+    assert "\x1b[" in text(end(), color=True) and "\x1b[" not in text(end())
+
+
+def test_lines() -> None:
+    assert "no end is recorded" in ran_line(HEADER, None, "x")
+    assert non_finite_line(bad()) == "first non-finite value: 12 NaN and 1 Inf in the output of body.1 (Net, step 100)"
