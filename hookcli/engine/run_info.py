@@ -72,7 +72,13 @@ class RunInfo:
         meta: dict[str, Any] = {}
         for name in (f.name for f in fields(self)):
             value = getattr(self, name)
-            meta |= value if name == "source" else {} if value is UNSET or (name == "no_own_loss" and not value) else {name: value}
+            meta |= (
+                value
+                if name == "source"
+                else {}
+                if value is UNSET or (name == "no_own_loss" and not value)
+                else {name: value}
+            )
         return noted(meta)
 
 

@@ -46,13 +46,14 @@ _OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = dict(zip(OPTIMIZER
 class Step:
     """What a run does besides one forward.
 
-    `passes` forwards (and backward passes) are made without zeroing gradients in between. Gradients start from `loss`: a
-    function of the output, "sum", "mean", "cross-entropy", or the path of an item of the output, such as
-    "losses.total". Or from a `backward_vector` ("ones" or "randn") on every output. With neither, they start from the
-    `loss` that the model itself returns, and for other models from the sum, or from the vector `otherwise`. `call` "grad" differentiates by `torch.autograd.grad` with respect to all
-    parameters, which leaves `.grad` alone. `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict`
-    makes a round trip of the state dict. `backward`, `graph` (the forward records one, although nothing runs backward)
-    and `input_grad` (the model's inputs require grad, too) follow from the probes. Raises UsageError for an unknown name.
+    `passes` forwards (and backward passes) are made without zeroing gradients in between. Gradients start from `loss`:
+    a function of the output, "sum", "mean", "cross-entropy", or the path of an item of the output, such as
+    "losses.total"; or from a `backward_vector` ("ones" or "randn") on every output. With neither, they start from the
+    `loss` that the model itself returns, and for other models from the sum, or from the vector `otherwise`. `call`
+    "grad" differentiates by `torch.autograd.grad` with respect to all parameters, which leaves `.grad` alone.
+    `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict` makes a round trip of the state dict.
+    `backward`, `graph` (the forward records one, although nothing runs backward) and `input_grad` (the model's inputs
+    require grad, too) follow from the probes. Raises UsageError for an unknown name.
     """
 
     backward: bool = False

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from tests.support import untouched
+from support import untouched
 from torch import Tensor, nn
 
 import hookcli

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision
-from tests.support import untouched
+from support import untouched
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -144,5 +144,6 @@ def test_embeddings_on_meta_say_that_indices_go_unchecked() -> None:
     assert "notes" not in shapes(model, ids).meta
     (note,) = shapes(model.to("meta"), ids.to("meta")).meta["notes"]
     assert note == (
-        "the meta device does not check indices ((model) takes 0 to 127); `hookcli activations` with the same input does"
+        "the meta device does not check indices ((model) takes 0 to 127); "
+        "`hookcli activations` with the same input does"
     )
