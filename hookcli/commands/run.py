@@ -68,7 +68,8 @@ class RunOptions:
         _option(
             "--first-bad",
             metavar="|".join(FIRST_BAD),
-            help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
+            help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1). "
+            "Every step then costs what a recorded one costs (docs/performance.md).",
         ),
     ] = None
     keep_bad: Annotated[

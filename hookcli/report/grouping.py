@@ -117,6 +117,10 @@ def group_rows(report: Report, depth: float) -> Report:
         elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
     rows = [merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    rows = [
+        replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if row.get("depth", 0) is None else row
+        for row in rows
+    ]
     if any(name in row.values for row in report.rows[:1] for name in NORMS):
         rows = _gathered(report.rows, rows, levels, depth)
     return replace(report, rows=rows)
