@@ -94,7 +94,7 @@ def describe_run(model: nn.Module, inputs: Any) -> RunInfo:
         mode="train" if model.training else "eval",
         input=", ".join(map(tree.shape_text, given)),
         containers=containers(model) or UNSET,
-        notes=_of_meta(model) if tensors[0].is_meta else UNSET,
+        notes=(tensors[0].is_meta and _of_meta(model)) or UNSET,
     )
 
 
@@ -102,7 +102,7 @@ def _of_meta(model: nn.Module) -> Sequence[str]:
     """What a run on the meta device leaves unchecked."""
     sizes = {n: m.num_embeddings for n, m in model.named_modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     if not sizes:
-        return UNSET
+        return []
     said = listed([f"{fqn or '(model)'} takes 0 to {size - 1}" for fqn, size in sizes.items()], 2)
     return [f"the meta device does not check indices ({said}); `hookcli activations` with the same input does"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -23,7 +23,7 @@ from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import Column, Row, Skipped, columns_named
+from hookcli.report import Column, Report, Row, Skipped, columns_named
 from hookcli.report.levels import Levels
 from hookcli.tensors.tree import dtype_text, keyword, lone, shape_of
 
@@ -211,6 +211,16 @@ class ShapesProbe(Probe):
         lazy += refused if self._refused else []
         return [*self._uncounted(), *lazy, *self._unseen.skipped(), *unmeasured(self.session)]
 
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """Return the report, with a note where the memory kept is not that of other devices."""
+        found = super().report(model, meta)
+        attends = any(
+            call.function is nn.functional.scaled_dot_product_attention for call in self._functions.signatures
+        )
+        if self._memory is None or not attends or meta.get("device") != "meta":
+            return found
+        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), _ATTENTION]})
+
     def _uncounted(self) -> Iterable[Skipped]:
         """Operations inside modules that have no known cost."""
         log = self._functions.log
@@ -223,6 +233,9 @@ class ShapesProbe(Probe):
             unknown.add("compiled parts")
         if unknown:
             yield Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")
+
+
+_ATTENTION = "attention keeps its weights on the meta device; fused kernels of other devices keep less for backward"
 
 
 def _between(spent: list[int], call: _Call) -> int | None:

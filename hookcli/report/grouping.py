@@ -118,7 +118,7 @@ def group_rows(report: Report, depth: float) -> Report:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
     rows = [merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
     rows = [
-        replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if row.get("depth", 0) is None else row
+        replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if "depth" in row.values else row
         for row in rows
     ]
     if any(name in row.values for row in report.rows[:1] for name in NORMS):

@@ -85,7 +85,7 @@ def test_statistics_of_folded_blocks_are_merged_exactly(reports: dict[str, Repor
 def test_blocks_whose_norms_are_far_apart_say_so(reports: dict[str, Report]) -> None:
     model = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3)))
     for part in model:
-        nn.init.eye_(part.weight).mul_(0.1)
+        part.weight.data = 0.1 * torch.eye(2)
     rows = group_rows(folded(capture(model, torch.ones(1, 2), "activations")[0]), 1).rows
     assert rows[-1].fqn == "0-2" and rows[-1]["note"] == "L2 from 0.0014 (2) to 0.14 (0)"
 
