@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import in_brief
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.function_calls import FunctionCalls
+from hookcli.hooks.function_calls import FunctionCalls, Signature
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
@@ -214,9 +214,7 @@ class ShapesProbe(Probe):
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """Return the report, with a note where the memory kept is not that of other devices."""
         found = super().report(model, meta)
-        attends = any(
-            call.function is nn.functional.scaled_dot_product_attention for call in self._functions.signatures
-        )
+        attends = any(map(_attends, self._functions.signatures))
         if self._memory is None or not attends or meta.get("device") != "meta":
             return found
         return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), _ATTENTION]})
@@ -233,6 +231,13 @@ class ShapesProbe(Probe):
             unknown.add("compiled parts")
         if unknown:
             yield Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")
+
+
+def _attends(call: Signature) -> bool:
+    """True for attention that PyTorch may fuse: not where its weights are asked for."""
+    if call.function is nn.functional.multi_head_attention_forward:
+        return ("need_weights", False) in getattr(call.kwargs, "items", ())
+    return call.function is nn.functional.scaled_dot_product_attention
 
 
 _ATTENTION = "attention keeps its weights on the meta device; fused kernels of other devices keep less for backward"

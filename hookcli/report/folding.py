@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.report import Report, Row
@@ -18,7 +18,7 @@ _SHAPES = ("shape", "input_shape", "output_shape")
 def folded(report: Report) -> Report:
     """The report with the names of repeated blocks replaced, so that grouping merges their rows; itself without any.
 
-    Blocks are repeated if they are neighbours by number and alike in types, shapes and costs, with all their parts.
+    Blocks are repeated if they have consecutive numbers and are alike in types, shapes and costs, with all their parts.
     Their rows keep their own name as `origin`.
     """
     names = [row.fqn for row in report.rows]
@@ -50,26 +50,39 @@ def _signature(row: Row) -> Sequence[Any]:
     return [*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES)]
 
 
+@dataclass(slots=True)
+class _Block:
+    """The rows of one block: what each says, to tell whether blocks are alike, and their places in the report."""
+
+    rows: list[str] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+
+    def repeats(self, other: _Block, anywhere: bool) -> bool:
+        """True if the other block is alike; unless it may be `anywhere`, also next to this one."""
+        near = self.places[-1] + 1 == other.places[0] or other.places[-1] + 1 == self.places[0]
+        return (anywhere or near) and sorted(self.rows) == sorted(other.rows)
+
+
 def _renamings(names: Sequence[str], signatures: Sequence[Any], level: int) -> Iterator[tuple[str, str]]:
     """Old and new names of blocks whose last name is at this level, counted from 0."""
-    families: dict[tuple[str, str], dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for name, signature in zip(names, signatures, strict=True):
+    families: dict[tuple[str, str], dict[int, _Block]] = defaultdict(lambda: defaultdict(_Block))
+    for place, (name, signature) in enumerate(zip(names, signatures, strict=True)):
         parts = name.split(".")
         if len(parts) > level and (found := _INDEXED.fullmatch(parts[level])):
             block = families[".".join(parts[:level]), found[1]][int(found[2])]
-            block.append(repr((parts[level + 1 :], signature)))
+            block.rows.append(repr((parts[level + 1 :], signature)))
+            block.places.append(place)
     for (owner, stem), blocks in families.items():
-        alike = {number: sorted(rows) for number, rows in blocks.items()}
-        for run in _runs(alike):
-            start = f"{owner}.{stem}" if owner else stem
+        start = f"{owner}.{stem}" if owner else stem
+        for run in _runs(blocks, anywhere=not stem):  # ln_1 and ln_2 of one block do not repeat each other
             yield from ((f"{start}{number}", f"{start}{run[0]}-{run[-1]}") for number in run)
 
 
-def _runs(alike: dict[int, list[str]]) -> Iterator[list[int]]:
-    """Runs of two or more neighbouring numbers whose blocks are alike."""
+def _runs(blocks: dict[int, _Block], anywhere: bool) -> Iterator[list[int]]:
+    """Runs of two or more consecutive numbers whose blocks are alike."""
     run: list[int] = []
-    for number in sorted(alike):
-        if run and (number != run[-1] + 1 or alike[number] != alike[run[-1]]):
+    for number in sorted(blocks):
+        if run and not (number == run[-1] + 1 and blocks[run[-1]].repeats(blocks[number], anywhere)):
             yield from [run] if run[1:] else []
             run = []
         run.append(number)

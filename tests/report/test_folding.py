@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -88,6 +89,14 @@ def test_blocks_whose_norms_are_far_apart_say_so(reports: dict[str, Report]) -> 
         part.weight.data = 0.1 * torch.eye(2)
     rows = group_rows(folded(capture(model, torch.ones(1, 2), "activations")[0]), 1).rows
     assert rows[-1].fqn == "0-2" and rows[-1]["note"] == "L2 from 0.0014 (2) to 0.14 (0)"
+
+
+def test_numbered_layers_with_others_between_them_are_no_repetition() -> None:
+    parts = {"ln_1": nn.Linear(2, 2), "act": nn.ReLU(), "ln_2": nn.Linear(2, 2)}
+    blocks = {f"layer_{n}": nn.Sequential(OrderedDict(parts)) for n in range(3)}
+    (report,) = capture(nn.Sequential(OrderedDict(blocks)), torch.ones(1, 2), "shapes")
+    names = [row.fqn for row in group_rows(folded(report), 2).rows]
+    assert names == ["", "layer_0-2", *(f"layer_0-2.{name}" for name in parts)]
 
 
 def test_lists_and_a_lone_child_are_no_level(reports: dict[str, Report]) -> None:
