@@ -92,8 +92,9 @@ def test_blocks_whose_norms_are_far_apart_say_so(reports: dict[str, Report]) -> 
 
 
 def test_numbered_layers_with_others_between_them_are_no_repetition() -> None:
-    parts = {"ln_1": nn.Linear(2, 2), "act": nn.ReLU(), "ln_2": nn.Linear(2, 2)}
-    blocks = {f"layer_{n}": nn.Sequential(OrderedDict(parts)) for n in range(3)}
+    parts = ("ln_1", "act", "ln_2")
+    layers = [OrderedDict((name, nn.Tanh() if name == "act" else nn.Linear(2, 2)) for name in parts) for _ in range(3)]
+    blocks = {f"layer_{n}": nn.Sequential(layer) for n, layer in enumerate(layers)}
     (report,) = capture(nn.Sequential(OrderedDict(blocks)), torch.ones(1, 2), "shapes")
     names = [row.fqn for row in group_rows(folded(report), 2).rows]
     assert names == ["", "layer_0-2", *(f"layer_0-2.{name}" for name in parts)]
