@@ -25,7 +25,7 @@ def reduce_all(output: Any, *, how: str) -> Tensor:
     """The sum or mean of each floating-point tensor of the output, added up; complex ones by magnitude."""
     parts = [getattr(t.abs() if t.is_complex() else t, how)() for t in floating(output)]
     if not parts:
-        raise UsageError(f"loss {how}: the model returned no floating-point tensor")
+        raise UsageError(f"loss {how}: the model returned no floating-point tensor", option="loss")
     return torch.stack([part.float() for part in parts]).sum() if len(parts) > 1 else parts[0]
 
 
@@ -37,7 +37,9 @@ def cross_entropy(output: Any, *, auxiliary: float = 0.3) -> Tensor:
     """
     logits = [t for t in floating(output) if t.dim() >= 2]
     if not logits:
-        raise UsageError("loss cross-entropy: the model returned no floating-point tensor of shape NxC or NxCx...")
+        raise UsageError(
+            "loss cross-entropy: the model returned no floating-point tensor of shape NxC or NxCx...", option="loss"
+        )
     losses = [
         torch_cross_entropy(t, torch.zeros((t.shape[0], *t.shape[2:]), dtype=torch.long, device=t.device))
         for t in logits
@@ -83,13 +85,13 @@ def at_path(output: Any, *, path: str) -> Any:
         found = _item(found, name)
     if found is _ABSENT:
         items = [_dotted(where) for where, _ in tree.leaves(output) if where]
-        raise UsageError(unknown("loss", path, [*NAMED, *items]) + OWN_FUNCTION)
+        raise UsageError(unknown("loss", path, [*NAMED, *items]) + _OWN_FUNCTION, option="loss")
     if found is None:
-        raise UsageError(f"loss {path}: it is None in the model's output")
+        raise UsageError(f"loss {path}: it is None in the model's output", option="loss")
     return found
 
 
-OWN_FUNCTION = " (your own function: file.py:fn)"
+_OWN_FUNCTION = " (your own function: file.py:fn)"
 _OWN = "loss"
 _ABSENT: Any = object()
 _NAMES = re.compile(r"[^.\[\]\"']+")

@@ -132,4 +132,4 @@ def test_diff_compares_the_gradients_of_the_models_own_losses() -> None:
     a, b = Losing(), Losing(dict, lambda y: y.square().mean() / 5)
     report = compare(Side(a, (X,)), Side(b, (X,)), step=Step(backward=True))
     (row,) = [row for row in report.rows if row.fqn == "w" and row.get("kind") == "grad"]
-    assert row["rel_l2"] == pytest.approx(0.5)  # gradients of 2 and 4; of the sum of outputs they were 6 and 8
+    assert row["rel_l2"] == pytest.approx(1.0)  # gradients of 2 and 4; of the sum of outputs they were 6 and 8
