@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,10 +27,9 @@ def folded(report: Report) -> Report:
     signatures = [_signature(row) for row in report.rows]
     changed = False
     for level in range(deepest, -1, -1):
-        for old, new in _renamings(names, signatures, level):
+        if new := dict(_renamings(names, signatures, level)):
             changed = True
-            names = _renamed(names, old, new)
-            containers = _renamed(containers, old, new)
+            names, containers = _renamed(names, new, level), _renamed(containers, new, level)
     if not changed:
         return report
     rows = [
@@ -89,8 +88,10 @@ def _runs(blocks: dict[int, _Block], anywhere: bool) -> Iterator[list[int]]:
     yield from [run] if run[1:] else []
 
 
-def _renamed(names: Iterable[str], old: str, new: str) -> list[str]:
-    return [new + name[len(old) :] if name == old or name.startswith(f"{old}.") else name for name in names]
+def _renamed(names: Iterable[str], new: Mapping[str, str], level: int) -> list[str]:
+    """The names with their first parts, down to this level, replaced."""
+    split = ((name, ".".join(name.split(".")[: level + 1])) for name in names)
+    return [new[old] + name[len(old) :] if old in new else name for name, old in split]
 
 
 def times(row: Row) -> str:
