@@ -127,6 +127,7 @@ ROW: Mapping[str, Fits] = {
                 "forwards",
                 "steps",
                 "recorded_steps",
+                "recorded_forwards",
             ),
             *(
                 "no_grad_forwards",

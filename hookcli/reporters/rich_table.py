@@ -14,6 +14,7 @@ from hookcli.report import Row
 from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
 from hookcli.reporters.table_cells import Table
+from hookcli.system.wrapping import wrapped
 
 # Width for a file or pipe, which has none.
 _UNBOUNDED = 10_000
@@ -32,11 +33,12 @@ def draw(tables: Sequence[Table], view: View) -> str:
     )
     for number, one in enumerate(tables):
         if one.above:
-            console.print(Text(("\n" if number else "") + one.above, style="bold"), soft_wrap=True)
+            above = wrapped(one.above, view.width)
+            console.print(Text(("\n" if number else "") + above, style="bold"), soft_wrap=True)
         if one.columns:
             console.print(_drawn(one))
         for line in one.below:
-            console.print(Text(line), style="dim", soft_wrap=view.width is None)
+            console.print(Text(wrapped(line, view.width)), style="dim", soft_wrap=True)
     return text.getvalue()
 
 

@@ -15,6 +15,7 @@ from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN
 
 _NAMED = 10  # hidden columns that are named
+_MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
 
@@ -34,8 +35,8 @@ class Table:
     below: Sequence[str]
 
 
-def tabulated(report: Report, view: View, *, headed: bool) -> Table:
-    """Lay out the report for the view; with `headed`, the line about the run is above the table."""
+def tabulated(report: Report, view: View) -> Table:
+    """Lay out the report for the view."""
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
         shown = fitted(report, max(view.height - _AROUND, 12) if view.height else SCREEN)
@@ -47,20 +48,19 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
         c.name: max([heading, *(cell_len(line[i]) for line in cells)])
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
-    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width)
+    narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
+    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width)
     places = [columns.index(column) for column in kept]
     if not cells and report.totals.get("checks"):
         kept, places = columns, []  # no findings; the totals say so
-    run = footer.run_line(report)
-    below = _footer(report, shown, columns, [c for c in columns if c not in kept])
     return Table(
         shown.rows,
         [columns[i] for i in places],
         [[line[i] for i in places] for line in cells],
         [widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i].name) for i in places],
-        run if headed else "",
-        [line for line in below if line != run] if headed else below,
+        footer.run_line(report),
+        _footer(report, shown, columns, [c for c in columns if c not in kept]),
     )
 
 
@@ -104,7 +104,6 @@ _OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "ma
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
     lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
-    lines.append(footer.run_line(report))
     lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
