@@ -34,7 +34,7 @@ EXAMPLES = (
 )
 FIRST = (
     *("hook", "steps", "rank_approximation", "loss"),
-    *("nproc", "weights", "input", "batch_size", "format", "output"),
+    *("nproc", "weights", "input", "format", "output"),
 )
 _PANEL = "Communication"
 _PROCESSES = 2  # the default without --nproc and torchrun

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WIDEST = 100
 _NARROWEST = 40
 _FIRST_SCREEN = 30  # lines of help after -h, at 80 columns
-_LISTED = 16  # columns that the first screen lists
+_LISTED = 12  # columns that the first screen lists
 _NAMES = 24  # columns for names at most; the text of a longer name begins below it
 _HEADING, _NAME, _METAVAR = "1;32", "1;36", "36"  # bold green, bold cyan, cyan
 _COMMON = frozenset(

@@ -42,7 +42,7 @@ EXAMPLES = (
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
 FIRST = (
-    *("module", "every", "probe", "first_bad", "check", "hist", "live"),
+    *("module", "every", "probe", "first_bad", "check", "live"),
     *("match", "output"),
 )
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
@@ -62,7 +62,8 @@ class RunOptions:
     first_bad: str | None = choice(
         None,
         _PANEL,
-        "Search every step for the first NaN or Inf; report it, or stop there with exit code 1.",
+        "Search every step for the first NaN or Inf; report it, or stop there with exit code 1. Each step then costs "
+        "what a recorded one costs (docs/performance.md).",
         FIRST_BAD,
     )
     keep_bad: str | None = option(

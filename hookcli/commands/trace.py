@@ -26,7 +26,7 @@ EXAMPLES = (
 COLUMNS = TRACE
 FIRST = (
     *("kinds", "summary", "loss"),
-    *("weights", "input", "batch_size", "depth", "match", "columns", "sort", "format", "output"),
+    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
 )
 
 _PANEL = "Hooks"

@@ -17,8 +17,11 @@ SHAPES = (
     Column("output_shape", "Output"),
     *columns_named("dtype"),
     Column("params", "Params", "parameters"),
+    Column("params_share", "Params %"),
     Column("trainable", "Trainable", "parameters"),
     Column("macs", "MACs", "multiply-accumulates"),
+    Column("macs_share", "MACs %"),
+    KEPT,
 )
 STATISTICS = (*columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"), *STATS_COLUMNS)
 """Statistics of the tensors that modules receive or return."""
