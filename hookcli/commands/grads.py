@@ -21,7 +21,7 @@ EXAMPLES = (
 COLUMNS = GRADS
 FIRST = (
     *("of", "hist", "loss"),
-    *("weights", "input", "batch_size", "depth", "match", "columns", "sort", "format", "output"),
+    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
 )
 
 
