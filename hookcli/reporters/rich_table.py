@@ -13,8 +13,10 @@ from rich.text import Text
 from hookcli.report import Row
 from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
+from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table
 
+_SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 # Width for a file or pipe, which has none.
 _UNBOUNDED = 10_000
 
@@ -33,11 +35,27 @@ def draw(tables: Sequence[Table], view: View) -> str:
     for number, one in enumerate(tables):
         if one.above:
             console.print(Text(("\n" if number else "") + one.above, style="bold"), soft_wrap=True)
+        for entry in one.entries:
+            _print_entry(console, entry)
         if one.columns:
             console.print(_drawn(one))
         for line in one.below:
             console.print(Text(line), style="dim", soft_wrap=view.width is None)
     return text.getvalue()
+
+
+def _print_entry(console: Console, entry: Entry) -> None:
+    """Print a finding, its severity in colour and its remedy dim; lines that wrap are indented."""
+    first, indent = entry.heads()
+    style = _SEVERITIES.get(entry.severity, "")
+    for head, said, below, styles in (
+        (first, entry.said, " " * len(first), (style, "")),
+        (indent, entry.remedy, indent, ("", "dim")),
+    ):
+        lines = Text(said, style=styles[1]).wrap(console, max(console.width - len(head), 1))
+        for number, line in enumerate(lines if said else ()):
+            line.rstrip()
+            console.print(Text(below if number else head, style=styles[0]) + line, soft_wrap=True)
 
 
 def _drawn(one: Table) -> table.Table:
@@ -65,7 +83,7 @@ def _style(row: Row, name: str, text: str) -> str:
         edited = row.get("edited")  # an edit was asked for; any other mark is a warning
         return "cyan" if edited and text == f"edited: {edited}" else "bold red"
     if name == "severity":
-        return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
+        return _SEVERITIES.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
     small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6

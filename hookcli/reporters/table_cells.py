@@ -11,6 +11,7 @@ from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN
+from hookcli.reporters.findings import Entry, entries
 
 _NAMED = 10  # hidden columns that are named
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
@@ -30,11 +31,15 @@ class Table:
     """True if a column aligns left."""
     above: str
     below: Sequence[str]
+    entries: Sequence[Entry] = ()
+    """Findings, in place of rows and columns."""
 
 
 def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     """Lay out the report for the view; with `headed`, the line about the run is above the table."""
     shown = report = for_people(report)
+    if (found := entries(report, view)) is not None:
+        return _of_findings(report, found, headed)
     if view.depth is None and not view.sort:
         shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = table_columns.visible(shown, view)
@@ -60,6 +65,12 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
         run if headed else "",
         [line for line in below if line != run] if headed else below,
     )
+
+
+def _of_findings(report: Report, found: Sequence[Entry], headed: bool) -> Table:
+    run = footer.run_line(report)
+    below = [line for line in _footer(report, report, report.columns, ()) if not (headed and line == run)]
+    return Table((), (), (), (), (), run if headed else "", below, found)
 
 
 def _in_call_order(report: Report) -> bool:

@@ -58,43 +58,43 @@ def test_the_text_is_stable_and_a_line_a_row(tmp_path: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Net], Any], list[str]]] = {
     "a layer": (
         lambda net: setattr(net, "fc", nn.Linear(4, 3)),
-        ["fc (Linear): out_features 2 → 3; others that follow: "],
+        ["out_features 2 → 3; others that follow: "],
     ),
-    "a type": (lambda net: setattr(net, "act", nn.GELU()), ["act (ReLU): is GELU now; others that follow: "]),
+    "a type": (lambda net: setattr(net, "act", nn.GELU()), ["changed: ReLU → GELU; others that follow: "]),
     "a stride": (
         lambda net: setattr(net.conv, "stride", (2, 1)),
-        ["conv (Conv2d): stride 1 → 2x1; others that follow: 2 shapes, "],
+        ["stride 1 → 2x1; others that follow: 2 shapes, "],
     ),
     "a new layer": (
         lambda net: setattr(net, "act", nn.Sequential(net.act, nn.Linear(6, 6))),
         [
-            "act (ReLU): a Sequential of this name is new; is called act.0 now",
-            "act.1 (Linear): is new; others that follow: 1 shape, ",
+            "a Sequential of this name is new; is called act.0 now",
+            "is new; others that follow: 1 shape, ",
         ],
     ),
     "an initialisation": (
         lambda net: net.conv.weight.data.mul_(1.2),
-        ["conv (Conv2d): what it returns moved: "],
+        ["what it returns moved: "],
     ),
     "a frozen parameter": (
         lambda net: net.conv.bias.requires_grad_(False),
-        ["conv (Conv2d): trainable parameters 112 → 108; others that follow: 1 shape"],
+        ["trainable parameters 112 → 108; others that follow: 1 shape"],
     ),
     "a lost gradient": (
         lambda net: setattr(net.act, "forward", lambda y: y.detach().relu()),
-        ["conv.weight: gets no gradient any more (no gradient reached it), nor does 1 more"],
+        ["gets no gradient any more (no gradient reached it), nor does 1 more"],
     ),
     "NaN": (
         lambda net: net.fc.bias.data.fill_(math.nan),
-        ["fc (Linear): what it returns moved: nan 0 → 4, "],
+        ["what it returns moved: nan 0 → 4, "],
     ),
     "a scale": (
         lambda net: net.fc.register_forward_hook(lambda m, i, y: y * 2),
-        ["fc (Linear): what it returns moved: "],
+        ["what it returns moved: "],
     ),
     "a parameter of one's own": (
         lambda net: net.act.register_parameter("slope", nn.Parameter(torch.ones(3))),
-        ["act (ReLU): parameters 0 → 3; others that follow: 1 shape"],
+        ["parameters 0 → 3; others that follow: 1 shape"],
     ),
 }
 
