@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 
 from rich import box, table
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from hookcli.report import Row
@@ -17,6 +18,7 @@ from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table
 
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_BLANK = "\N{BRAILLE PATTERN BLANK}"  # Rich strips spaces at the end of a cell
 # Width for a file or pipe, which has none.
 _UNBOUNDED = 10_000
 
@@ -41,7 +43,7 @@ def draw(tables: Sequence[Table], view: View) -> str:
             console.print(_drawn(one))
         for line in one.below:
             console.print(Text(line), style="dim", soft_wrap=view.width is None)
-    return text.getvalue()
+    return text.getvalue().replace(_BLANK, " ")
 
 
 def _print_entry(console: Console, entry: Entry) -> None:
@@ -55,23 +57,35 @@ def _print_entry(console: Console, entry: Entry) -> None:
         lines = Text(said, style=styles[1]).wrap(console, max(console.width - len(head), 1))
         for number, line in enumerate(lines if said else ()):
             line.rstrip()
-            console.print(Text(below if number else head, style=styles[0]) + line, soft_wrap=True)
+            console.print(Text.assemble((below if number else head, styles[0]), line), soft_wrap=True)
 
 
 def _drawn(one: Table) -> table.Table:
-    """Make Rich's table; headings and text may wrap, figures never do."""
-    drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
-    for column, width, left in zip(one.columns, one.widths, one.left, strict=True):
-        width_kept = None if left else width
-        drawn.add_column(column.title, justify="left" if left else "right", overflow="fold", width=width_kept)
-    for row, line in zip(one.rows, one.cells, strict=True):
+    """Make Rich's table; headings and text may wrap, figures never do. A bar begins in the gap after its column."""
+    drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False, header_style="bold")
+    bars = one.bars or [()] * len(one.columns)
+    last = len(one.columns) - 1
+    for place, (column, width, left) in enumerate(zip(one.columns, one.widths, one.left, strict=True)):
+        beside = len(bars[place][0]) if bars[place] else int(place < last)  # a bar, or the gap
+        width_kept = None if left else width + beside
+        heading = Padding(Text(column.title), (0, beside, 0, 0))
+        drawn.add_column(heading, justify="left" if left else "right", overflow="fold", width=width_kept)
+    for number, (row, line) in enumerate(zip(one.rows, one.cells, strict=True)):
         drawn.add_row(
             *(
-                Text(text, style=_style(row, column.name, text) if text else "")
-                for text, column in zip(line, one.columns, strict=True)
+                _cell(row, column.name, text, bars[place][number] if bars[place] else " " * (place < last))
+                for place, (text, column) in enumerate(zip(line, one.columns, strict=True))
             )
         )
     return drawn
+
+
+def _cell(row: Row, name: str, text: str, beside: str) -> RenderableType:
+    """A cell's text in its style, with a bar or a gap after it."""
+    styled = Text(text, style=_style(row, name, text) if text else "")
+    if text and beside.strip():
+        return Text.assemble(styled, (beside.replace(" ", _BLANK), "cyan"))
+    return Padding(styled, (0, len(beside), 0, 0))
 
 
 def _style(row: Row, name: str, text: str) -> str:

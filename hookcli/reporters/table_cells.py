@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
-from hookcli.reporters import footer, table_columns
+from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import SCREEN
 from hookcli.reporters.findings import Entry, entries
 
@@ -33,6 +33,8 @@ class Table:
     below: Sequence[str]
     entries: Sequence[Entry] = ()
     """Findings, in place of rows and columns."""
+    bars: Sequence[Sequence[str]] = ()
+    """For each column a bar per row, all of one width; nothing for a column without bars."""
 
 
 def tabulated(report: Report, view: View, *, headed: bool) -> Table:
@@ -55,16 +57,33 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     if not cells and report.totals.get("checks"):
         kept, places = columns, []  # no findings; the totals say so
     run = footer.run_line(report)
-    below = _footer(report, shown, columns, [c for c in columns if c not in kept])
+    verdict = str(report.totals.get("verdict", ""))
+    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
+    fitting = [columns[i] for i in places]
+    scales = [bars.scale_of(shown.rows, column) if view.width else None for column in fitting]
+    if any(scales):
+        below.append(f"Bars: {', '.join(str(scale) for scale in scales if scale)}")
     return Table(
         shown.rows,
         [columns[i] for i in places],
         [[line[i] for i in places] for line in cells],
         [widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i].name) for i in places],
-        run if headed else "",
+        "\n".join(filter(None, (run if headed else "", verdict))),
         [line for line in below if line != run] if headed else below,
+        bars=_bars(shown.rows, scales, (view.width or 0) - sum(widths[c.name] + 2 for c in fitting) + 2),
     )
+
+
+def _bars(rows: Sequence[Row], scales: Sequence[bars.Scale | None], spare: int) -> list[list[str]]:
+    """The bars of each column; `spare` characters of the width are free."""
+    width = bars.room(sum(scale is not None for scale in scales), spare)
+    return [[bars.bar(scale.level(row), width) for row in rows] if scale else [] for scale in scales]
+
+
+def _without_verdict(report: Report) -> Report:
+    """The report for the lines below its table: its verdict stands above."""
+    return replace(report, totals={key: value for key, value in report.totals.items() if key != "verdict"})
 
 
 def _of_findings(report: Report, found: Sequence[Entry], headed: bool) -> Table:
@@ -110,11 +129,24 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
     lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
     lines.append(footer.run_line(report))
-    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
+    lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
     lines.append("; ".join(filter(None, (_grouped(report, shown), _hidden(hidden)))))
     return [line for line in lines if line]
+
+
+_EXPLAINED = {
+    "times": "Excess: the error divided by its tolerance; above 1 it counts as a difference.",
+    "growth": "Growth: a module's relative error divided by its input's; where it is far above 1, the error begins.",
+}
+
+
+def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
+    """Sentences on the columns of a comparison that has differences."""
+    names = [column.name for column in columns if any(row.get(column.name) for row in report.rows)]
+    said = [text for name, text in _EXPLAINED.items() if name in names and report.probe == "diff"]
+    return [" ".join(said)] if said else []
 
 
 def _grouped(report: Report, shown: Report) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hookcli.report import raised
 from hookcli.report.discrepancy import KEYS, Discrepancy
-from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, bits, reduced, resolved, unit_of, unnested
 
 CHUNK = 1 << 18
 _FAR = 2.0**62
@@ -35,6 +35,20 @@ def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
         if a.device != b.device:
             a, b = a.cpu(), b.cpu()
         return reduced((a, b), CHUNK, _cpu_chunk, _device_chunk)
+
+
+def differing_bits(a: Tensor, b: Tensor) -> Tensor | int:
+    """1 unless two tensors of one shape have the same dtype and the same bits, else 0; on an accelerator as a tensor
+    of one element, which nothing waits for.
+    """
+    with torch.no_grad(), torch.DisableTorchFunction():
+        if (a.dtype, a.device, a.layout) != (b.dtype, b.device, b.layout) or a.device.type == "meta":
+            return 1
+        a, b = _plain(a.detach()), _plain(b.detach())
+        if a.shape != b.shape:
+            return 1
+        a, b = bits(a), bits(b)
+        return int(not torch.equal(a, b)) if a.device.type == "cpu" else (a != b).any().to(torch.int64).reshape(1)
 
 
 def resolve(pending: Sequence[PendingFigures]) -> list[Discrepancy]:

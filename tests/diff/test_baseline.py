@@ -136,7 +136,7 @@ def test_settings_that_show_in_no_figure_are_named(what: str, tmp_path: Path) ->
         return hookcli.capture(model, x, [SettingsProbe(), "shapes"], info=info, name="Net")
 
     before, after, said = SETTINGS[what]
-    assert changes(through_a_file(seen(before), tmp_path), seen(after)) == [f"1 ({type(before).__name__}): {said}"]
+    assert changes(through_a_file(seen(before), tmp_path), seen(after)) == [said]
     assert changes(through_a_file(seen(before), tmp_path), seen(before)) == []
 
 
