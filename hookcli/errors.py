@@ -29,7 +29,14 @@ class HookcliError(Exception):
 
 
 class UsageError(HookcliError):
-    """A wrong name of a model, an option or a file, or options that contradict each other."""
+    """A wrong name of a model, an option or a file, or options that contradict each other.
+
+    `option` names the option whose value is wrong, without dashes; "" for none.
+    """
+
+    def __init__(self, message: str, reports: Sequence[Any] = (), option: str = "") -> None:
+        super().__init__(message, reports)
+        self.option = option
 
 
 class RefusedError(UsageError):

@@ -5,74 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from hookcli.checks.expected import Expected
-from hookcli.diff.baseline import Baseline
-from hookcli.diff.tolerance import Tolerance
-from hookcli.errors import ModelError
-from hookcli.report import INFO, SEVERITIES, Finding, Report, Skipped
+from hookcli.checks.measurements import Comparison
+from hookcli.report import INFO, SEVERITIES, Finding, Skipped
 from hookcli.report.formatting import number
 
-__all__ = ["ERROR", "INFO", "WARNING", "Check", "Comparison", "Evaluation", "Measurements", "Threshold"]
+__all__ = ["ERROR", "INFO", "WARNING", "Check", "Threshold"]
 
 ERROR, WARNING = SEVERITIES
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The distance between the outputs of two runs: the largest difference, relative to the largest output.
-
-    `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right. `failed` says why the
-    second run gave no output to compare.
-    """
-
-    value: float
-    fqn: str = ""
-    failed: str = ""
-    excuse: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Forward passes in eval mode: the modules that drew random numbers, in order, and a repeated pass.
-
-    `again` compares a second pass on the same batch, with the same random numbers, with the first. It is None if none
-    was needed: other batches gave the first item the same output, and no buffer changed.
-    """
-
-    drawing: Sequence[str] = ()
-    again: Comparison | None = None
-
-
-@dataclass(frozen=True)
-class Measurements:
-    """Everything that was measured of one model, for checks to read.
-
-    A field that was not measured is None, and `missing` says why, by the field's name. Checks need not ask (hence `Any`
-    beside a field's type): one is called only where all that it `needs` was measured. `again` holds one more
-    `inventory` per repetition. `crash` is the error of a model that failed; the reports then end where it failed.
-    `eval_crash` is the error of a model that passed its run and failed in eval mode.
-    """
-
-    inventory: Report | Any = None
-    activations: Report | Any = None
-    grads: Report | Any = None
-    shapes: Report | Any = None
-    settings: Report | Any = None
-    again: tuple[Report, ...] | Any = None
-    evaluation: Evaluation | Any = None
-    companions: Comparison | Any = None
-    halves: Comparison | Any = None
-    expected: Sequence[Expected] | Any = None
-    baseline: Baseline | Any = None
-    tolerance: Tolerance = Tolerance()
-    crash: ModelError | None = None
-    eval_crash: ModelError | None = None
-    dtype: str = "float32"
-    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +61,12 @@ class Check(ABC):
         self.limit = limit if limit is not None or self.threshold is None else self.threshold.default
 
     @abstractmethod
-    def judge(self, measured: Measurements) -> Iterable[Finding | Skipped]:
-        """The faults found, and what could not be judged. Every field named in `needs` is there."""
+    def judge(self, measured: Any) -> Iterable[Finding | Skipped]:
+        """The faults found, and what could not be judged.
+
+        `measured` are the Measurements, with every field named in `needs`. A check annotates it with a protocol of the
+        fields that it reads (`ReadsActivations` and the like), so that mypy finds one that it does not need.
+        """
 
     def finding(self, fqn: str, message: str, value: float | None = None) -> Finding:
         """A finding of this check at a module or parameter."""

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check, Measurements
-from hookcli.report import Finding
+from hookcli.checks.base import ERROR, Check
+from hookcli.checks.measurements import ReadsActivations
+from hookcli.diff.baseline import Baseline
+from hookcli.diff.tolerance import Tolerance
+from hookcli.report import Finding, Report
+
+
+class _Read(ReadsActivations, Protocol):
+    """The measurements that the check reads."""
+
+    shapes: Report
+    baseline: Baseline
+    settings: Report | None
+    grads: Report | None
+    tolerance: Tolerance
 
 
 class Changed(Check):
@@ -29,7 +43,7 @@ class Changed(Check):
     asked_by = "--against"
     whole = True
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find what changed since the baseline."""
         reports = [
             report for report in (measured.settings, measured.shapes, measured.activations, measured.grads) if report

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check, Measurements, Threshold
-from hookcli.report import Finding, formatting
+from hookcli.checks.base import ERROR, Check, Threshold
+from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
+from hookcli.report import Finding, Report, formatting
+
+
+class _Shapes(Protocol):
+    """The measurements that the check reads."""
+
+    shapes: Report
 
 
 class TooManyParameters(Check):
@@ -22,7 +30,7 @@ class TooManyParameters(Check):
     values = False
     threshold = Threshold("parameters", None, unit="count")
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         """Compare the number of parameters with the limit."""
         yield from _above(self, measured.inventory.totals["params"], "parameters")
 
@@ -45,7 +53,7 @@ class TooManyMacs(Check):
     values = False
     threshold = Threshold("multiply-accumulates of one forward pass", None, unit="count")
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Shapes) -> Iterator[Finding]:
         """Compare the multiply-accumulates of a forward pass with the limit."""
         yield from _above(self, measured.shapes.totals["macs"], "multiply-accumulates")
 
@@ -69,7 +77,7 @@ class TooMuchMemory(Check):
     values = False
     threshold = Threshold("bytes saved for backward", None, unit="bytes")
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Compare the memory saved for backward with the limit."""
         yield from _above(self, measured.inventory.totals["kept_bytes"], "saved for backward")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hookcli.checks.base import Check, Measurements
+from hookcli.checks.base import Check
+from hookcli.checks.measurements import Measurements
 from hookcli.report import SEVERITIES, Finding
 from hookcli.report.names import is_within
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hookcli.checks.base import ERROR, Check, Measurements
+from hookcli.checks.base import ERROR, Check
+from hookcli.checks.measurements import Measurements
 from hookcli.report import Finding
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check, Measurements, Threshold
+from hookcli.checks.base import Check, Threshold
+from hookcli.checks.measurements import ReadsInventory
 from hookcli.report import Finding, Skipped
 
 # A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
@@ -32,7 +33,7 @@ class DeadUnits(Check):
     needs = ("inventory",)
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding | Skipped]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding | Skipped]:
         """Find channels that are always zero."""
         yield from _judged(self, measured, "dead", "zero for every input")
 
@@ -55,12 +56,12 @@ class SaturatedUnits(Check):
     needs = ("inventory",)
     threshold = Threshold("fraction of channels that stay at a bound", 0.75, 0.0, 1.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding | Skipped]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding | Skipped]:
         """Find channels that stay at the activation's bounds."""
         yield from _judged(self, measured, "saturated", "at a bound for every input")
 
 
-def _judged(check: Check, measured: Measurements, what: str, said: str) -> Iterator[Finding | Skipped]:
+def _judged(check: Check, measured: ReadsInventory, what: str, said: str) -> Iterator[Finding | Skipped]:
     assert check.limit is not None
     for row in measured.inventory.rows:
         if row["kind"] != "units" or row[what] is None or not row["channels"]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hookcli.checks.base import Check, Measurements, Threshold
+from hookcli.checks.base import Check, Threshold
+from hookcli.checks.measurements import ReadsActivations, ReadsWeightsAndGrads
 from hookcli.report import Finding, Report, Row
 from hookcli.report.formatting import number
 from hookcli.report.names import around
@@ -26,7 +27,7 @@ class _Slope:
     largest: str
 
 
-def _slope(measured: Measurements) -> _Slope | None:
+def _slope(measured: ReadsWeightsAndGrads) -> _Slope | None:
     """Compare the gradients of weights near the input with those near the loss; None for too few layers.
 
     The norm of each gradient is taken relative to the norm of its weight, in the order of arrival: the last layer
@@ -70,7 +71,7 @@ class VanishingGradients(Check):
         "relative gradient near the input, divided by that near the loss; smaller is reported", 1e-4, 0.0, 1.0
     )
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Find gradients that shrink towards the input."""
         slope, limit = _slope(measured), self.limit
         if slope and limit is not None and slope.ratio < limit:
@@ -96,7 +97,7 @@ class ExplodingGradients(Check):
         "relative gradient near the input, divided by that near the loss; larger is reported", 1e4, 1.0
     )
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Find gradients that grow towards the input."""
         slope, limit = _slope(measured), self.limit
         if slope and limit is not None and slope.ratio > limit:
@@ -158,7 +159,7 @@ class VanishingActivations(Check):
         "standard deviation of a block's output, divided by the first block's; smaller is reported", 1e-6, 0.0, 1.0
     )
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
         """Find activations whose spread shrinks with depth."""
         yield from _beyond(self, _blocks(measured.activations), above=False)
 
@@ -182,6 +183,6 @@ class ExplodingActivations(Check):
         "standard deviation of a block's output, divided by the first block's; larger is reported", 1e4, 1.0
     )
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
         """Find activations whose spread grows with depth."""
         yield from _beyond(self, _blocks(measured.activations), above=True)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check, Measurements
+from hookcli.checks.base import ERROR, Check
+from hookcli.checks.measurements import ReadsInventory
 from hookcli.report import Finding, Report
+
+
+class _Read(ReadsInventory, Protocol):
+    """The measurements that the check reads."""
+
+    again: Sequence[Report]
 
 
 class Nondeterminism(Check):
@@ -26,7 +34,7 @@ class Nondeterminism(Check):
     needs = ("inventory", "again")
     asked_by = "--repeat 2"
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find tensors whose bits differ between repeated runs."""
         first = _bits(measured.inventory)
         for number, report in enumerate(measured.again, 2):

@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, WARNING, Check, Comparison, Measurements, Threshold
+from hookcli.checks.base import ERROR, WARNING, Check, Threshold
+from hookcli.checks.measurements import Comparison, Evaluation
 from hookcli.report import Finding
 
 # Units in the last place by which kernels for other batch sizes may differ; for float32, far below the default limit.
 _STEPS = 16
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+class _Companions(Protocol):
+    """The measurements that the check reads."""
+
+    companions: Comparison
+    dtype: str
+
+
+class _Halves(Protocol):
+    """The measurements that the check reads."""
+
+    halves: Comparison
+    dtype: str
+
+
+class _Evaluation(Protocol):
+    """The measurements of passes in eval mode."""
+
+    evaluation: Evaluation
 
 
 class BatchDependence(Check):
@@ -33,7 +55,7 @@ class BatchDependence(Check):
     needs = ("companions",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Companions) -> Iterator[Finding]:
         """Find outputs that depend on the other items of the batch."""
         yield from _apart(
             self, measured.companions, measured.dtype, "the first item's output changes with the other items"
@@ -59,7 +81,7 @@ class SplitBatch(Check):
     asked_by = "--split-batch"
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Halves) -> Iterator[Finding]:
         """Find outputs that differ between the whole batch and its halves."""
         yield from _apart(
             self, measured.halves, measured.dtype, "two half batches give another result than the whole batch"
@@ -90,7 +112,7 @@ class RandomInEval(Check):
     follows = ("HK030",)
     needs = ("evaluation",)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Evaluation) -> Iterator[Finding]:
         """Find modules that draw random numbers in eval mode."""
         modules = measured.evaluation.drawing
         if modules:
@@ -116,7 +138,7 @@ class StateInEval(Check):
     needs = ("evaluation",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Evaluation) -> Iterator[Finding]:
         """Find results and buffers that change from run to run in eval mode."""
         assert self.limit is not None
         if again := measured.evaluation.again:

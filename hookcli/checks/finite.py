@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check, Measurements
+from hookcli.checks.base import ERROR, Check
+from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
 from hookcli.report import Finding, Row
 from hookcli.report.names import is_within
+
+
+class _Read(ReadsActivations, ReadsInventory, Protocol):
+    """The measurements that the check reads."""
 
 
 class _NotFinite(Check):
@@ -44,7 +50,7 @@ class InputNotFinite(_NotFinite):
     advice = "check what the data loader gives: torch.isfinite(batch).all()"
     needs = ("inventory",)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         """Find NaN and infinite values in the model's inputs."""
         yield from self.found((row for row in measured.inventory.rows if row["kind"] == "input"), "input values")
 
@@ -65,7 +71,7 @@ class ActivationNotFinite(_NotFinite):
     look = "activations"
     needs = ("activations", "inventory")
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find the modules that first returned NaN or infinite values."""
         received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
         bad = _innermost(measured.activations.rows)
@@ -108,7 +114,7 @@ class GradientNotFinite(_NotFinite):
     look = "grads --of outputs"
     needs = ("grads",)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsGrads) -> Iterator[Finding]:
         """Find NaN and infinite values in gradients of parameters."""
         yield from self.found(measured.grads.rows, "values of its gradient", "parameter")
 
@@ -127,7 +133,7 @@ class ParameterNotFinite(_NotFinite):
     advice = "check the checkpoint, and what the constructor does with it"
     needs = ("inventory",)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         """Find NaN and infinite values in parameters and buffers."""
         rows = [row for row in measured.inventory.rows if row["kind"] in ("parameter", "buffer") and not _is_mask(row)]
         yield from self.found(rows, "values", "tensor")

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hookcli.checks.base import ERROR, INFO, WARNING, Check, Measurements
+from hookcli.checks.base import ERROR, INFO, WARNING, Check
 from hookcli.checks.causes import causes_first
+from hookcli.checks.measurements import Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
 from hookcli.report import Column, Finding, Reason, Report, Row, Skipped, columns_named
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check, Measurements
+from hookcli.checks.base import Check
+from hookcli.checks.measurements import ReadsInventory
 from hookcli.report import Finding
 from hookcli.report.formatting import listed
 
@@ -26,7 +27,7 @@ class HooksLeft(Check):
     needs = ("inventory",)
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         """Find hooks that were registered before the run."""
         hooks = [row for row in measured.inventory.rows if row["kind"] == "hook"]
         places: dict[str, list[str]] = {}

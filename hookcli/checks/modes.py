@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hookcli.checks.base import INFO, Check, Measurements
+from hookcli.checks.base import INFO, Check
+from hookcli.checks.measurements import ReadsInventory, ReadsWeightsAndGrads
 from hookcli.report import Finding, Row
 from hookcli.report.names import around, is_within
 
@@ -28,7 +29,7 @@ class EvalInTraining(Check):
     needs = ("inventory",)
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         """Find modules in eval mode within a model in training mode."""
         called = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "called"}
         parameters = {row.fqn: row["trainable"] for row in measured.inventory.rows if row["kind"] == "parameter"}
@@ -93,7 +94,7 @@ class FrozenBetween(Check):
     whole = True
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Find frozen layers between trained ones."""
         layers = [row for row in measured.inventory.rows if row["kind"] == "called" and row["params"]]
         trained = [number for number, row in enumerate(layers) if row["trainable"]]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check, Measurements
+from hookcli.checks.base import ERROR, Check
 from hookcli.checks.expected import Expected
+from hookcli.checks.measurements import ReadsInventory
 from hookcli.report import Finding, Row, formatting
+
+
+class _Read(ReadsInventory, Protocol):
+    """The measurements that the check reads."""
+
+    expected: Sequence[Expected]
 
 
 class UnexpectedOutput(Check):
@@ -28,7 +36,7 @@ class UnexpectedOutput(Check):
     whole = True
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Read) -> Iterator[Finding]:
         """Compare the model's output with what is expected."""
         rows = [row for row in measured.inventory.rows if row["kind"] == "output"]
         unnamed = [expected for expected in measured.expected if expected.path is None]

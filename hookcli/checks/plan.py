@@ -65,7 +65,8 @@ def make_plan(
     require_judgeable(settings, values)
     again = any("again" in check.needs for check in checks)
     if not backward and "max-activation-memory" in {check.name for check in checks}:
-        raise UsageError("--max-activation-memory limits the memory saved for backward: remove --no-backward")
+        limit = "max-activation-memory"
+        raise UsageError(f"--{limit} limits the memory saved for backward: remove --no-backward", option=limit)
     runs = max(repeat, 2) if again else 1
     baselines = read_baselines(against) if against else None
     tolerance = Tolerance(settings.get("rtol"), settings.get("atol"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-from hookcli.checks.base import Check, Measurements, Threshold
-from hookcli.report import Finding, Row, TensorStats
+from hookcli.checks.base import Check, Threshold
+from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
+from hookcli.report import Finding, Report, Row, TensorStats
 from hookcli.report.formatting import number
 from hookcli.report.names import is_within
 
@@ -25,6 +27,12 @@ def _worst(rows: Iterable[tuple[Row, float]]) -> tuple[Row, float, int] | None:
 
 def _others(count: int) -> str:
     return f" (as in {count} more)" if count else ""
+
+
+class _Read(ReadsActivations, ReadsInventory, Protocol):
+    """The measurements that the check reads."""
+
+    grads: Report | None
 
 
 class Float16Overflow(Check):
@@ -46,7 +54,7 @@ class Float16Overflow(Check):
     needs = ("activations", "inventory")
     threshold = Threshold("largest magnitude", 16376.0, 1.0, 65504.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find values near the limit of float16."""
         assert self.limit is not None
         if measured.dtype == "bfloat16":
@@ -100,7 +108,7 @@ class Float16Underflow(Check):
     needs = ("grads",)
     threshold = Threshold("root mean square of a gradient; smaller is reported", 2.0**-40, 0.0, 1.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsGrads) -> Iterator[Finding]:
         """Find gradients that float16 would round to zero."""
         assert self.limit is not None
         if measured.dtype == "bfloat16":
@@ -132,7 +140,7 @@ class Bfloat16Rounding(Check):
     needs = ("activations",)
     threshold = Threshold("magnitude of the mean over the standard deviation", 1024.0, 1.0)
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
         """Find activations whose values bfloat16 can't tell apart."""
         found = _worst((row, ratio) for row in measured.activations.rows if (ratio := _offset(row)) > (self.limit or 0))
         if found:

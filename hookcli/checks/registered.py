@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hookcli.checks.base import Check, Measurements
+from hookcli.checks.base import Check
+from hookcli.checks.measurements import ReadsInventory
 from hookcli.report import Finding
 
 
@@ -25,7 +26,7 @@ class Unregistered(Check):
     needs = ("inventory",)
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         """Find parameters that are used but not registered."""
         for row in measured.inventory.rows:
             if row["kind"] == "unregistered" and row["trainable"] and not row["deliberate"]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-from hookcli.checks.base import ERROR, Check, Measurements
+from hookcli.checks.base import ERROR, Check
+from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory, ReadsWeightsAndGrads
 from hookcli.report import Finding, Report, Row
 from hookcli.report.names import around, is_within, is_within_any
 
@@ -13,6 +15,10 @@ from hookcli.report.names import around, is_within, is_within_any
 _LAYERS = ("Dropout", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "ELU", "Softmax", "Pool", "Hardswish", "Mish")
 _RANDOM = ("Drop", "Stochastic")
 _FEW = 3  # names that a message has room for
+
+
+class _Read(ReadsActivations, ReadsGrads, Protocol):
+    """The measurements that the check reads."""
 
 
 class NeverRan(Check):
@@ -31,7 +37,7 @@ class NeverRan(Check):
     whole = True
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Find trainable modules that were never called."""
         reached = {row.fqn for row in measured.grads.rows}
         uncalled = [row for row in measured.inventory.rows if row["kind"] == "never_called" and row["trainable"]]
@@ -61,7 +67,7 @@ class NotCalled(Check):
     whole = True
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsInventory) -> Iterator[Finding]:
         """Find layers without parameters that were never called."""
         uncalled = {row.fqn: row for row in measured.inventory.rows if row["kind"] == "never_called"}
         found = [r for r in uncalled.values() if _is_layer(r) and not is_within_any(r.fqn, uncalled.keys())]
@@ -98,7 +104,7 @@ class NoGradient(Check):
     whole = True
     values = False
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Find parameters that got no gradient."""
         arrived = {row.fqn for row in measured.grads.rows}
         trainable = [r.fqn for r in measured.inventory.rows if r["kind"] == "parameter" and r["trainable"]]
@@ -131,7 +137,7 @@ class ZeroGradient(Check):
     look = "grads --of outputs"
     needs = ("grads", "activations")
 
-    def judge(self, measured: Measurements) -> Iterator[Finding]:
+    def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find parameters whose gradient is zero everywhere."""
         left_out = _left_out(measured.activations.rows)
         zero = [row.fqn for row in measured.grads.rows if _is_zero(row) and not is_within_any(row.fqn, left_out)]

@@ -60,5 +60,5 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
     from hookcli.sources.losses import NAMED
 
     if loss not in NAMED:
-        raise UsageError(unknown("--loss", loss, NAMED) + " (your own function: pkg.mod:fn)")
+        raise UsageError(unknown("--loss", loss, NAMED) + " (your own function: pkg.mod:fn)", option="loss")
     return loss

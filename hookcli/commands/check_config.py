@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -46,10 +45,9 @@ class Job:
 
     def located(self, error: HookcliError) -> HookcliError:
         """Return the error; if its option was set in the configuration file, name the section instead."""
-        for key, place in self.written.items():
-            if isinstance(error, UsageError) and re.match(rf"(unknown )?(--)?{key}\b", str(error)):
-                return UsageError(f"{place}: {str(error).replace(f'--{key}', key, 1)}")
-        return error
+        if not isinstance(error, UsageError) or error.option not in self.written:
+            return error
+        return UsageError(f"{self.written[error.option]}: {str(error).replace(f'--{error.option}', error.option, 1)}")
 
 
 def make_jobs(

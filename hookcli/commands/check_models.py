@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import COLUMNS, fails, judge
+from hookcli.checks.measurements import Measurements
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check_config import Job
 from hookcli.commands.destination import check_writable
@@ -153,10 +153,10 @@ def _setting(options: Options, meta: bool) -> Setting:
     train = options.train is not False
     setting = replace(setting_of(options, train, targets=True), natural_batch=2)
     if setting.device == META and not meta:
-        raise UsageError("--device meta: no values to check; --meta runs the checks that need none")
+        raise UsageError("--device meta: no values to check; --meta runs the checks that need none", option="device")
     return replace(setting, device=META) if meta else setting
 
 
 def _needs_values(name: str, error: ModelError) -> UsageError:
     reason = message_of(error.__cause__ or error).partition("\n")[0]
-    return UsageError(f"--meta: {name} reads values while it runs ({reason}): remove --meta")
+    return UsageError(f"--meta: {name} reads values while it runs ({reason}): remove --meta", option="meta")

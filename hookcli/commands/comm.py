@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
 from hookcli.commands.backward_options import OnePassOptions
-from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but
+from hookcli.commands.options import DEFAULT_MODEL, Model, Options, all_but, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of, write_partial
 from hookcli.commands.processes import Processes, columns_shown, parse_ranks, several
@@ -38,31 +36,26 @@ _PANEL = "Communication"
 _PROCESSES = 2  # the default without --nproc and torchrun
 
 
-def _option(metavar: str, text: str, **settings: Any) -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=_PANEL, **settings)
-
-
 @dataclass(frozen=True)
 class CommOptions:
     """Options of `hookcli comm` alone."""
 
-    hook: Annotated[
-        list[str],
-        _option(
-            "A,B,...",
-            f"{', '.join(COMM_HOOKS)}; combinations such as fp16+powersgd; pkg.mod:fn or file.py:fn [allreduce]. "
-            "Several are compared on the same gradients.",
-        ),
-    ] = field(default_factory=list)
-    rank_approximation: Annotated[int, _option("N", "PowerSGD: rank of its matrices.", min=1)] = 1
-    warm_up: Annotated[
-        int, _option("STEPS", "PowerSGD: steps of plain allreduce first; more --steps lower its error.", min=2)
-    ] = 2
-    steps: Annotated[int, _option("N", "Steps to run; DDP rebuilds its buckets after the first.", min=1)] = 3
-    no_sync: Annotated[int, _option("N", "Extra passes to accumulate under no_sync in each step.", min=0)] = 0
-    bucket_cap_mb: Annotated[
-        float | None, _option("MB", "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", min=0)
-    ] = None
+    hook: list[str] = option(
+        list,
+        _PANEL,
+        f"{', '.join(COMM_HOOKS)}; combinations such as fp16+powersgd; pkg.mod:fn or file.py:fn [allreduce]. "
+        "Several are compared on the same gradients.",
+        metavar="A,B,...",
+    )
+    rank_approximation: int = option(1, _PANEL, "PowerSGD: rank of its matrices.", metavar="N", min=1)
+    warm_up: int = option(
+        2, _PANEL, "PowerSGD: steps of plain allreduce first; more --steps lower its error.", metavar="STEPS", min=2
+    )
+    steps: int = option(3, _PANEL, "Steps to run; DDP rebuilds its buckets after the first.", metavar="N", min=1)
+    no_sync: int = option(0, _PANEL, "Extra passes to accumulate under no_sync in each step.", metavar="N", min=0)
+    bucket_cap_mb: float | None = option(
+        None, _PANEL, "Size of a bucket in MiB [DDP's: 25, and 1 for the first].", metavar="MB", min=0
+    )
 
     def names(self) -> list[str]:
         """The names of the hooks, each once."""

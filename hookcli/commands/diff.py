@@ -13,7 +13,7 @@ from hookcli.commands.backward_options import OnePassOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
-from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models
+from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
@@ -21,7 +21,7 @@ from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import Report, Row
-from hookcli.report.files import read_reports
+from hookcli.report.files import read_reports, unfamiliar
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -39,10 +39,6 @@ EXAMPLES = (
 _PANEL = "Comparison"
 
 
-def _tolerance(text: str) -> Any:
-    return typer.Option(metavar="X", min=0, help=text, rich_help_panel=_PANEL, show_default=False)
-
-
 def _side(name: str, text: str) -> Any:
     return typer.Argument(metavar=name, help=text, show_default=False, autocompletion=complete_models)
 
@@ -51,16 +47,16 @@ def _side(name: str, text: str) -> Any:
 class DiffOptions:
     """Options of `hookcli diff` alone."""
 
-    rtol: Annotated[
-        float | None, _tolerance("Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].")
-    ] = None
-    atol: Annotated[float | None, _tolerance("Absolute tolerance, of the root mean square [0].")] = None
-    same_weights: Annotated[
-        bool, typer.Option("--same-weights", help="Copy A's weights into B.", rich_help_panel=_PANEL)
-    ] = False
-    backward: Annotated[bool, typer.Option("--backward", help="Compare gradients, too.", rich_help_panel=GRADIENTS)] = (
-        False
+    rtol: float | None = option(
+        None,
+        _PANEL,
+        "Relative tolerance, by norm [sqrt of the dtype's epsilon: 3.5e-4 for float32].",
+        metavar="X",
+        min=0,
     )
+    atol: float | None = option(None, _PANEL, "Absolute tolerance, of the root mean square [0].", metavar="X", min=0)
+    same_weights: bool = option(False, _PANEL, "Copy A's weights into B.", "--same-weights")
+    backward: bool = option(False, GRADIENTS, "Compare gradients, too.", "--backward")
 
 
 def diff(
@@ -103,6 +99,9 @@ def diff(
         if any(report.totals.get("compared", len(report.rows)) for report in partial):
             output.salvage(partial)
         raise
+    for side, held in zip(sides, saved, strict=True):
+        if side.file and held and (unknown := unfamiliar(side.file, held)):
+            remark(unknown, options)
     output.write(reports)
     return _judged(reports, options, output.for_people)
 

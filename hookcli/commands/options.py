@@ -56,8 +56,8 @@ Model = Annotated[
 ]
 
 
-def option(default: Any, panel: str, text: str | None, *names: str, **settings: Any) -> Any:
-    """A field of a dataclass of options: its default (`list` for a repeatable option), heading and help."""
+def option(default: Any, panel: str | None, text: str | None, *names: str, **settings: Any) -> Any:
+    """A field of a dataclass of options: its default (`list` for a repeatable one), heading (None: Options), help."""
     given: Any = {"default_factory": list} if default is list else {"default": default}
     return field(**given, metadata={"option": typer.Option(*names, rich_help_panel=panel, help=text, **settings)})
 

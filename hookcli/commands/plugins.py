@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
-
-import typer
+from dataclasses import asdict, dataclass
 
 from hookcli import registry
-from hookcli.commands.options import ShowingOptions
+from hookcli.commands.options import ShowingOptions, option
 from hookcli.commands.output import Output
 from hookcli.errors import HookcliError
 from hookcli.hooks.kinds import HOOKS
@@ -30,23 +27,26 @@ _HOOK_COLUMNS = (
 )
 
 
-def plugins(
-    load: Annotated[bool, typer.Option("--load", help="Import each plugin, and show which fail to load.")] = False,
-    hooks: Annotated[bool, typer.Option("--hooks", help="List kinds of hooks, and commands that show them.")] = False,
-    *,
-    options: ShowingOptions,
-) -> int:
+@dataclass(frozen=True)
+class PluginsOptions:
+    """Options of `hookcli plugins` alone."""
+
+    load: bool = option(False, None, "Import each plugin, and show which fail to load.", "--load")
+    hooks: bool = option(False, None, "List kinds of hooks, and commands that show them.", "--hooks")
+
+
+def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
     """List all plugins and the distributions that provide them.
 
     Lists sources, probes, reporters, checks and edits, hookcli's own first. Loads none of them without --load.
     """
     output = Output(options)
-    output.check_columns(_HOOK_COLUMNS if hooks else _COLUMNS)
-    if hooks:
+    output.check_columns(_HOOK_COLUMNS if own.hooks else _COLUMNS)
+    if own.hooks:
         kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
-    rows = [_row(plugin, load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
+    rows = [_row(plugin, own.load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
     output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
 

@@ -118,7 +118,7 @@ def _inspect(
     probe = make_probe()
     setting = setting_of(options, train, targets=probe.needs_backward)
     if probe.values and setting.device == META:
-        raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none")
+        raise UsageError("--device meta: no values to look at; `hookcli shapes` needs none", option="device")
     processes.check_edits(edits, probe.needs_backward)
     hooking = Hooking(edits=edits, fastpath=options.fastpath, globally=globally)
     narrow = partial(_select, probe, options=options)
@@ -151,9 +151,9 @@ def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
 
     dtype = parse_dtype(options.dtype) if options.dtype else None
     if dtype and not (dtype.is_floating_point or dtype.is_complex):
-        raise UsageError(f"--dtype {options.dtype}: give a floating-point dtype, such as bfloat16")
+        raise UsageError(f"--dtype {options.dtype}: give a floating-point dtype, such as bfloat16", option="dtype")
     if options.fill not in FILLS:
-        raise UsageError(unknown("--fill", options.fill, FILLS))
+        raise UsageError(unknown("--fill", options.fill, FILLS), option="fill")
     return Setting(
         inputs=tuple(parse_input(text) for text in options.input),
         batch=options.batch_size,

@@ -28,7 +28,7 @@ def parse_args(given: Sequence[str]) -> dict[str, Any]:
     for item in given:
         key, separator, text = item.partition("=")
         if not separator or not key.isidentifier():
-            raise UsageError(f"--arg {item!r}: give key=value, as in --arg num_classes=10")
+            raise UsageError(f"--arg {item!r}: give key=value, as in --arg num_classes=10", option="arg")
         try:
             parsed[key] = named[text.lower()] if text.lower() in named else literal_eval(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

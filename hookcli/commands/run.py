@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from hookcli import registry
+from hookcli.commands.options import choice, option
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.launching.finding import Program, find
@@ -43,61 +44,44 @@ _PANEL = "Recording"
 _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
 
 
-def _option(*names: str, metavar: str | None = None, **settings: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, rich_help_panel=_PANEL, **settings)
-
-
 @dataclass(frozen=True)
 class RunOptions:
     """Options of `hookcli run`."""
 
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as for python -m.")] = False
-    every: Annotated[int, _option("--every", metavar="N", help="Record every Nth step.", min=1)] = DEFAULT_EVERY
-    steps: Annotated[
-        str | None, _option("--steps", metavar="A:B", help="Record from step A until before B; 0:1000, 500:.")
-    ] = None
-    probe: Annotated[
-        list[str] | None,
-        _option("--probe", metavar="A,B,...", help=f"{', '.join(PROBES)}; inputs [all but the last]."),
-    ] = None
-    match: Annotated[
-        str | None, _option("--match", metavar="GLOB", help="Only modules and parameters whose name matches.")
-    ] = None
-    first_bad: Annotated[
-        str | None,
-        _option(
-            "--first-bad",
-            metavar="|".join(FIRST_BAD),
-            help="Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
-        ),
-    ] = None
-    keep_bad: Annotated[
-        str | None,
-        _option("--keep-bad", metavar="DIR", help="Keep the module of that value in DIR, and code that reproduces it."),
-    ] = None
-    check: Annotated[
-        bool, _option("--check", help="Run checks on the recorded steps, as hookcli check does on a model.")
-    ] = False
-    no_grad: Annotated[
-        str | None,
-        _option("--no-grad", metavar="off|N", help="Forwards without gradients per recorded step of their model [1]."),
-    ] = None
-    hist: Annotated[
-        bool, _option("--hist", help="Record histograms, too: quantiles, and shares outside float16 and float8.")
-    ] = False
-    live: Annotated[
-        str | None,
-        _option("--live", metavar="FORMAT[=FOLDER]", help="Export steps while the script runs: tensorboard, wandb."),
-    ] = None
-    max_seconds: Annotated[
-        float | None,
-        _option("--max-seconds", metavar="S", help="Stop recording after S seconds; the script continues.", min=0),
-    ] = None
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="The record [SCRIPT.run.jsonl, numbered].")
-    ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False
-    debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback if hookcli itself fails.")] = False
+    module: bool = option(False, None, "SCRIPT is a module, as for python -m.", "-m")
+    every: int = option(DEFAULT_EVERY, _PANEL, "Record every Nth step.", metavar="N", min=1)
+    steps: str | None = option(None, _PANEL, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
+    probe: list[str] = option(list, _PANEL, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
+    match: str | None = option(None, _PANEL, "Only modules and parameters whose name matches.", metavar="GLOB")
+    first_bad: str | None = choice(
+        None,
+        _PANEL,
+        "Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
+        FIRST_BAD,
+    )
+    keep_bad: str | None = option(
+        None, _PANEL, "Keep the module of that value in DIR, and code that reproduces it.", metavar="DIR"
+    )
+    check: bool = option(
+        False, _PANEL, "Run checks on the recorded steps, as hookcli check does on a model.", "--check"
+    )
+    no_grad: str | None = option(
+        None, _PANEL, "Forwards without gradients per recorded step of their model [1].", metavar="off|N"
+    )
+    hist: bool = option(
+        False, _PANEL, "Record histograms, too: quantiles, and shares outside float16 and float8.", "--hist"
+    )
+    live: str | None = option(
+        None, _PANEL, "Export steps while the script runs: tensorboard, wandb.", metavar="FORMAT[=FOLDER]"
+    )
+    max_seconds: float | None = option(
+        None, _PANEL, "Stop recording after S seconds; the script continues.", metavar="S", min=0
+    )
+    output: str | None = option(
+        None, None, "The record [SCRIPT.run.jsonl, numbered].", "--output", "-o", metavar="FILE"
+    )
+    quiet: bool = option(False, None, "No summary on stderr.", "--quiet", "-q")
+    debug: bool = option(False, None, "Show the full traceback if hookcli itself fails.", "--debug")
 
     def plan(self) -> RecordingPlan:
         """Return what to record and when. Raises UsageError."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import SHOWING, OnlyFields, Options
+from hookcli.commands.options import SHOWING, OnlyFields, Options, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
 from hookcli.errors import UsageError, shortened
@@ -21,7 +21,7 @@ from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.views.summary import left_out_line, non_finite_line, ran_line
 from hookcli.report import Report, formatting
-from hookcli.report.files import read_reports
+from hookcli.report.files import read_reports, unfamiliar
 from hookcli.report.ranks import ranks_named
 from hookcli.system.files import at_rest, is_pipe
 
@@ -38,29 +38,23 @@ _PANEL = "Selection"
 _DIGITS = 18  # int() refuses thousands of digits
 
 
-def _which(metavar: str, text: str, **settings: Any) -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=_PANEL, **settings)
-
-
 @dataclass(frozen=True)
 class ShowOptions:
     """Options of `hookcli show`: which part of a record to show."""
 
-    step: Annotated[
-        str | None, _which("N|all", "This recorded step, or all [the last of each model and phase; exports: all].")
-    ] = None
-    model: Annotated[str | None, _which("NAME", "Only this model.")] = None
-    phase: Annotated[str | None, _which("train|no_grad", "Only this phase.")] = None
-    probe: Annotated[str | None, _which("NAME", "Only this probe: activations, grads ... [all joined].")] = None
-    over_time: Annotated[
-        str | None, _which("NAME", "Charts of a module or parameter over the recorded steps; . is the model.")
-    ] = None
-    against: Annotated[
-        str | None, _which("RECORD", "Chart this second record over the first (of --over-time, else of the model).")
-    ] = None
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Keep showing while the record is written.", rich_help_panel=_PANEL)
-    ] = False
+    step: str | None = option(
+        None, _PANEL, "This recorded step, or all [the last of each model and phase; exports: all].", metavar="N|all"
+    )
+    model: str | None = option(None, _PANEL, "Only this model.", metavar="NAME")
+    phase: str | None = option(None, _PANEL, "Only this phase.", metavar="train|no_grad")
+    probe: str | None = option(None, _PANEL, "Only this probe: activations, grads ... [all joined].", metavar="NAME")
+    over_time: str | None = option(
+        None, _PANEL, "Charts of a module or parameter over the recorded steps; . is the model.", metavar="NAME"
+    )
+    against: str | None = option(
+        None, _PANEL, "Chart this second record over the first (of --over-time, else of the model).", metavar="RECORD"
+    )
+    follow: bool = option(False, _PANEL, "Keep showing while the record is written.", "--follow")
 
     def query(self) -> Query:
         """The part of the record. Raises UsageError for options that contradict each other."""
@@ -113,7 +107,10 @@ def show(
     with at_rest(path) as source:
         if _is_report(source):
             _check_report(path, query, which.follow)
-            return _write(output, read_reports(record, source))
+            reports = read_reports(record, source)
+            if unknown := unfamiliar(record, reports):
+                remark(unknown, options)
+            return _write(output, reports)
         if which.follow:
             from hookcli.commands.show_follow import follow as follow_record
 

@@ -10,14 +10,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hookcli.diff.changes import Change, changes
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
-from hookcli.report import STATS_KEYS, Report, Row, TensorStats, columns_named, relaxed, strict
+from hookcli.report import STATS_KEYS, Report, Row, columns_named, relaxed, strict
 from hookcli.report.files import read_json, sound, write_whole
 from hookcli.system.escaping import visible_json
 from hookcli.system.files import exists
@@ -33,6 +33,7 @@ _NOTED = ("torch", "torchvision", "device")
 # Columns on the order of calls rather than the model, or that follow from other columns.
 _LEFT_OUT = {"index", "depth", "order"}
 _DIGITS = 6
+_LEFT_OUT_IF_ZERO = ("nan", "inf")
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,19 @@ class Baseline:
             notes.append(f"only one of the runs tells its {' and '.join(untold)}: were both given the same values?")
         ours, theirs = ({report.probe for report in side} for side in (reports, self.reports))
         notes += [f"the baseline has no {probe}" for probe in sorted(ours - theirs)]
-        return notes + [f"{probe} of the baseline were not measured now" for probe in sorted(theirs - ours)]
+        notes += [f"{probe} of the baseline were not measured now" for probe in sorted(theirs - ours)]
+        return notes + _other_figures(self.reports, reports)
+
+
+def _other_figures(then: Iterable[Report], now: Iterable[Report]) -> list[str]:
+    """Notes on the figures that only the baseline or only the run has, which another version of hookcli measured."""
+    then, now = ([report for report in side if any(row.stats for row in report.rows)] for side in (then, now))
+    if not then or not now:
+        return []
+    lacking = [key for key in STATS_KEYS if not any(key in report.statistics for report in then)]
+    known, found = ({name for report in side for row in report.rows for name in row.values} for side in (now, then))
+    notes = [f"the baseline has no {', '.join(lacking)}; --save adds it"] if lacking else []
+    return notes + ([f"the baseline has {', '.join(sorted(found - known))}, unknown here"] if found - known else [])
 
 
 def text_of(baselines: Iterable[Baseline]) -> str:
@@ -163,7 +176,7 @@ def _lean(row: Row) -> dict[str, Any]:
 
 
 def _says_nothing(key: str, value: Any) -> bool:
-    return value is None or value == "" or (value == 0 and key in ("call", "pass", "nan", "inf"))
+    return value is None or value == "" or (value == 0 and key in ("call", "pass", *_LEFT_OUT_IF_ZERO))
 
 
 def _json(value: Any) -> str:
@@ -172,17 +185,14 @@ def _json(value: Any) -> str:
 
 def _read(model: str, saved: Mapping[str, Any]) -> Baseline:
     run = dict(saved["run"])
-    reports = [
-        sound(Report(probe, model, _COLUMNS, [_row(values) for values in rows], {"dtype": run.get("dtype")}))
-        for probe, rows in saved.items()
-        if probe != "run"
-    ]
+    reports = [_report(probe, model, rows, run) for probe, rows in saved.items() if probe != "run"]
     return Baseline(model, run, reports)
 
 
-def _row(values: Mapping[str, Any]) -> Row:
-    """Restore a row from the entries that `_lean` kept."""
-    if "numel" not in values:
-        return Row(dict(values))
-    stats = {f.name: values.get(f.name, f.default) for f in fields(TensorStats)}
-    return Row({key: value for key, value in values.items() if key not in STATS_KEYS}, TensorStats(**stats))
+def _report(probe: str, model: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> Report:
+    """Restore a report from the rows that `_lean` kept. A statistic that none of them has was not measured."""
+    known = set(_LEFT_OUT_IF_ZERO).union(*rows)
+    statistics = tuple(key for key in STATS_KEYS if key in known)
+    zeros = dict.fromkeys(_LEFT_OUT_IF_ZERO, 0)
+    restored = [Row.from_flat({**zeros, **row}, statistics) if "numel" in row else Row(dict(row)) for row in rows]
+    return sound(Report(probe, model, _COLUMNS, restored, {"dtype": run.get("dtype")}, statistics=statistics))

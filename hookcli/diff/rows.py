@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hookcli.diff import verdict
@@ -57,6 +57,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     """
     _check(a, b)
     tolerance = tolerance or Tolerance()
+    a, b = _known_to(a, b), _known_to(b, a)
     alignment = align(_places(a, b), _places(b, a))
     rows = list(_rows(a, b, alignment, tolerance))
     return verdict.report(
@@ -110,6 +111,23 @@ def _check(a: Report, b: Report) -> None:
         raise UsageError(f"reports of {a.probe} can't be compared; those of shapes, inputs, activations and grads can")
     if not any(column.name == "fqn" for column in a.columns):
         raise UsageError(f"reports of {a.probe} can't be compared: their rows are not places in a model")
+
+
+def _known_to(report: Report, other: Report) -> Report:
+    """The report without figures that no row of the other has, whose version of hookcli did not measure them."""
+    lacking: dict[str, Any] = {key: math.nan for key in STATS_KEYS if key not in other.statistics}
+    known = {column.name for column in other.columns}.union(*(row.values for row in other.rows))
+    unknown = {name for row in report.rows for name in row.values if name not in known} if other.rows else set()
+    if not lacking and not unknown:
+        return report
+    rows = [
+        Row(
+            {name: value for name, value in row.values.items() if name not in unknown},
+            replace(row.stats, **lacking) if row.stats else None,
+        )
+        for row in report.rows
+    ]
+    return replace(report, rows=rows)
 
 
 def _places(report: Report, other: Report) -> list[NamedPart]:

@@ -13,9 +13,9 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
-from hookcli.checks.base import Measurements
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
+from hookcli.checks.measurements import Measurements
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.capture import arguments, capture, capture_run

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.checks.base import Comparison, Evaluation
+from hookcli.checks.measurements import Comparison, Evaluation
 from hookcli.engine import failure
 from hookcli.engine.capture import capture
 from hookcli.engine.outputs import Output, comparable, largest_difference, plain_output

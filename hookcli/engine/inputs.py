@@ -58,7 +58,9 @@ def _example(recipe: Recipe, model: nn.Module, setting: Setting) -> tuple[Inputs
         raise UsageError(f"{recipe.name}: input shape needed, for example --input {_guess(model)}")
     shapes = [tree.shape_text(x) for _, x in tree.leaves(example)]
     if setting.batch:
-        raise UsageError(f"--batch-size: {recipe.name} comes with an example input; give --input instead")
+        raise UsageError(
+            f"--batch-size: {recipe.name} comes with an example input; give --input instead", option="batch-size"
+        )
     example = cast_to(example, setting.device, setting.dtype)
     return tree.replace(example, tree.once(lambda path, x: _part(x, setting))), f"{', '.join(shapes)} (its example)"
 

@@ -18,6 +18,7 @@ from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.edits.base import Edit, check_edits, parse_edit
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
+from hookcli.registry.interfaces import misfitting_attribute
 from hookcli.report import Report
 from hookcli.tensors.torch_private import noted
 
@@ -29,7 +30,7 @@ def make_probe(make: MakeProbe) -> Probe:
     """The probe that a plugin's class or factory makes. Raises PluginError for one that fails or is no probe."""
     with registry.guarded(make):
         probe = make()
-        if wrong := registry.misfitting_attribute("probes", probe):
+        if wrong := misfitting_attribute("probes", probe):
             raise TypeError(wrong)
     return cast(Probe, probe)
 

@@ -51,7 +51,9 @@ def parse_device(name: str) -> torch.device:
         if device.type != "meta":
             torch.empty(1, device=device)
     except Exception as error:  # each backend fails in its own way
-        raise UsageError(f"--device {name}: not available; available: {', '.join(_devices())}") from error
+        raise UsageError(
+            f"--device {name}: not available; available: {', '.join(_devices())}", option="device"
+        ) from error
     return device
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from hookcli.report.fits import (
     optional,
     require,
 )
+from hookcli.report.stats import HIST_KEYS
 from hookcli.system.files import is_file, is_pipe, replacing
 
 
@@ -48,6 +50,17 @@ def read_reports(file: str, source: Path | None = None) -> list[Report]:
     if not reports:
         raise UsageError(f"{file}: holds no report")
     return reports
+
+
+def unfamiliar(file: str, reports: Iterable[Report]) -> str | None:
+    """One line on the statistics in which a file's reports and this version of hookcli differ; None if in none."""
+    known = {*ROW, *HIST_KEYS}
+    measured = [report for report in reports if NEEDED.get(report.probe) is STATS_KEYS]
+    lacking = {key: None for report in measured for key in STATS_KEYS if key not in report.statistics}
+    unknown = {column.name: None for report in measured for column in report.columns if column.name not in known}
+    said = [f"has {', '.join(unknown)}, which this version of hookcli does not know"] if unknown else []
+    said += [f"has no {', '.join(lacking)} (saved by another version of hookcli, or with --columns)"] if lacking else []
+    return f"{file}: {'; '.join(said)}" if said else None
 
 
 def read_json(file: str, what: str, newest: int, source: Path | None = None) -> dict[str, Any]:
@@ -92,8 +105,9 @@ def sound(report: Report) -> Report:
     counted = {column.name: optional(is_figure) for column in report.columns if column.unit}
     needed = {*(named if report.probe in COMPLETE else ()), *NEEDED.get(report.probe, ())}
     needed |= set(STEPS if report.grouping == "steps" else ())
+    needed -= set(STATS_KEYS).difference(report.statistics)
     for row in report.rows:
-        flat = row.flat()
+        flat = report.flat(row)
         require(flat, ROW, is_plain)
         require({name: flat.get(name) for name in counted}, counted)
         if missing := needed - flat.keys():

@@ -5,13 +5,14 @@ A `Report` is all that reporters, checks and diffs ever see, so each of them wor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from hookcli.report.histogram import OUTSIDE, QUANTILES, Histogram
-from hookcli.report.stats import HIST_KEYS, STATS_KEYS, TITLES, TensorStats
+from hookcli.report.stats import FIGURES, HIST_KEYS, STATS_KEYS, TITLES, TensorStats
 from hookcli.report.strict_json import relaxed, strict
 
 SCHEMA = 1
@@ -74,12 +75,13 @@ class Row:
             return default
 
     @classmethod
-    def from_flat(cls, values: Mapping[str, Any]) -> Row:
-        """The inverse of `flat`."""
+    def from_flat(cls, values: Mapping[str, Any], statistics: Collection[str] = STATS_KEYS) -> Row:
+        """The inverse of `flat`, in a report that has these `statistics`; the other figures are NaN, and counts 0."""
         stats = {k: values[k] for k in STATS_KEYS if k in values}
-        whole = len(stats) == len(STATS_KEYS)
-        if not whole:
+        if len(stats) < len(statistics):
             return cls(dict(values))
+        if len(stats) < len(STATS_KEYS):
+            stats = dict.fromkeys(FIGURES, math.nan) | stats
         hist = Histogram.from_dict(values["hist"]) if "hist" in values else None
         rest = {k: v for k, v in values.items() if k not in stats and k != "hist"}
         return cls(rest, TensorStats(**stats, hist=hist))
@@ -167,6 +169,17 @@ class Report:
     grouping: str = "nested"
     """Meaning of a container's row: "nested" includes its parts; "disjoint" is the container alone; "events": rows are
     events in order, not places; "steps": rows repeat from step to step; "list": every row is shown at any depth."""
+    statistics: Collection[str] = STATS_KEYS
+    """The statistics that its rows have, if they have any. A report that an older hookcli saved may lack some; they
+    have no value in its rows, and are absent wherever it is written."""
+
+    def flat(self, row: Row) -> dict[str, Any]:
+        """All values of a row of this report in one mapping, as machine formats write them."""
+        values = row.flat()
+        lacking = () if self.statistics is STATS_KEYS else (key for key in STATS_KEYS if key not in self.statistics)
+        for key in lacking:
+            values.pop(key, None)
+        return values
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON object; floats stay floats."""
@@ -175,7 +188,7 @@ class Report:
             "model": self.model,
             "meta": dict(self.meta),
             "columns": [asdict(column) for column in self.columns],
-            "rows": [row.flat() for row in self.rows],
+            "rows": [self.flat(row) for row in self.rows],
             "totals": dict(self.totals),
             "skipped": [item.to_dict() for item in self.skipped],
             "findings": [asdict(item) for item in self.findings],
@@ -187,17 +200,29 @@ class Report:
         """The inverse of `to_dict`, also of what `strict` made of it."""
         given = data
         data = relaxed(data)
+        probe, model = data["probe"], data["model"]
+        statistics = _statistics(given["columns"], data["rows"])
         return cls(
-            probe=data["probe"],
-            model=data["model"],
+            probe=probe,
+            model=model,
             columns=tuple(Column(**column) for column in given["columns"]),  # one is titled NaN
-            rows=tuple(Row.from_flat(row) for row in data["rows"]),
+            rows=tuple(Row.from_flat(row, statistics) for row in data["rows"]),
             meta=data["meta"],
             totals=data["totals"],
             skipped=tuple(Skipped.from_dict(item) for item in data["skipped"]),
             findings=tuple(Finding(**item) for item in data["findings"]),
             grouping=data.get("grouping", "nested"),
+            statistics=statistics,
         )
+
+
+def _statistics(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> Collection[str]:
+    """The statistics that a report's columns or rows name; all if they do not name `numel`, which every version has."""
+    named = {column["name"] for column in columns}
+    if named.issuperset(STATS_KEYS):
+        return STATS_KEYS
+    named = named.union(*rows)
+    return tuple(key for key in STATS_KEYS if key in named) if "numel" in named else STATS_KEYS
 
 
 def document(reports: Iterable[Report]) -> dict[str, Any]:

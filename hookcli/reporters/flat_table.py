@@ -14,7 +14,7 @@ from hookcli.report.grouping import View
 def cells(row: Row, report: Report, view: View) -> dict[str, Any]:
     """Return the row's values by column; only the report's columns if the view chooses some."""
     declared = {column.name: row.get(column.name) for column in report.columns}
-    return declared if view.columns else {**declared, **row.flat()}
+    return declared if view.columns else {**declared, **report.flat(row)}
 
 
 def names(declared: Iterable[str], found: Iterable[str]) -> list[str]:

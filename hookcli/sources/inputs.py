@@ -18,10 +18,10 @@ _COMMON = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "i
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
-def parse_dtype(name: str) -> torch.dtype:
-    """The dtype of a PyTorch name. Raises UsageError with the closest names for an unknown one."""
+def parse_dtype(name: str, option: str = "dtype") -> torch.dtype:
+    """The dtype of a PyTorch name, given in `option`. Raises UsageError with the closest names for an unknown one."""
     if name.removeprefix("torch.") not in _DTYPES:
-        raise UsageError(unknown("dtype", name, _COMMON))
+        raise UsageError(unknown("dtype", name, _COMMON), option=option)
     return _DTYPES[name.removeprefix("torch.")]
 
 
@@ -30,10 +30,11 @@ def parse_input(text: str) -> InputSpec:
     match = _SHAPE.fullmatch(text.replace(" ", ""))
     if not match:
         raise UsageError(
-            f"--input {shortened(text)!r}: give sizes as in 1x3x224x224, with a dtype where needed: 2x128:int64"
+            f"--input {shortened(text)!r}: give sizes as in 1x3x224x224, with a dtype where needed: 2x128:int64",
+            option="input",
         )
     sizes = tuple(int(size) for size in re.split("[x,]", match[1]))
-    return InputSpec(sizes, parse_dtype(match[2]) if match[2] else None)
+    return InputSpec(sizes, parse_dtype(match[2], "input") if match[2] else None)
 
 
 def input_specs(
@@ -55,7 +56,7 @@ def input_specs(
     if not recipe.batched:
         return tuple(specs[i % len(specs)] for i in range(batch))
     if any(not spec.shape for spec in specs):
-        raise UsageError("--batch-size: an input without dimensions has no batch")
+        raise UsageError("--batch-size: an input without dimensions has no batch", option="batch-size")
     return tuple(replace(spec, shape=(batch, *spec.shape[1:])) for spec in specs)
 
 

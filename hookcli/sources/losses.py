@@ -23,7 +23,7 @@ def reduce_all(output: Any, *, how: str) -> Tensor:
     """The sum or mean of each floating-point tensor of the output, added up; complex ones by magnitude."""
     parts = [getattr(t.abs() if t.is_complex() else t, how)() for t in floating(output)]
     if not parts:
-        raise UsageError(f"loss {how}: the model returned no floating-point tensor")
+        raise UsageError(f"loss {how}: the model returned no floating-point tensor", option="loss")
     return torch.stack([part.float() for part in parts]).sum() if len(parts) > 1 else parts[0]
 
 
@@ -35,7 +35,9 @@ def cross_entropy(output: Any, *, auxiliary: float = 0.3) -> Tensor:
     """
     logits = [t for t in floating(output) if t.dim() >= 2]
     if not logits:
-        raise UsageError("loss cross-entropy: the model returned no floating-point tensor of shape NxC or NxCx...")
+        raise UsageError(
+            "loss cross-entropy: the model returned no floating-point tensor of shape NxC or NxCx...", option="loss"
+        )
     losses = [
         torch_cross_entropy(t, torch.zeros((t.shape[0], *t.shape[2:]), dtype=torch.long, device=t.device))
         for t in logits

@@ -20,6 +20,10 @@ _NAMED = 3  # entries that did not fit, of each sort, that a message names
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 
 
+def _wrong(message: str) -> UsageError:
+    return UsageError(message, option="weights")
+
+
 def is_file(weights: str) -> bool:
     """True if `--weights` names a file rather than published weights."""
     return Path(weights).suffix in SUFFIXES or "/" in weights
@@ -28,13 +32,13 @@ def is_file(weights: str) -> bool:
 def read_state(file: str) -> dict[str, Any]:
     """The state dict in a file or in its checkpoint. Raises UsageError if there is none."""
     if not files.is_file(file):
-        raise UsageError(f"--weights: no file {shortened(file)!r}")
+        raise _wrong(f"--weights: no file {shortened(file)!r}")
     state = _read_safetensors(file) if file.endswith(".safetensors") else _read_pickle(file)
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
-        raise UsageError(f"--weights {file}: holds a {type(state).__name__}, not a state dict")
+        raise _wrong(f"--weights {file}: holds a {type(state).__name__}, not a state dict")
     consume_prefix_in_state_dict_if_present(state, "module.")  # saved from a data-parallel wrapper
     return state
 
@@ -44,11 +48,11 @@ def _read_safetensors(file: str) -> Any:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError as error:
-        raise UsageError(f"--weights {file}: reading it needs safetensors: pip install safetensors") from error
+        raise _wrong(f"--weights {file}: reading it needs safetensors: pip install safetensors") from error
     try:
         return load_file(file)
     except SafetensorError as error:
-        raise UsageError(f"--weights {file}: not a safetensors file ({error})") from error
+        raise _wrong(f"--weights {file}: not a safetensors file ({error})") from error
 
 
 def _read_pickle(file: str) -> Any:
@@ -57,8 +61,8 @@ def _read_pickle(file: str) -> Any:
     except Exception as error:  # a file that is no checkpoint makes the unpickler fail in many ways
         if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
             refused = "refused, since loading it could run code (torch.load with weights_only=True)"
-            raise UsageError(f"--weights {file}: {refused}: save model.state_dict() instead") from error
-        raise UsageError(f"--weights {file}: was not written by torch.save") from error
+            raise _wrong(f"--weights {file}: {refused}: save model.state_dict() instead") from error
+        raise _wrong(f"--weights {file}: was not written by torch.save") from error
 
 
 def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> str | None:
@@ -66,7 +70,7 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
 
     A model on the meta device has no room for values: there names and shapes are only compared.
     """
-    with UserCode(lambda error: UsageError(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
+    with UserCode(lambda error: _wrong(f"--weights {name}: the model's state_dict failed: {in_brief(error)}")):
         own = model.state_dict()
     wrong = [
         f"{k} is {_size(v)}, not {_size(own[k])}" for k, v in state.items() if k in own and _size(v) != _size(own[k])
@@ -74,7 +78,7 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
     fits = copy.copy(state)  # keeps the versions of modules, which state dicts carry besides their keys
     for line in wrong:
         del fits[line.partition(" ")[0]]
-    with UserCode(lambda error: UsageError(f"--weights {name} does not fit the model: {in_brief(error)}")):
+    with UserCode(lambda error: _wrong(f"--weights {name} does not fit the model: {in_brief(error)}")):
         result = model.load_state_dict(fits, strict=False)
     missing = [key for key in result.missing_keys if key not in state]
     faults = [
@@ -83,7 +87,7 @@ def fill(model: nn.Module, state: dict[str, Any], strict: bool, name: str) -> st
         if keys
     ]
     if faults and strict:
-        raise UsageError(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
+        raise _wrong(f"--weights {name} does not fit the model: {'; '.join(faults)} (--no-strict loads what fits)")
     loaded = len(own.keys() & fits.keys())
     return f"--weights {name}: loaded {loaded} of {len(own)} tensors; {'; '.join(faults)}" if faults else None
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hookcli import check
-from hookcli.checks.base import Check, Measurements
+from hookcli.checks.base import Check
 from hookcli.checks.causes import causes_first
+from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import known_checks
 from hookcli.report import Finding, Report, Row
 

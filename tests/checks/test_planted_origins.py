@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from hookcli import check
-from hookcli.checks.base import Check, Measurements
+from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
+from hookcli.checks.measurements import Measurements
 from hookcli.report import Finding
 
 # Where values that are not finite begin.

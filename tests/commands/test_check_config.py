@@ -111,6 +111,8 @@ WRONG_FILES = {
     "[tool.hookcli]\nmodel = 'net.py:Net'\ninput = '2y3'": "[tool.hookcli]: input '2y3': give sizes as in ",
     "[tool.hookcli]\nmodel = 'net.py:Net'\nloss = 'no'": "[tool.hookcli]: unknown loss 'no'; choose from: cross",
     "[tool.hookcli]\nmodels = [{model = 'net.py:Net', fill = 'no'}]": "'net.py:Net': unknown fill 'no'; choose from: ",
+    "[tool.hookcli]\ndtype = 'float32'\nmodels = [{model = 'net.py:Net', input = '2x3:flot32'}]": "models "
+    "'net.py:Net': unknown dtype 'flot32'; did you mean float32",
     "[tool.hookcli]\nselect = 'HK021'": "select: HK021 (unexpected-output) is selected but can't",
     "[tool.hookcli]\nmeta = true\nrepeat = 2": "[tool.hookcli]: meta and repeat: without values there is "
     "nothing to compare; leave one out",

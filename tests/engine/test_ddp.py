@@ -125,7 +125,7 @@ def test_several_hooks_have_the_same_gradients_in_every_step() -> None:
 
 def test_a_hook_that_draws_random_numbers_does_not_change_the_next_step() -> None:
     """There is a dropout in the model: another random state would show."""
-    report, _ = run_ranks(2, comm_jobs.run, ["comm_jobs:random_numbers", "noop"])
+    report, _ = run_ranks(2, comm_jobs.run, ["own_hooks:random_numbers", "noop"])
     assert [row["before_l2"] for row in report.rows] == pytest.approx([report.rows[0]["before_l2"]] * 6, rel=1e-6)
 
 
@@ -174,19 +174,19 @@ def test_half_precision_is_measured_by_a_mean_in_float32() -> None:
 @needs_bytes
 def test_bytes_of_collectives_of_every_sort() -> None:
     """An allgather in half precision, a functional collective of 5 floats, a broadcast of 3 that rank 0 alone sends."""
-    reports = run_ranks(2, comm_jobs.run, ["comm_jobs:gathers"])
-    assert [last(r, "comm_jobs:gathers")[0]["bytes_after"] for r in reports] == [2 * ELEMENTS + 32, 2 * ELEMENTS + 20]
-    [row] = last(merge_ranks(reports), "comm_jobs:gathers")
+    reports = run_ranks(2, comm_jobs.run, ["own_hooks:gathers"])
+    assert [last(r, "own_hooks:gathers")[0]["bytes_after"] for r in reports] == [2 * ELEMENTS + 32, 2 * ELEMENTS + 20]
+    [row] = last(merge_ranks(reports), "own_hooks:gathers")
     assert row["bytes_after"] == 2 * ELEMENTS + 32
     assert row["note"] == f"ranks hand over {2 * ELEMENTS + 20:,} to {2 * ELEMENTS + 32:,} bytes"
 
 
 def test_bytes_that_can_not_be_told_are_none() -> None:
-    for report in run_ranks(2, comm_jobs.run, ["comm_jobs:new_group"], steps=1):
+    for report in run_ranks(2, comm_jobs.run, ["own_hooks:new_group"], steps=1):
         [row] = report.rows
         assert row["bytes_after"] is None and row["ratio"] is None and row["relative_l2"] == 0
         [skipped] = report.skipped
-        assert skipped.reason.startswith("bytes that comm_jobs:new_group hands over: the hook made a process group")
+        assert skipped.reason.startswith("bytes that own_hooks:new_group hands over: the hook made a process group")
 
 
 def test_a_step_with_other_gradients_than_those_of_the_exact_mean_is_named() -> None:

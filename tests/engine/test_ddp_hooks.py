@@ -22,10 +22,10 @@ def ranks() -> Iterator[None]:
 
 
 FAILURES = {
-    "raises": "comm_jobs:raises failed on bucket 0 (0.weight ... 4.bias): KeyError: 'lost'\n  at comm_jobs.py:",
-    "raises_in_then": "comm_jobs:raises_in_then failed in a callback for bucket 0 (0.weight ... 4.bias): ",
-    "returns_tensor": "comm_jobs:returns_tensor returned a tensor of shape (4627,) and dtype float32 for bucket 0 ",
-    "returns_none": "comm_jobs:returns_none returned None for bucket 0 (0.weight ... 4.bias): a communication hook "
+    "raises": "own_hooks:raises failed on bucket 0 (0.weight ... 4.bias): KeyError: 'lost'\n  at own_hooks.py:",
+    "raises_in_then": "own_hooks:raises_in_then failed in a callback for bucket 0 (0.weight ... 4.bias): ",
+    "returns_tensor": "own_hooks:returns_tensor returned a tensor of shape (4627,) and dtype float32 for bucket 0 ",
+    "returns_none": "own_hooks:returns_none returned None for bucket 0 (0.weight ... 4.bias): a communication hook "
     "returns a torch.futures.Future",
     "resolves_to_list": "its Future resolves to a list: PyTorch takes one tensor, so end with .then(",
     "resolves_to_half_of_it": "resolves to a tensor of shape (2314,) and dtype float32: it must be a tensor of the "
@@ -47,8 +47,8 @@ def test_instances_and_partials_are_taken_with_a_remark() -> None:
     for own in run_ranks(2, comm_jobs.run_functions, ["instance", "partly", "own_allreduce"], steps=1):
         assert [report.rows[0]["relative_l2"] for report in own] == [0, 0, 0]
         said = [report.meta["said"] for report in own]
-        assert "comm_jobs:instance is a Instance: register_comm_hook takes functions only" in said[0][0]
-        assert "comm_jobs:partly is a partial" in said[1][0] and not said[2]
+        assert "own_hooks:instance is a Instance: register_comm_hook takes functions only" in said[0][0]
+        assert "own_hooks:partly is a partial" in said[1][0] and not said[2]
 
 
 def test_a_parameter_without_a_gradient_is_named() -> None:

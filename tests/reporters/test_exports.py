@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
-import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,38 +13,14 @@ from typing import Any
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from commands.growing import until
-from records import HEADER, activation, gradient, recorded_step, save
+from records import gradient, save
+from reporters.exports import INF, figures, float32, lines, relaxed, reports, same, tag, wandb_runs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
 
-from hookcli import registry
-from hookcli.report import Column, Report, Row, TensorStats
-from hookcli.report.grouping import View
+from hookcli.report import Column, Report, Row
 from hookcli.reporters import series
 
 Cli = Callable[..., Any]
-ODD = "od\x1b[31md.\u2028=1+1"
-NAN, INF = float("nan"), float("inf")
-
-
-def lines() -> list[Any]:
-    """Two models, one in two phases; odd names, NaN and infinities, and figures beyond float32."""
-    odd = [activation(ODD, "Li\nnear", TensorStats(128, NAN, INF, -1e300, 1e-300, 0.1, nan=3, inf=2), path='["a"]')]
-    odd += [activation(ODD, "Linear", TensorStats(128, 0.1, 0.2, -1.0, 2.0, 7.0), path='["b"]')]
-    grads = [gradient("odd.weight", "parameter", "Linear", INF, inf=3)]
-    first = recorded_step(0)
-    reports = (replace(first.reports[0], rows=odd), replace(first.reports[1], rows=grads))
-    return [
-        HEADER,
-        first,
-        recorded_step(100, std=1.5),
-        recorded_step(100, phase="no_grad", forward=0),
-        recorded_step(100, phase="no_grad", forward=1, std=0.3),
-        replace(first, model="../G /x", step=50, reports=reports, losses=[NAN]),
-        recorded_step(200, losses=[INF]),
-        recorded_step(300, complete=False),
-    ]
 
 
 @pytest.fixture
@@ -57,43 +31,6 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with path.open("a") as file:
         file.write('{"line":"step","model":"Net","pha')
     return path
-
-
-def relaxed(value: Any) -> Any:
-    return {"NaN": NAN, "Infinity": INF, "-Infinity": -INF}.get(value, value) if isinstance(value, str) else value
-
-
-def reports(cli: Cli, *argv: str) -> list[dict[str, Any]]:
-    return json.loads(cli(*argv, "-f", "json").out)["reports"]
-
-
-def figures(report: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, float]]:
-    """Each row with each of its declared figures."""
-    for row in report["rows"]:
-        for column in report["columns"]:
-            value = relaxed(row.get(column["name"]))
-            if isinstance(value, (int, float)) and column["name"] not in ("step", "forward", "calls", "call", "index"):
-                yield row, column["name"], value
-
-
-def same(a: Any, b: Any) -> bool:
-    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
-
-
-def float32(value: float) -> float:
-    try:
-        return struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.copysign(INF, value)
-
-
-def tag(report: Mapping[str, Any], row: Mapping[str, Any], figure: str) -> str:
-    stats = ("mean", "std", "zeros", "nan", "inf")
-    place = (row["fqn"] or "(model)") + (row.get("path") or "")
-    place = place.replace("\x1b", "\\x1b").replace("\u2028", "\\u2028")
-    if report["probe"] == "step":
-        return f"(model)/{figure}"
-    return f"{'activations.' * (figure in stats)}{figure}/{place}"
 
 
 def test_tensorboard_has_every_figure_of_every_step(cli: Cli, record: Path) -> None:
@@ -218,46 +155,6 @@ def test_selections_are_the_same_in_both_tables(cli: Cli, record: Path, narrowed
             assert all(same(a, b) for a, b in pairs), name
 
 
-def wandb_records(path: Path) -> Iterator[WandbRecord]:
-    """The records of an offline run: LevelDB's log format (blocks of 32 KiB) after a header of 7 bytes.
-
-    wandb itself has read them in Go since 0.2x, for `wandb sync`; its messages are those of its Python package.
-    """
-    data, at, parts = path.read_bytes(), 7, b""
-    assert data[:4] == b":W&B"
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:  # the rest of a block that has no room for a header is zeros
-            at += 32768 - at % 32768
-            continue
-        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
-        if at + 7 + size > len(data):  # not yet written
-            return
-        parts += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # whole, or the last part
-            yield WandbRecord.FromString(parts)
-            parts = b""
-
-
-def wandb_runs(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], Any]]:
-    """The config, the history and the run of each offline run."""
-    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        until(lambda path=path: any(found.WhichOneof("record_type") == "exit" for found in wandb_records(path)))
-        config: dict[str, Any] = {}
-        history: list[dict[str, Any]] = []
-        for found in wandb_records(path):
-            if found.WhichOneof("record_type") == "run":
-                run = found.run
-                config |= {item.key: json.loads(item.value_json) for item in run.config.update}
-            elif found.WhichOneof("record_type") == "history":
-                line: dict[str, Any] = {}
-                for item in found.history.item:
-                    *outer, name = item.nested_key or [item.key]
-                    (line.setdefault(outer[0], {}) if outer else line)[name] = relaxed(json.loads(item.value_json))
-                history.append(line)
-        yield config, history, run
-
-
 def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> None:
     ran = cli("show", record.name, "-f", "wandb", "-o", "here")
     assert ran.code == 0 and ran.out == "" and "wandb sync here/wandb/offline-run-* uploads them" in ran.err
@@ -280,34 +177,6 @@ def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> Non
             assert mine.keys() == theirs.keys() and all(same(value, theirs[name]) for name, value in mine.items())
     assert cli("show", record.name, "-f", "wandb", "-o", "here").code == 0  # beside the others
     assert len(list(wandb_runs(Path("here")))) == 6
-
-
-def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
-    hist = {"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]}
-    stats = TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2)
-    row = activation("body", "Linear", stats)
-    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
-    for name in ("tensorboard", "wandb"):
-        (tmp_path / name).mkdir()
-        registry.load("reporters", name)().export([report], View(), tmp_path / name)
-    events = EventAccumulator(str(tmp_path / "tensorboard/Net")).Reload()
-    found = events.Histograms("activations.hist/body")[0].histogram_value
-    assert (found.min, found.max, found.num, found.sum, found.sum_squares) == (-1.5, 3, 8, 4.0, 16)
-    # Between -2 and -1 two, then none until -0.5, two zeros, one up to 1, none up to 2, three up to 4.
-    assert found.bucket_limit == [-1, -0.5, 0.5, 1, 2, 4] and found.bucket == [2, 0, 2, 1, 0, 3]
-    [(_, [line], _)] = wandb_runs(tmp_path / "wandb")
-    value = line["activations.hist/body"]
-    assert value["_type"] == "histogram"
-    assert value["bins"] == [-2, -1, -0.5, 0.5, 1, 2, 4] and value["values"] == [2, 0, 2, 1, 0, 3]
-
-
-def test_a_histogram_whose_sum_of_squares_is_beyond_the_largest_float(tmp_path: Path) -> None:
-    hist = {"low": 514, "negative": [0, 0], "positive": [0, 1], "overflows": [1, 1, 1, 1]}
-    row = activation("body", "Linear", TensorStats(1, 1e155, math.nan, 1e155, 1e155, 1e155))
-    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
-    registry.load("reporters", "tensorboard")().export([report], View(), tmp_path)
-    events = EventAccumulator(str(tmp_path / "Net")).Reload()
-    assert events.Histograms("activations.hist/body")[0].histogram_value.sum_squares == math.inf
 
 
 def test_one_shot_commands_and_saved_reports(cli: Cli, net: Path) -> None:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from hookcli.record.file.recent import Recent
 from hookcli.report import Report, strict
 
-# A model that takes another path in each step must not fill the memory; one of many parts needs a layout for each.
-_LAYOUTS, _ROWS = 32, 2**17  # remembered in any case; and rows of all that are remembered beyond these
 _LARGEST = 2**28  # bytes of an unpacked text; nor must a file made to do so
 _DIGITS, _EXACT = 5, 8  # bytes of a float with 29 significant bits (9 digits), and of a whole one
 _DOUBLE = ("float64", "complex128")
@@ -61,11 +60,11 @@ _Columns = Mapping[str, Sequence[Any]]
 
 
 class Packer:
-    """Packs the steps of one record; knows the layouts that its lines have defined, the latest used last."""
+    """Packs the steps of one record; knows layouts that its lines have defined, by number."""
 
     def __init__(self) -> None:
-        self._layouts: dict[Any, tuple[int, Layout]] = {}
-        self._defined = self._rows = 0
+        self._layouts: Recent[Any, tuple[int, Layout]] = Recent()
+        self._defined = 0
 
     def pack(self, reports: Iterable[Report]) -> tuple[dict[int, str], str]:
         """The new layouts by number, and the reports, each as text for a line of the record."""
@@ -76,28 +75,20 @@ class Packer:
             rows = head.pop("rows")
             columns = _columns(rows)
             key = (head["probe"], head["model"], *((row.get("fqn"), *row) for row in rows))
-            known = self._layouts.pop(key, None)
+            known = self._layouts.get(key)
             if known is None:
-                known = self._define(Layout.of(head, rows, columns))
+                self._defined += 1
+                known = self._layouts.add(key, (self._defined, Layout.of(head, rows, columns)), len(rows))
                 new[self._defined] = _packed(strict(asdict(known[1])))
-            number, layout = self._layouts[key] = known
+            number, layout = known
             differences, numbers = _differences(head, columns, layout)
             said.append({"layout": number} | differences)
             floats.append(numbers)
         return new, _packed(said, b"".join(floats))
 
-    def _define(self, layout: Layout) -> tuple[int, Layout]:
-        """The layout with a number of its own; those that were not used for longest make room for it."""
-        self._rows += len(layout.kinds)
-        while len(self._layouts) >= _LAYOUTS and self._rows > _ROWS:
-            self._rows -= len(self._layouts.pop(next(iter(self._layouts)))[1].kinds)
-        self._defined += 1
-        return self._defined, layout
-
     def forget(self) -> None:
         """Forget all layouts, since a line that defines one may not have been written."""
         self._layouts.clear()
-        self._rows = 0
 
 
 def unpack(text: str, layout: Callable[[int], Layout]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.measured_steps import SharedRows
 from hookcli.record.file.packing import Layout, unpack, unpack_layout
+from hookcli.record.file.recent import Recent
 from hookcli.record.file.record_lines import FITS, LAYOUT, LINES, RUN_SCHEMA, End, Header, Line, NonFinite, RecordedStep
 from hookcli.record.file.whole_lines import whole_lines
 from hookcli.report.fits import require
@@ -63,8 +64,8 @@ class Record:
     """The file that holds the lines, if not `path`: the copy of a pipe."""
     _layouts: dict[int, int] = field(default_factory=dict, repr=False)
     """The offsets of the lines that define layouts, by number."""
-    _known: dict[int, Layout] = field(default_factory=dict, repr=False)
-    """The latest layouts that were read."""
+    _known: Recent[int, Layout] = field(default_factory=Recent, repr=False)
+    """The layouts that were used last."""
 
     def add(self, offset: int, text: bytes) -> None:
         """Add a line of the file. Raises UsageError for the header of a newer hookcli."""
@@ -144,12 +145,12 @@ class Record:
 
     def _layout(self, file: BinaryIO, number: int, shared: SharedRows | None = None) -> Layout:
         """The layout of this number, read once."""
-        if number not in self._known:
+        known = self._known.get(number)
+        if known is None:
             text = _line(file, self._layouts[number])["layout"]
-            self._known[number] = shared.layout(text) if shared else unpack_layout(text)
-            if len(self._known) > _REMEMBERED:
-                self._known.pop(next(iter(self._known)))
-        return self._known[number]
+            known = shared.layout(text) if shared else unpack_layout(text)
+            self._known.add(number, known, len(known.kinds))
+        return known
 
     def written(self) -> float:
         """Time of the last write, in seconds since the epoch."""
@@ -176,7 +177,6 @@ def abridged(numbers: Sequence[int]) -> str:
 
 
 _NAMED = 5
-_REMEMBERED = 32  # layouts
 _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  # JSON's own errors are ValueErrors
 
 

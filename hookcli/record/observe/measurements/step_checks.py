@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from hookcli.checks.base import Check, Measurements
+from hookcli.checks.base import Check
 from hookcli.checks.judgement import judge
 from hookcli.checks.leftover_hooks import HooksLeft
+from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import choose
 from hookcli.report import Report, Row
 

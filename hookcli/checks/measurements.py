@@ -1,0 +1,91 @@
+"""The measurements of a run, all plain numbers, and the parts of them that checks read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hookcli.checks.expected import Expected
+from hookcli.diff.baseline import Baseline
+from hookcli.diff.tolerance import Tolerance
+from hookcli.errors import ModelError
+from hookcli.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The distance between the outputs of two runs: the largest difference, relative to the largest output.
+
+    `fqn` is the first module whose outputs differ, `excuse` a reason why that may be right. `failed` says why the
+    second run gave no output to compare.
+    """
+
+    value: float
+    fqn: str = ""
+    failed: str = ""
+    excuse: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Forward passes in eval mode: the modules that drew random numbers, in order, and a repeated pass.
+
+    `again` compares a second pass on the same batch, with the same random numbers, with the first. It is None if none
+    was needed: other batches gave the first item the same output, and no buffer changed.
+    """
+
+    drawing: Sequence[str] = ()
+    again: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything that was measured of one model, for checks to read.
+
+    A field that was not measured is None, and `missing` says why, by the field's name. A check names what it needs, and
+    is called only where all of that was measured; it sees the measurements as one of the protocols below, whose fields
+    are there. `again` holds one more `inventory` per repetition. `crash` is the error of a model that failed; the
+    reports then end where it failed. `eval_crash` is the error of a model that passed its run and failed in eval mode.
+    """
+
+    inventory: Report | None = None
+    activations: Report | None = None
+    grads: Report | None = None
+    shapes: Report | None = None
+    settings: Report | None = None
+    again: Sequence[Report] | None = None
+    evaluation: Evaluation | None = None
+    companions: Comparison | None = None
+    halves: Comparison | None = None
+    expected: Sequence[Expected] | None = None
+    baseline: Baseline | None = None
+    tolerance: Tolerance = Tolerance()
+    crash: ModelError | None = None
+    eval_crash: ModelError | None = None
+    dtype: str = "float32"
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+class ReadsInventory(Protocol):
+    """Measurements for a check that needs the inventory."""
+
+    inventory: Report
+
+
+class ReadsActivations(Protocol):
+    """Measurements for a check that needs activations."""
+
+    activations: Report
+    dtype: str
+
+
+class ReadsGrads(Protocol):
+    """Measurements for a check that needs gradients."""
+
+    grads: Report
+    dtype: str
+
+
+class ReadsWeightsAndGrads(ReadsInventory, ReadsGrads, Protocol):
+    """Measurements for a check that needs gradients, and the inventory of their parameters and modules."""

@@ -1,0 +1,142 @@
+"""The registry of plugins. Finding a plugin reads metadata only; loading imports that one.
+
+Built-in plugins are listed in `built_in`; other distributions declare theirs as entry points in the groups
+`hookcli.sources`, `hookcli.probes`, `hookcli.reporters`, `hookcli.checks` and `hookcli.edits`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from hookcli.errors import PluginError, UserCode, in_brief, unknown
+from hookcli.registry.built_in import BUILT_IN
+from hookcli.registry.interfaces import misfit
+
+KINDS = ("sources", "probes", "reporters", "checks", "edits")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Plugin:
+    """A plugin that was found, not loaded. `target` is `module:attribute`; `distribution` provides it."""
+
+    kind: str
+    name: str
+    target: str
+    distribution: str
+
+    def load(self) -> Any:
+        """Import the plugin's object. Raises PluginError, naming the distribution, for any error in it."""
+        if self.built_in:
+            return self._imported()
+        with UserCode(lambda error: PluginError(f"{self} does not load: {in_brief(error)}")):
+            found = self._imported()
+            if wrong := misfit(self.kind, found):
+                raise PluginError(f"{self} is no plugin of hookcli: {wrong}")
+            _owners[id(found)] = self, found
+        return found
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} ({self.kind}, from {self.distribution})"
+
+    @property
+    def built_in(self) -> bool:
+        """True if the plugin is built in."""
+        return self.distribution == "hookcli"
+
+    @property
+    def shadowed(self) -> bool:
+        """True if a built-in plugin of the same name is used instead."""
+        return not self.built_in and self.name in BUILT_IN[self.kind]
+
+    def _imported(self) -> Any:
+        module, _, attribute = self.target.partition(":")
+        return attrgetter(attribute)(import_module(module))
+
+
+_owners: dict[int, tuple[Plugin, Any]] = {}  # by id(); the object is kept alive, so that its id is not reused
+_remarks: dict[str, None] = {}
+
+
+def guarded(made: Any) -> AbstractContextManager[None, None]:
+    """Return a context manager for calling a plugin's code; errors raised there name the plugin if it is external."""
+    plugin = _owners.get(id(made), _owners.get(id(type(made)), (None,)))[0]
+    if plugin is None:
+        return nullcontext()
+    return UserCode(lambda error: PluginError(f"{plugin} failed: {in_brief(error)}"))
+
+
+def remarks() -> list[str]:
+    """Return the remarks on plugins looked up so far, each once."""
+    said = list(_remarks)
+    _remarks.clear()
+    return said
+
+
+def _any_declared() -> bool:
+    """Return whether a distribution on sys.path may declare plugins; ten times as fast as `importlib.metadata`."""
+    for place in map(Path, sys.path):
+        if place.is_file():
+            return True  # a zip file: leave it to those who can read it
+        with suppress(OSError), os.scandir(place) as folders:
+            for folder in folders:
+                if folder.name.endswith((".dist-info", ".egg-info")):
+                    with suppress(OSError):
+                        if b"[hookcli." in Path(folder, "entry_points.txt").read_bytes():
+                            return True
+    return False
+
+
+@cache
+def _external() -> tuple[Plugin, ...]:
+    """Return the plugins that installed distributions declare, cached for the process."""
+    if not _any_declared():
+        return ()
+    from importlib.metadata import entry_points
+
+    found = set()
+    for kind in KINDS:
+        for entry in entry_points(group=f"hookcli.{kind}"):
+            owner = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown distribution"
+            found.add(Plugin(kind, entry.name, entry.value.replace(" ", ""), owner))
+    return tuple(sorted(found))
+
+
+def plugins(kind: str) -> Iterator[Plugin]:
+    """Return every plugin of a kind without loading it, built-in plugins first."""
+    for name, target in BUILT_IN[kind].items():
+        yield Plugin(kind, name, target, "hookcli")
+    yield from (plugin for plugin in _external() if plugin.kind == kind)
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of all plugins of a kind, each once."""
+    return list(dict.fromkeys(plugin.name for plugin in plugins(kind)))
+
+
+def find(kind: str, name: str) -> Plugin:
+    """Return the plugin of this name, a built-in one first. Raises PluginError if none or several others have it."""
+    found = [plugin for plugin in plugins(kind) if plugin.name == name]
+    for plugin in found:
+        if plugin.shadowed:
+            _remarks[f"{plugin} is not used: a built-in plugin has the same name"] = None
+            found = found[:1]  # ours come first
+    if not found:
+        raise PluginError(unknown(kind.removesuffix("s"), name, names(kind)))
+    if len(found) > 1:
+        owners = " and ".join(plugin.distribution for plugin in found)
+        raise PluginError(f"{kind.removesuffix('s')} {name!r} is ambiguous: {owners} both bring it; uninstall one")
+    return found[0]
+
+
+def load(kind: str, name: str) -> Any:
+    """Find a plugin and import its object."""
+    return find(kind, name).load()

@@ -1,0 +1,61 @@
+"""The built-in plugins: the module and attribute of each, by kind and name."""
+
+from __future__ import annotations
+
+BUILT_IN = {
+    "sources": {
+        "torchvision": "hookcli.sources.torchvision:TorchvisionSource",
+        "importpath": "hookcli.sources.importpath:ImportPathSource",
+        "package": "hookcli.sources.package:PackageSource",
+    },
+    "probes": {
+        "shapes": "hookcli.probes.shapes:ShapesProbe",
+        "inputs": "hookcli.probes.inputs:InputsProbe",
+        "activations": "hookcli.probes.activations:ActivationsProbe",
+        "grads": "hookcli.probes.grads:GradsProbe",
+        "graph": "hookcli.probes.graph:GraphProbe",
+        "trace": "hookcli.probes.trace:TraceProbe",
+    },
+    "reporters": {
+        name: f"hookcli.reporters.{name}:{name.title()}Reporter"
+        for name in (
+            *("table", "json", "csv", "markdown", "dot", "svg", "chrome", "chart", "junit", "sarif", "github"),
+            *("tensorboard", "parquet", "wandb"),
+        )
+    },
+    "checks": {
+        "HK001": "hookcli.checks.crash:Crash",
+        "HK002": "hookcli.checks.finite:InputNotFinite",
+        "HK003": "hookcli.checks.finite:ActivationNotFinite",
+        "HK004": "hookcli.checks.finite:GradientNotFinite",
+        "HK005": "hookcli.checks.finite:ParameterNotFinite",
+        "HK006": "hookcli.checks.unused:NeverRan",
+        "HK007": "hookcli.checks.unused:NotCalled",
+        "HK008": "hookcli.checks.unused:NoGradient",
+        "HK009": "hookcli.checks.unused:ZeroGradient",
+        "HK010": "hookcli.checks.dead_units:DeadUnits",
+        "HK011": "hookcli.checks.dead_units:SaturatedUnits",
+        "HK012": "hookcli.checks.depth:VanishingGradients",
+        "HK013": "hookcli.checks.depth:ExplodingGradients",
+        "HK014": "hookcli.checks.depth:VanishingActivations",
+        "HK015": "hookcli.checks.depth:ExplodingActivations",
+        "HK016": "hookcli.checks.precision:Float16Overflow",
+        "HK017": "hookcli.checks.precision:Float16Underflow",
+        "HK018": "hookcli.checks.precision:Bfloat16Rounding",
+        "HK019": "hookcli.checks.leftover_hooks:HooksLeft",
+        "HK020": "hookcli.checks.evaluation:BatchDependence",
+        "HK021": "hookcli.checks.output:UnexpectedOutput",
+        "HK022": "hookcli.checks.budgets:TooManyParameters",
+        "HK023": "hookcli.checks.budgets:TooManyMacs",
+        "HK024": "hookcli.checks.budgets:TooMuchMemory",
+        "HK025": "hookcli.checks.determinism:Nondeterminism",
+        "HK026": "hookcli.checks.evaluation:SplitBatch",
+        "HK027": "hookcli.checks.baseline:Changed",
+        "HK028": "hookcli.checks.evaluation:RandomInEval",
+        "HK029": "hookcli.checks.evaluation:StateInEval",
+        "HK030": "hookcli.checks.registered:Unregistered",
+        "HK031": "hookcli.checks.modes:EvalInTraining",
+        "HK032": "hookcli.checks.modes:FrozenBetween",
+    },
+    "edits": {n: f"hookcli.hooks.edits.operations:{n}" for n in ("zero", "ones", "scale", "clamp", "noise", "square")},
+}

@@ -1,0 +1,61 @@
+"""The interfaces of plugins, checked as one is loaded: the error names the plugin and what is wrong with it."""
+
+from __future__ import annotations
+
+from types import MemberDescriptorType
+from typing import Any
+
+from hookcli.errors import class_name
+
+# The methods that a plugin's class must have (or one of two), and the types of the attributes that it may have.
+_METHODS = {
+    "sources": ("recipe",),
+    "probes": ("attach", "rows"),
+    "reporters": ("render or export",),
+    "checks": ("judge",),
+}
+_ATTRIBUTES: dict[str, dict[str, str | type]] = {
+    "sources": {},
+    "probes": {
+        "name": str,
+        "columns": "Column",
+        **dict.fromkeys(("needs_backward", "needs_input_grad", "watches_parameters", "values", "fastpath"), bool),
+        "grouping": str,
+    },
+    "reporters": {
+        **dict.fromkeys(("suffixes", "needs"), "str"),
+        **dict.fromkeys(("command", "target", "then"), str),
+        **dict.fromkeys(("for_people", "live"), bool),
+    },
+    "checks": {
+        **dict.fromkeys(("id", "name", "severity", "means", "advice"), str),
+        "needs": "str",
+        **dict.fromkeys(("whole", "values"), bool),
+    },
+}
+
+
+def misfit(kind: str, found: Any) -> str | None:
+    """Return the reason why an object can't be a plugin of this kind; None if it can."""
+    if kind == "edits":
+        return None if callable(found) else f"an edit is a function, not {class_name(found)}"
+    if not isinstance(found, type):
+        return f"its entry point names {class_name(found)}, not a class"
+    for name in _METHODS[kind]:
+        if not any(callable(getattr(found, one, None)) for one in name.split(" or ")):
+            return f"the class {found.__qualname__} has no method {name}"
+    return misfitting_attribute(kind, found)
+
+
+def misfitting_attribute(kind: str, made: Any) -> str | None:
+    """Describe the first attribute of a plugin, or of an object that it made, that has the wrong type."""
+    for name, wanted in _ATTRIBUTES[kind].items():
+        value = getattr(made, name, None)
+        if value is None or isinstance(value, (property, MemberDescriptorType)):  # of each instance
+            continue
+        if isinstance(wanted, type):
+            if not isinstance(value, wanted):
+                return f"{name} must be {wanted.__name__}, not {class_name(value)}"
+        elif not (isinstance(value, (tuple, list)) and all(class_name(item) == wanted for item in value)):
+            return f"{name} must be a tuple of {wanted}, not {class_name(value)}"
+    return None

@@ -1,0 +1,43 @@
+"""Histograms, as TensorBoard and Weights & Biases show them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from records import activation
+from reporters.exports import wandb_runs
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hookcli import registry
+from hookcli.report import Report, TensorStats
+from hookcli.report.grouping import View
+
+
+def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
+    hist = {"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]}
+    stats = TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2)
+    row = activation("body", "Linear", stats)
+    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    for name in ("tensorboard", "wandb"):
+        (tmp_path / name).mkdir()
+        registry.load("reporters", name)().export([report], View(), tmp_path / name)
+    events = EventAccumulator(str(tmp_path / "tensorboard/Net")).Reload()
+    found = events.Histograms("activations.hist/body")[0].histogram_value
+    assert (found.min, found.max, found.num, found.sum, found.sum_squares) == (-1.5, 3, 8, 4.0, 16)
+    # Between -2 and -1 two, then none until -0.5, two zeros, one up to 1, none up to 2, three up to 4.
+    assert found.bucket_limit == [-1, -0.5, 0.5, 1, 2, 4] and found.bucket == [2, 0, 2, 1, 0, 3]
+    [(_, [line], _)] = wandb_runs(tmp_path / "wandb")
+    value = line["activations.hist/body"]
+    assert value["_type"] == "histogram"
+    assert value["bins"] == [-2, -1, -0.5, 0.5, 1, 2, 4] and value["values"] == [2, 0, 2, 1, 0, 3]
+
+
+def test_a_histogram_whose_sum_of_squares_is_beyond_the_largest_float(tmp_path: Path) -> None:
+    hist = {"low": 514, "negative": [0, 0], "positive": [0, 1], "overflows": [1, 1, 1, 1]}
+    row = activation("body", "Linear", TensorStats(1, 1e155, math.nan, 1e155, 1e155, 1e155))
+    report = Report("activations", "Net", [], [replace(row, values={**row.values, "hist": hist})])
+    registry.load("reporters", "tensorboard")().export([report], View(), tmp_path)
+    events = EventAccumulator(str(tmp_path / "Net")).Reload()
+    assert events.Histograms("activations.hist/body")[0].histogram_value.sum_squares == math.inf
