@@ -85,8 +85,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help=f"Torchvision names, package.module:callable, or path/to/file.py:callable "
-            f"[those of {DEFAULT_FILE}].",
+            help=f"Torchvision names, package.module:callable, or path/to/file.py:callable [those of {DEFAULT_FILE}].",
             autocompletion=complete_models,
             show_default=False,
         ),

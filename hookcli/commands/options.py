@@ -146,7 +146,10 @@ class HistOptions:
     """The option of commands that show statistics of tensors."""
 
     hist: bool = option(
-        False, _SHOW, "Quantiles, and shares outside float16, bfloat16 and float8, from histograms.", "--hist"
+        False,
+        _SHOW,
+        "Quantiles, and shares outside float16, bfloat16 and float8; with a LAYER: draw its histogram.",
+        "--hist",
     )
 
 

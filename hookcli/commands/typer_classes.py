@@ -85,6 +85,11 @@ class _Grouped:
         rest: list[str] = whole.parse_args(ctx, args)
         return rest
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line, without arguments that have no name there."""
+        whole: Any = super()
+        return [piece for piece in whole.collect_usage_pieces(ctx) if piece != "[]"]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under their headings."""
         _format_options(self, ctx, formatter)

@@ -1,4 +1,4 @@
-"""Findings as lines for people: one for each finding, and one below it on what to try, in the same place at any width."""
+"""Findings as lines for people: one for each finding, and below it one on what to try, at any width."""
 
 from __future__ import annotations
 

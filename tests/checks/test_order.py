@@ -22,7 +22,13 @@ def made(name: str, *follows: str, needs: tuple[str, ...] = ()) -> Any:
     return type(name, (Check,), {**values, "means": "", "advice": ""})()
 
 
-CHECKS = (made("ACT"), made("SPREADS", "ACT"), made("GRAD", "SPREADS", needs=("grads",)), made("UNRUN"), made("LOST", "UNRUN"))
+CHECKS = (
+    made("ACT"),
+    made("SPREADS", "ACT"),
+    made("GRAD", "SPREADS", needs=("grads",)),
+    made("UNRUN"),
+    made("LOST", "UNRUN"),
+)
 CALLED = [Row({"kind": "called", "fqn": fqn}) for fqn in ("", "a", "b", "c")]
 INVENTORY = Report("inventory", "m", (), [*CALLED, Row({"kind": "never_called", "fqn": "idle"})])
 
@@ -34,7 +40,10 @@ def order(*found: tuple[str, str, str]) -> list[tuple[str, str]]:
 
 
 def test_outputs_follow_from_what_ran_before_and_gradients_from_anything() -> None:
-    assert order(("SPREADS", "error", "c.weight"), ("ACT", "warning", "b")) == [("ACT b", ""), ("SPREADS c.weight", "ACT b")]
+    assert order(("SPREADS", "error", "c.weight"), ("ACT", "warning", "b")) == [
+        ("ACT b", ""),
+        ("SPREADS c.weight", "ACT b"),
+    ]
     assert order(("SPREADS", "error", "a"), ("ACT", "warning", "b")) == [("SPREADS a", ""), ("ACT b", "")]
     assert order(("GRAD", "error", "a"), ("ACT", "warning", "b")) == [("ACT b", ""), ("GRAD a", "ACT b")]
 
