@@ -15,7 +15,7 @@ EXAMPLES = (
     "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",
     "hookcli activations convnext_tiny --type Linear --sort -max",
     "hookcli activations resnet18 --hist --sort -outside_float8_e4m3",
-    "hookcli activations resnet18 --hist layer4.1.conv2",
+    "hookcli activations resnet18 --hist conv1",
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 

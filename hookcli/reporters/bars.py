@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ _LOGARITHMIC = ("l2", "macs", "param_grad", "output_grad")
 _SHARES = ("zeros",)  # of all elements
 _DECADES = 3  # that a logarithmic bar spans at least, so that figures that are nearly equal look so
 _LONGEST = 8
+_LEAST = 0.01  # so that the smallest figure can be told from zero
+_ALONE = "l2"  # whose bars, for gradients, are shown even where its figures do not fit
+_GAP = 2  # between columns; a bar of one character takes half of it
 _UPRIGHT = " ▁▂▃▄▅▆▇█"
 _LYING = " ▏▎▍▌▋▊▉█"
 _EIGHTHS = 8
@@ -33,7 +36,8 @@ class Scale:
         value = _value(row, self.column.name)
         if not value:
             return 0.0
-        return (math.log10(value) - self.low) / (self.high - self.low) if self.logarithmic else value
+        level = (math.log10(value) - self.low) / (self.high - self.low) if self.logarithmic else value
+        return max(level, _LEAST)
 
     def __str__(self) -> str:
         if not self.logarithmic:
@@ -66,15 +70,51 @@ def _value(row: Row, name: str) -> float:
     return float(value)
 
 
-def room(scales: int, spare: int) -> int:
-    """The width of each of so many bars: one character, which fits into the gap between columns, and all spare ones."""
-    return min(1 + max(spare, 0) // scales, _LONGEST) if scales else 0
+@dataclass(frozen=True, slots=True)
+class DrawnBars:
+    """The bars of a table: by the place of each column that is shown, in order, a bar per row, or none."""
+
+    bars: Mapping[int, Sequence[str]]
+    alone: Sequence[int] = ()
+    """The column whose bars stand alone, without figures."""
+    said: Sequence[str] = ()
+    """A line on their scales."""
+
+
+def drawn(
+    rows: Sequence[Row], columns: Sequence[Column], places: Sequence[int], widths: Mapping[str, int], width: int | None
+) -> DrawnBars:
+    """Draw bars beside the columns at these places, as far as they fit into the width; none without a width."""
+    none: Sequence[str] = ()
+    if width is None or not rows:
+        return DrawnBars(dict.fromkeys(places, none))
+    spare = width + _GAP - sum(widths[columns[i].name] + _GAP for i in places)
+    alone = [i for i, c in enumerate(columns) if c.name == _ALONE and i not in places and rows[0].get("kind")]
+    alone = alone if spare > _GAP else []
+    places = sorted((*places, *alone))
+    scales = {i: scale for i in places if (scale := scale_of(rows, columns[i]))}
+    longest = _longest(spare - _GAP * len(alone), len(scales), ends=places[-1] in scales)
+    found = {
+        i: [bar(scales[i].level(row), longest[i == places[-1]]) for row in rows] if i in scales else none
+        for i in places
+    }
+    shown = [str(scale) for i, scale in scales.items() if any(found[i])]
+    return DrawnBars(found, alone, [f"Bars: {', '.join(shown)}"] if shown else [])
+
+
+def _longest(spare: int, number: int, *, ends: bool) -> tuple[int, int]:
+    """The length of so many bars, and that of one beside the last column, which has no gap to stand in."""
+    if not number:
+        return 0, 0
+    free = spare - ends
+    length = min(1 + max(free, 0) // number, _LONGEST)
+    return length, length if free >= 0 else 0
 
 
 def bar(level: float, width: int) -> str:
     """A bar of this width: upright in one character, else lying, after a space if there is room for one."""
-    if width == 1:
-        return _UPRIGHT[math.ceil(level * _EIGHTHS)]
+    if width < 2:
+        return _UPRIGHT[math.ceil(level * _EIGHTHS)] * width
     gap = " " if width > 2 else ""
     width -= len(gap)
     whole, rest = divmod(math.ceil(level * width * _EIGHTHS), _EIGHTHS)

@@ -68,22 +68,28 @@ def _drawn(one: Table) -> table.Table:
     for place, (column, width, left) in enumerate(zip(one.columns, one.widths, one.left, strict=True)):
         beside = len(bars[place][0]) if bars[place] else int(place < last)  # a bar, or the gap
         width_kept = None if left else width + beside
-        heading = Padding(Text(column.title), (0, beside, 0, 0))
+        heading = Padding(Text(column.title), (0, beside if width else 0, 0, 0))
         drawn.add_column(heading, justify="left" if left else "right", overflow="fold", width=width_kept)
     for number, (row, line) in enumerate(zip(one.rows, one.cells, strict=True)):
         drawn.add_row(
             *(
-                _cell(row, column.name, text, bars[place][number] if bars[place] else " " * (place < last))
+                _cell(row, column.name, text, _beside(one, place, number, text))
                 for place, (text, column) in enumerate(zip(line, one.columns, strict=True))
             )
         )
     return drawn
 
 
+def _beside(one: Table, place: int, number: int, text: str) -> str:
+    """The bar beside a figure, else as many spaces; only where the column has no figures does a bar stand alone."""
+    bar = one.bars[place][number] if one.bars and one.bars[place] else " " * (place < len(one.columns) - 1)
+    return bar if text or not one.widths[place] else " " * len(bar)
+
+
 def _cell(row: Row, name: str, text: str, beside: str) -> RenderableType:
     """A cell's text in its style, with a bar or a gap after it."""
     styled = Text(text, style=_style(row, name, text) if text else "")
-    if text and beside.strip():
+    if beside.strip():
         return Text.assemble(styled, (beside.replace(" ", _BLANK), "cyan"))
     return Padding(styled, (0, len(beside), 0, 0))
 

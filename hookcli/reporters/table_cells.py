@@ -59,26 +59,18 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
     run = footer.run_line(report)
     verdict = str(report.totals.get("verdict", ""))
     below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
-    fitting = [columns[i] for i in places]
-    scales = [bars.scale_of(shown.rows, column) if view.width else None for column in fitting]
-    if any(scales):
-        below.append(f"Bars: {', '.join(str(scale) for scale in scales if scale)}")
+    drawn = bars.drawn(shown.rows, columns, places, widths, view.width)
+    places = list(drawn.bars)
     return Table(
         shown.rows,
-        [columns[i] for i in places],
-        [[line[i] for i in places] for line in cells],
-        [widths[columns[i].name] for i in places],
+        [columns[i] if i not in drawn.alone else replace(columns[i], title="") for i in places],
+        [["" if i in drawn.alone else line[i] for i in places] for line in cells],
+        [0 if i in drawn.alone else widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i].name) for i in places],
         "\n".join(filter(None, (run if headed else "", verdict))),
-        [line for line in below if line != run] if headed else below,
-        bars=_bars(shown.rows, scales, (view.width or 0) - sum(widths[c.name] + 2 for c in fitting) + 2),
+        [*(line for line in below if not (headed and line == run)), *drawn.said],
+        bars=list(drawn.bars.values()),
     )
-
-
-def _bars(rows: Sequence[Row], scales: Sequence[bars.Scale | None], spare: int) -> list[list[str]]:
-    """The bars of each column; `spare` characters of the width are free."""
-    width = bars.room(sum(scale is not None for scale in scales), spare)
-    return [[bars.bar(scale.level(row), width) for row in rows] if scale else [] for scale in scales]
 
 
 def _without_verdict(report: Report) -> Report:
