@@ -52,8 +52,11 @@ TABLES: Mapping[str, Sequence[str]] = {
         for what in ("Backward", "Forward and backward")
     },
     f"A training step of resnet50, batch {BATCH}, under hookcli run": (
-        *("plain", "not sampled", "sampled"),
+        *("plain", "not recorded", "recorded"),
         *(f"{probe} alone" for probe in ("activations", "grads", "updates")),
+    ),
+    f"A DDP step of resnet50 under hookcli run, 2 ranks of {BATCH} images, gloo": (
+        *("plain DDP", "not recorded", "recorded"),
     ),
     **{
         f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo": ("plain DDP", "hookcli comm")

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
 import torchvision
 from _bench_table import BATCH
 from torch import Tensor, nn
 
 from hookcli import registry
-from hookcli.record.file.record_lines import Header
-from hookcli.record.file.writer import RecordWriter
-from hookcli.record.observe.observer import Observer
-from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.record_sink import RecordSink
 from hookcli.tensors import sums
 
 Actions = dict[str, Callable[[], object]]
-COMM_STEPS = 3  # as `hookcli comm` makes by default; the first one has more to do
 
 
 def build(name: str, train: bool = False) -> tuple[nn.Module, Tensor]:
@@ -107,39 +98,6 @@ def grads(kinds: tuple[str, ...]) -> tuple[Actions, Callable[[], object]]:
     return actions, partial(model.zero_grad, set_to_none=True)
 
 
-class ObservedStep:
-    """A training step as a script has it, and before it an observer that leaves it alone or looks at it.
-
-    Starting the observer is not part of the step; writing the record is.
-    """
-
-    def __init__(self) -> None:
-        self.model, self.x = build("resnet50", train=True)
-        self.labels = torch.randint(1000, (BATCH,))
-        # A rate at which the loss stays where it is: at a loss of 0 gradients underflow, which no training shows.
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9)
-        self._observer: Observer | None = None
-
-    def step(self) -> None:
-        nn.functional.cross_entropy(self.model(self.x), self.labels).backward()
-        self.optimizer.step()
-
-    def plain(self) -> None:
-        """Nothing is on in the next step."""
-        if self._observer:
-            self._observer.stop()
-            self._observer = None
-        self.model.zero_grad(set_to_none=True)
-
-    def watched(self, probes: Sequence[str]) -> None:
-        """An observer is on in the next step; without probes it leaves that step alone."""
-        self.plain()
-        writer = RecordWriter("/dev/null")
-        sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
-        plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes)
-        self._observer = Observer(plan, sink).start()
-
-
 class Step:
     """A training step whose backward pass can be timed apart from its forward pass."""
 
@@ -192,50 +150,6 @@ def graph() -> tuple[Actions, Callable[[], object]]:
         "C++ hooks and statistics": partial(step.native, True),
     }
     return actions, step.forward
-
-
-@contextmanager
-def rank(store: str, number: int) -> Iterator[None]:
-    """One of two ranks, in a process group of their own; they share the threads."""
-    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
-    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=number, world_size=2)
-    yield
-    dist.destroy_process_group()
-
-
-def comm(name: str) -> Actions:
-    """As many steps of DDP with a hook as `hookcli comm` makes, and the same with all that it does in them."""
-    from hookcli.hooks.communication.comm_hooks import find_hook
-    from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
-    from hookcli.probes.comm import CommProbe
-
-    hook = find_hook(name)
-    model, x = build("resnet50", train=True)
-    plain, observed = (nn.parallel.DistributedDataParallel(m) for m in (model, copy.deepcopy(model)))
-    plain.register_comm_hook(hook.make_state(), hook.function)
-    reference = dist.new_group()
-    fqns = {id(p): fqn for fqn, p in observed.module.named_parameters()}
-    observer = CommObserver(hook, fqns, CommProbe(), Payload(reference), ExactMeans(reference))
-    observer.register(observed)
-
-    def step(ddp: nn.Module) -> None:
-        ddp.zero_grad(set_to_none=True)
-        backward(ddp, x)
-
-    def plainly() -> None:
-        for _ in range(COMM_STEPS):
-            step(plain)
-
-    def under_observer() -> int:
-        observer.look, observer.means = (probe := CommProbe()), ExactMeans(reference)
-        for number in range(COMM_STEPS):
-            observer.begin(number)
-            with observer.payload.counting():
-                step(observed)
-        return len(probe.report("resnet50", {}).rows)
-
-    step(plain), step(observed)  # DDP rebuilds its buckets after the first
-    return {"plain DDP": plainly, "hookcli comm": under_observer}
 
 
 def twice(name: str, probe: str | None = None, **settings: Any) -> None:

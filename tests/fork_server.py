@@ -48,7 +48,7 @@ class ForkServer:
 
     def __enter__(self) -> ForkServer:
         command = [sys.executable, __file__]
-        self._process = forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, kept=True)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -20,6 +20,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,16 +29,22 @@ from unittest.mock import patch
 ADDRESS = "HOOKCLI_TEST_FORKS"
 """Where the server listens, in the environment of all that tests start."""
 NUMBER = struct.Struct("q")
+_started: list[Popen] | None = None  # by the test that runs
 _servers: list[tuple[Any, Any]] = []  # one at most, and its folder, which end with this process
 _ORDINARY = subprocess.Popen
 
 
 class Popen(_ORDINARY[Any]):
-    """A fork where the command is a `python` that needs no new interpreter, else as ever."""
+    """A fork where the command is a `python` that needs no new interpreter, else as ever.
 
-    def __init__(self, *args: Any, fresh: bool = False, **options: Any) -> None:
+    It ends with the test that has started it, unless it is `kept` for others.
+    """
+
+    def __init__(self, *args: Any, fresh: bool = False, kept: bool = False, **options: Any) -> None:
         self._fresh, self._server = fresh, None
         super().__init__(*args, **options)
+        if _started is not None and not kept:
+            _started.append(self)
 
     def _execute_child(self, *args: Any) -> None:
         given = inspect.signature(_ORDINARY._execute_child).bind(self, *args)
@@ -92,6 +100,24 @@ class Popen(_ORDINARY[Any]):
         """End without a fork: `subprocess` would keep one that nobody waited for, and later ask its closed socket."""
         if self.__dict__.get("_server") is None:
             super().__del__(*args, **options)
+
+
+@contextmanager
+def ended() -> Iterator[None]:
+    """At the end of the block, end what was started in it and has not been waited for: an assertion may have failed."""
+    global _started
+    outer, _started = _started, (started := [])
+    try:
+        yield
+    finally:
+        _started = outer
+        for process in started:
+            if process.returncode is None:
+                process.kill()
+                process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
 
 def run(command: Any, fresh: bool = False, **options: Any) -> subprocess.CompletedProcess[Any]:

@@ -66,7 +66,7 @@ def _start(size: int) -> list[tuple[Any, connection.Connection]]:
     for rank in range(size):
         here, there = connection.Pipe()
         code = f"import ranks; ranks.serve({there.fileno()}, {rank}, {size})"
-        process = forks.Popen([sys.executable, "-c", code], env=environment, pass_fds=[there.fileno()])
+        process = forks.Popen([sys.executable, "-c", code], env=environment, pass_fds=[there.fileno()], kept=True)
         there.close()
         here.send_bytes(current_process().authkey)  # with which tensors are handed over
         pool.append((process, here))

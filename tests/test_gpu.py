@@ -15,6 +15,7 @@ from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.watch import watch
+from hookcli.tensors.stats import measure, resolve
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -46,6 +47,17 @@ def test_figures_are_those_of_the_cpu(model: torch.nn.Module, name: str) -> None
         assert_stats(gpu.stats, cpu.stats)
         assert (gpu.stats.hist is None) is (cpu.stats.hist is None) is (name != "histograms")
     assert sum(hooks_on(model).values()) == 0
+
+
+def test_histograms_where_a_program_asks_for_deterministic_algorithms() -> None:
+    x = torch.randn(5_000_000)
+    torch.use_deterministic_algorithms(True)
+    try:
+        pending = measure(x.cuda(), hist=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    [found], [expected] = resolve([pending]), resolve([measure(x, hist=True)])
+    assert found.hist == expected.hist
 
 
 WATCHED = PROBES | {"inventory": lambda: InventoryProbe(backward=True, bits=True)}

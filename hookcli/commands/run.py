@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -133,7 +134,7 @@ def run(
         remarks.append(f"warning: {unseen}, through which hookcli is loaded: nothing is recorded")
         files = None
     else:
-        files = _reserved(own.output, program.stem, remarks)
+        files = _reserved(own.output, program, remarks)
     output = _live(own.live, files, remarks) if own.live and files else None
     for remark in remarks if not own.quiet else []:
         say(remark)
@@ -144,10 +145,16 @@ def run(
     _become(program, files, own, plan, [script, *(arguments or [])])
 
 
-def _reserved(output: str | None, stem: str, remarks: list[str]) -> RecordFiles | None:
-    """Reserve the record. A folder that is full or gone is no reason not to run, unless the user has named it."""
+def _reserved(output: str | None, program: Program, remarks: list[str]) -> RecordFiles | None:
+    """Reserve the record of a script; of a command, which may run no Python to delete it, only look for a free name.
+
+    A folder that is full or gone is no reason not to run, unless the user has named it.
+    """
     try:
-        return RecordFiles.named(output) if output else RecordFiles.reserved(Path.cwd(), stem)
+        files = RecordFiles.named(output) if output else RecordFiles.reserved(Path.cwd(), program.stem)
+        if program.argv[0] != sys.executable:
+            files.release()
+        return files
     except OSError as error:
         if output:
             raise UsageError(f"can't write {output}: {error.strerror} (--output names another file)") from error

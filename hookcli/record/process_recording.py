@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 def start(data: Mapping[str, Any]) -> Callable[[], object]:
     """Start recording this process, which has just imported torch. Returns the function to call at its end."""
-    run = Launched.from_json(data)
+    told = Launched.from_json(data)
+    run = told.joined()
     process = ProcessRecording(run)
-    process.begin(optimizers=())
+    process.begin(optimizers=(), child=run is told)
     os.register_at_fork(after_in_child=process.forked)
     return process.end
 
 
 def end_without_torch(data: Mapping[str, Any]) -> None:
     """End the record of a program that has never imported torch."""
-    run = Launched.from_json(data)
-    sink = ProcessSink(run)
+    sink = ProcessSink(Launched.from_json(data).joined())
     sink.note("torch was never imported")
     sink.end()
 
@@ -40,12 +40,12 @@ class ProcessRecording:
         self._observer: Observer | None = None
         self._sink: ProcessSink | None = None
 
-    def begin(self, optimizers: Iterable[Optimizer], *, forked: bool = False) -> None:
+    def begin(self, optimizers: Iterable[Optimizer], *, child: bool) -> None:
         """Begin to observe. `optimizers` exist already."""
         from hookcli.record.observe.observer import Observer
         from hookcli.record.observe.recording_plan import RecordingPlan
 
-        self._sink = ProcessSink(self._run, forked=forked, ended=self.end)
+        self._sink = ProcessSink(self._run, child=child, ended=self.end)
         self._plan = RecordingPlan(**self._run.plan)
         self._observer = Observer(self._plan, self._sink).start(optimizers)
 
@@ -54,7 +54,7 @@ class ProcessRecording:
         before, self._observer, self._sink = self._observer, None, None
         if before is not None and not before.serves_parent:
             try:
-                self.begin(list(before.optimizer_steps), forked=True)
+                self.begin(list(before.optimizer_steps), child=True)
             except Exception as error:  # it must not become the program's
                 say_aside(f"warning: hookcli failed in a child process ({type(error).__name__}: {error})")
 

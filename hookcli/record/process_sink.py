@@ -14,14 +14,13 @@ from types import MappingProxyType
 
 from hookcli.errors import shortened
 from hookcli.record.file.ranks.parts import RecordFiles
-from hookcli.record.file.ranks.rank_folder import rank_files
 from hookcli.record.file.record_lines import End, Header, ModelRun, RecordedStep
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.launching.launched import Launched
 from hookcli.record.record_sink import RecordSink, new_header
 from hookcli.system.escaping import shell_path
 from hookcli.system.streams import aside, is_terminal, say, terminal_size
-from hookcli.system.torchrun import World, joined_world, run_name
+from hookcli.system.torchrun import World, joined_world
 
 
 class ProcessSink(RecordSink):
@@ -30,10 +29,10 @@ class ProcessSink(RecordSink):
     `ended` is called where a child of multiprocessing ends, which does not call exit handlers.
     """
 
-    def __init__(self, run: Launched, *, forked: bool = False, ended: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, run: Launched, *, child: bool = False, ended: Callable[[], object] = lambda: None) -> None:
         self._run = run
-        self._files = RecordFiles(Path(run.record))
-        self._forked = forked
+        self._files = RecordFiles(Path(run.record), run.launch)
+        self._is_child = child
         self._ended = ended
         self._world = World()
         self._inherited = joined_world()  # in a child: its parent's; it has not joined ranks of its own yet
@@ -44,7 +43,7 @@ class ProcessSink(RecordSink):
     @property
     def _child(self) -> bool:
         """True in a child process. A new interpreter learns that it is one after it has imported torch."""
-        return self._forked or parent_process() is not None
+        return self._is_child or parent_process() is not None
 
     def step(self, step: RecordedStep) -> None:
         """See RecordSink. A child that has not trained yet may only serve its parent."""
@@ -57,15 +56,8 @@ class ProcessSink(RecordSink):
         if parent_process() is not None:
             util.Finalize(None, self._ended, exitpriority=-1)
         if self._world.size > 1 and not (self._child and self._inherited.size > 1):
-            return self._open_rank(header)
+            return self._files.rank(self._world.rank, header)
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
-
-    def _open_rank(self, header: Header) -> RecordWriter:
-        try:
-            return self._files.rank(self._world.rank, header)
-        except FileExistsError:  # an earlier program of this run has it, or a restarted one
-            self._files = rank_files(self._files.record.parent, self._files.stem, self._world.rank, run_name())
-            return self._files.rank(self._world.rank, header)
 
     def end(
         self,
@@ -91,10 +83,11 @@ class ProcessSink(RecordSink):
         _keep_signal()
 
     def _parts_of_children(self) -> str:
-        number = sum(path.name.startswith("child") for path in self._files.parts())
-        if not number:
+        files = self._files.of_launch()
+        number = sum(path.name.startswith("child") for path in files.parts()) if files else 0
+        if files is None or not number:
             return ""
-        where = f"{_relative(self._files.folder)}{os.sep}"
+        where = f"{_relative(files.folder)}{os.sep}"
         return f"{number:,} child process{'es' * (number > 1)} trained; recorded in {where}"
 
     def _finish(
@@ -119,7 +112,7 @@ class ProcessSink(RecordSink):
     @property
     def _shown(self) -> Path:
         """The file or folder that `hookcli show` takes for the whole record."""
-        return self._files.folder if self._world.size > 1 else self.path
+        return self.path.parent if self._world.size > 1 else self.path
 
     def _print(self, end: End) -> None:
         try:

@@ -28,6 +28,10 @@ class Column:
     title: str
     unit: str | None = None
 
+    def to_dict(self) -> dict[str, str | None]:
+        """The column as a JSON object; `asdict` copies deeply, in every step of a record."""
+        return {"name": self.name, "title": self.title, "unit": self.unit}
+
 
 def columns_named(*names: str) -> tuple[Column, ...]:
     """The columns of these names, titled by their names in words; "fqn" is a layer and "index" an order."""
@@ -187,7 +191,7 @@ class Report:
             "probe": self.probe,
             "model": self.model,
             "meta": dict(self.meta),
-            "columns": [asdict(column) for column in self.columns],
+            "columns": [column.to_dict() for column in self.columns],
             "rows": [self.flat(row) for row in self.rows],
             "totals": dict(self.totals),
             "skipped": [item.to_dict() for item in self.skipped],

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -15,6 +14,7 @@ from torch import nn
 from hookcli.errors import ModelError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
 from hookcli.sources.base import Recipe, Request, copy_model
 from hookcli.system.importing import load_object
+from hookcli.tensors.weak import WeakIds
 
 Example = tuple[Any, ...] | dict[str, Any]
 
@@ -36,7 +36,7 @@ class ImportPathSource:
 
 
 def _recipe(request: Request, call: Callable[[], Any]) -> Recipe:
-    examples: WeakKeyDictionary[nn.Module, Example | None] = WeakKeyDictionary()
+    examples: WeakIds[nn.Module, Example | None] = WeakIds()
 
     def build() -> nn.Module:
         model, example = _model(call(), request.spec)

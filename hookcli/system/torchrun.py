@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from hookcli.errors import FAILED, shortened
 
@@ -66,11 +67,13 @@ def joined_world() -> World:
 def run_name() -> str:
     """Return text that is the same for all processes of a run, and as a rule another for another run.
 
-    A launcher without a port of its own, such as torchrun on one machine, is told by its process id.
+    A launcher on one machine, which may have no port of its own, is told by its folder of logs, or its process id.
     """
     said = [f"{name}={os.environ[name]}" for name in _OF_RUN if name in os.environ]
     here = world()
-    return " ".join([*said, *([f"launcher={os.getppid()}"] if 1 < here.size == here.local_size else [])])
+    logs = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parents  # LOGS/RANK/error.json
+    launcher = logs[1] if len(logs) > 1 else os.getppid()
+    return " ".join([*said, *([f"launcher={launcher}"] if 1 < here.size == here.local_size else [])])
 
 
 _OF_RUN = (

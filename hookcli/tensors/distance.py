@@ -1,20 +1,22 @@
 """The discrepancy of two tensors: each is read once, in blocks, and no temporary is larger than a block.
 
-As in `stats`, blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums), others in float64,
-and blocks are merged in float64. On an accelerator everything stays there until `resolve` fetches it.
+The C++ library takes the sums over a block of float32 in one pass, PyTorch's operators in nine, each of which would
+wake all threads. As in `stats`, blocks that float32 sums can be trusted with are reduced in float32 (pairwise sums),
+others in float64, and blocks are merged in float64. On an accelerator all stays there until `resolve` fetches it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hookcli.report import raised
 from hookcli.report.discrepancy import KEYS, Discrepancy
+from hookcli.tensors import library
 from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, bits, reduced, resolved, unit_of, unnested
 
 CHUNK = 1 << 18
@@ -74,27 +76,53 @@ def _plain(x: Tensor) -> Tensor:
 _scratch = Scratch(CHUNK, count=2)
 
 
+class Apart(NamedTuple):
+    """The largest absolute difference of two chunks, the sums of the absolute and of the squared differences, and the
+    sums of squares of both chunks.
+
+    If an element is NaN or Inf, so is `total`; the other fields then mean nothing.
+    """
+
+    peak: float
+    total: float
+    errors: float
+    of_a: float
+    of_b: float
+
+
+def _apart(a: Tensor, b: Tensor) -> Apart:
+    """The sums over two chunks of float32."""
+    both = library.addresses(a, b) if built else ()
+    return Apart(*built(*both, a.numel())) if built and both else by_operators(a, b)
+
+
+def by_operators(a: Tensor, b: Tensor) -> Apart:
+    """The sums by PyTorch's operators."""
+    error, product = (chunk[: a.numel()] for chunk in _scratch.chunks)
+    of_a, of_b = (torch.mul(x, x, out=product).sum().item() for x in (a, b))
+    torch.sub(a, b, out=error)
+    low, high = (value.item() for value in torch.aminmax(error))
+    if low == high == 0:
+        return Apart(0.0, 0.0, 0.0, of_a, of_b)
+    errors = torch.mul(error, error, out=product).sum().item()
+    return Apart(abs(max(-low, high)), torch.abs(error, out=product).sum().item(), errors, of_a, of_b)
+
+
+built = library.function("apart", Apart._fields, runs=2)
+
+
 def _cpu_chunk(a: Tensor, b: Tensor) -> Discrepancy:
     """The discrepancy of a chunk, in float32 if that is precise enough, else in float64."""
     if not (a.dtype in _NARROW and b.dtype in _NARROW):
         return _exact_chunk(a, b)
     n = a.numel()
     a, b = a.float(), b.float()
-    error, product = (chunk[:n] for chunk in _scratch.chunks)
-    of_a, of_b = (torch.mul(x, x, out=product).sum().item() for x in (a, b))
-    torch.sub(a, b, out=error)
-    low, high = (value.item() for value in torch.aminmax(error))
-    peak = abs(max(-low, high))  # no -0.0
-    trusted = peak == 0.0 or TINY < peak < HUGE  # neither is true of NaN
-    if not (trusted and _trusted(of_a, a) and _trusted(of_b, b)):
+    found = _apart(a, b)
+    trusted = math.isfinite(found.total) and (found.peak == 0.0 or TINY < found.peak < HUGE)
+    if not (trusted and _trusted(found.of_a, a) and _trusted(found.of_b, b)):
         return _exact_chunk(a, b)
-    of_a, of_b = math.sqrt(of_a), math.sqrt(of_b)
-    found: dict[str, Any] = {"numel": n, "max_abs": peak, "a_l2": of_a, "b_l2": of_b, "finite": n}
-    if peak == 0.0:
-        return Discrepancy(**found)
-    squares = torch.mul(error, error, out=product).sum().item()
-    mean = torch.abs(error, out=product).sum().item() / n
-    return Discrepancy(**found, mean_abs=mean, error_l2=math.sqrt(squares))
+    error, of_a, of_b = (math.sqrt(squares) for squares in found[2:])
+    return Discrepancy(n, found.peak, found.total / n, error, of_a, of_b, finite=n)
 
 
 def _trusted(squares: float, x: Tensor) -> bool:

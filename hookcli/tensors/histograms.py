@@ -53,8 +53,17 @@ def device_counts(chunk: Tensor) -> Tensor:
     fields, bins = _fields(wide, layout), 2 * layout.exponents
     subnormal = (fields % layout.exponents == 0) & (wide != 0)
     fields = torch.where(subnormal, fields + 1, fields)
-    counts = torch.histc(fields.to(wide.dtype), bins=bins, min=0, max=bins)  # bincount would wait for the device
+    counts = torch.stack([_counted(piece, bins) for piece in fields.to(torch.int16).split(_PIECE)]).sum(0)
     return torch.cat([counts.to(wide.dtype), _overflows(wide).to(wide.dtype)])
+
+
+def _counted(fields: Tensor, bins: int) -> Tensor:
+    """The number of elements equal to 0, to 1, ... to `bins` - 1.
+
+    bincount would wait for the device, and histc fails there under `torch.use_deterministic_algorithms`.
+    """
+    ends = torch.arange(bins + 1, dtype=fields.dtype, device=fields.device)
+    return torch.searchsorted(fields.sort().values, ends).diff()
 
 
 def from_device(numbers: Sequence[float]) -> Histogram:
@@ -66,6 +75,7 @@ def from_device(numbers: Sequence[float]) -> Histogram:
 
 _NONE = (0,) * len(FORMATS)
 _RAISED = 200
+_PIECE = 1 << 22  # elements: sorting takes 8 more bytes for each
 _LARGE = 8  # the lowest exponent of a number that overflows one of the formats
 
 

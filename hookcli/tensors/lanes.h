@@ -1,4 +1,4 @@
-// The innermost loops: sums over a run of floats or doubles. Nothing here knows of PyTorch.
+// The innermost loops: sums over a run of floats or doubles, or over two runs. Nothing here knows of PyTorch.
 #pragma once
 
 #include <algorithm>
@@ -124,6 +124,63 @@ HOOKCLI_CLONES inline void sum_floats(const float* x, int64_t n, Sums& sums) {
 }
 HOOKCLI_CLONES inline void sum_doubles(const double* x, int64_t n, double origin, Sums& sums) {
   sum_lanes<double, true>(x, n, origin, sums);
+}
+
+// A field of Apart: of the differences of two runs, the largest, the sum and the sum of squares, without their signs;
+// and the sums of squares of both runs. All begin at 0.
+#define HOOKCLI_APART(_) _(peak) _(total) _(errors) _(of_a) _(of_b)
+
+struct Apart {
+#define HOOKCLI_DECLARE(field) double field = 0;
+  HOOKCLI_APART(HOOKCLI_DECLARE)
+#undef HOOKCLI_DECLARE
+};
+
+// Sums as sum_lanes does, with the same error.
+HOOKCLI_CLONES inline void compare_floats(const float* x, const float* y, int64_t n, Apart& apart) {
+  using Vector = Lanes<float>::Vector;
+  using Unaligned = Lanes<float>::Unaligned;
+  constexpr int64_t WIDTH = 16, GROUP = 16 * WIDTH, BLOCK = 16 * GROUP;
+  const Vector zero = {};
+  Vector peak = zero;
+  const int64_t whole = n - n % WIDTH;
+  for (int64_t block = 0; block < whole; block += BLOCK) {
+    const int64_t block_end = std::min(block + BLOCK, whole);
+    Vector total = zero, errors = zero, of_a = zero, of_b = zero;
+    for (int64_t group = block; group < block_end; group += GROUP) {
+      const int64_t end = std::min(group + GROUP, block_end);
+      Vector total1 = zero, errors1 = zero, of_a1 = zero, of_b1 = zero;
+      for (int64_t i = group; i < end; i += WIDTH) {
+        const Vector a = *reinterpret_cast<const Unaligned*>(x + i);
+        const Vector b = *reinterpret_cast<const Unaligned*>(y + i);
+        const Vector error = a - b, size = error < zero ? -error : error;
+        peak = size > peak ? size : peak;
+        total1 += size;
+        errors1 += error * error;
+        of_a1 += a * a;
+        of_b1 += b * b;
+      }
+      total += total1;
+      errors += errors1;
+      of_a += of_a1;
+      of_b += of_b1;
+    }
+    for (int64_t lane = 0; lane < WIDTH; ++lane) {
+      apart.total += total[lane];
+      apart.errors += errors[lane];
+      apart.of_a += of_a[lane];
+      apart.of_b += of_b[lane];
+    }
+  }
+  for (int64_t lane = 0; lane < WIDTH; ++lane) apart.peak = std::max<double>(apart.peak, peak[lane]);
+  for (int64_t i = whole; i < n; ++i) {
+    const double a = x[i], b = y[i], error = x[i] - y[i], size = error < 0 ? -error : error;
+    apart.peak = std::max(apart.peak, size);
+    apart.total += size;
+    apart.errors += error * error;
+    apart.of_a += a * a;
+    apart.of_b += b * b;
+  }
 }
 
 } // namespace hookcli

@@ -117,12 +117,23 @@ def test_data_loader_workers_record_nothing(method: str, tmp_path: Path) -> None
 
 
 def test_a_shell_script_that_trains_twice(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(dedent(TRAIN))
-    (tmp_path / "both.sh").write_text(f"{sys.executable} train.py one; {sys.executable} train.py two\n")
+    """With children, which train first."""
+    (tmp_path / "train.py").write_text(dedent(HOGWILD))
+    line = f"{sys.executable} train.py fork 1 too"
+    (tmp_path / "both.sh").write_text(f"{line}; {line}\n")
     ran = run(tmp_path, "sh", "both.sh")
-    assert [line[-7:] for line in ran.stdout.splitlines()] == ["['one']", "['two']"]
-    assert names(tmp_path) == ["both-2.run.jsonl", "both.run.jsonl"]
-    assert ran.stderr.count("hookcli: both.sh: 5 steps") == 2
+    first, second = (
+        [f"both{number}.run/child-{pid}.jsonl" for pid in eval(pids)]
+        for number, pids in zip(("", "-2"), ran.stdout.splitlines(), strict=True)
+    )
+    assert names(tmp_path) == sorted(["both-2.run.jsonl", "both.run.jsonl", *first, *second]), ran.stderr
+    assert ran.stderr.count("hookcli: both.sh: 4 steps") == 2
+    assert "recorded in both.run/" in ran.stderr and "recorded in both-2.run/" in ran.stderr
+
+
+def test_a_command_without_python(tmp_path: Path) -> None:
+    ran = run(tmp_path, "true")
+    assert (ran.returncode, ran.stdout, ran.stderr, list(tmp_path.iterdir())) == (0, "", "", [])
 
 
 def test_scripts_that_are_commands(tmp_path: Path) -> None:

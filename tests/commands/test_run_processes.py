@@ -168,3 +168,42 @@ def test_an_interrupt_ends_the_process_as_it_ends_python_also_with_a_summary(tmp
     plain, ours = run((sys.executable, "train.py")), run((*HOOKCLI[:4], "train.py"))
     assert plain.returncode == ours.returncode == -signal.SIGINT
     assert "KeyboardInterrupt (exit code 130); 1 recorded step in train.run.jsonl" in ours.stderr
+
+
+SUITE = """
+    import subprocess, sys
+    import pytest
+    import torch
+    from torch import nn
+
+    def train():
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    def test_that_reads_the_streams(capfd):
+        train()
+        print("mine", file=sys.stderr)
+        assert capfd.readouterr() == ("", "mine\\n")
+
+    def test_of_another_process(capfd):
+        ran = subprocess.run([sys.executable, __file__], capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (3, "", "mine\\n")
+
+    if __name__ == "__main__":
+        train()
+        print("mine", file=sys.stderr)
+        sys.exit(3)
+    """
+
+
+def test_a_test_suite_that_reads_stderr_passes_quietly(tmp_path: Path) -> None:
+    (tmp_path / "test_net.py").write_text(dedent(SUITE))
+    command = (*HOOKCLI[:4], "--every", "1", "-q", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_net.py")
+    ran = forks.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "") and "2 passed" in ran.stdout, ran.stdout
+    found = [read_record(path) for path in tmp_path.glob("*.run.jsonl")]
+    assert sorted(len(record.entries) for record in found) == [3, 3]

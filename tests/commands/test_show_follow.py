@@ -94,7 +94,7 @@ def test_a_writer_that_died_is_noticed_and_waited_for(record: Path) -> None:
     process = following(record.name)
     assert process.stderr is not None
     said = re.search(r"the last line came (\d+) min (\d+) s ago, without an end; waiting", process.stderr.readline())
-    assert said and 200 <= 60 * int(said[1]) + int(said[2]) <= time.time() - written
+    assert said and 200 <= 60 * int(said[1]) + int(said[2]) <= round(time.time() - written)
     append(record, end())
     process.communicate(timeout=20)
     assert process.returncode == 0

@@ -71,10 +71,13 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SLOW = {"keypoints", "optical flow", "detection"}  # with a cousin among the others
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.sweep) if k in SLOW else k for k in KINDS])
 def test_one_model_of_each_kind(cli: Cli, kind: str) -> None:
     name, size, *more = KINDS[kind]
-    for command in ("grads",) if kind == "keypoints" else ("shapes", "activations", "grads"):  # as two-stage detection
+    for command in ("shapes", "activations", "grads"):
         ran = cli(command, name, "--input", size, *more, "--batch-size", "2", "--quiet", "--format", "json")
         assert ran.code == 0, ran.err
         assert len(rows(ran.out)) > 20 and meta(ran.out)["complete"] is True

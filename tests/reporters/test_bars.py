@@ -30,7 +30,7 @@ def vanishing() -> Report:
 
 def lines(report: Report, width: int | None, color: bool = False) -> list[str]:
     text = load("reporters", "table")().render([report], View(width=width, color=color))
-    return re.sub("\x1b.*?m", "", text).splitlines()
+    return [line.rstrip() for line in re.sub("\x1b.*?m", "", text).splitlines()]
 
 
 def length(line: str) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,6 +16,11 @@ from torch import Tensor
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.tensors import distance
 from hookcli.tensors.chunks import PendingFigures
+
+needs_library = pytest.mark.skipif(
+    distance.built is None and os.environ.get("HOOKCLI_TEST_NATIVE") != "required",
+    reason="installed without a compiler",
+)
 
 
 def found(a: Tensor, b: Tensor) -> Discrepancy:
@@ -36,6 +43,13 @@ def reference(a: Tensor, b: Tensor) -> dict[str, float]:
 
 
 def check(a: Tensor, b: Tensor) -> None:
+    """Compare them in C++, if it was built, and by PyTorch's operators."""
+    for built in {distance.built, None}:
+        with patch.object(distance, "built", built):
+            _check(a, b)
+
+
+def _check(a: Tensor, b: Tensor) -> None:
     figures, expected = found(a, b).figures(), reference(a, b)
     # The angle comes from the norms: of tensors of very different sizes it is known to fewer digits.
     sizes = sorted(x.detach().double().norm().item() for x in (a, b))
@@ -56,6 +70,31 @@ def test_small_tensors(shape: list[int], dtypes: tuple[torch.dtype, torch.dtype]
     a = torch.randn(shape, generator=generator).to(dtypes[0])
     b = (a.float() + error * torch.randn(shape, generator=generator)).to(dtypes[1])
     check(a, b)
+
+
+@needs_library
+@pytest.mark.parametrize("numel", [1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4113, 100_003])
+def test_every_length_counts_each_element_once(numel: int) -> None:
+    """All figures of the library are those of operators, and of float64."""
+    a, b = torch.randn(2, numel, generator=torch.Generator().manual_seed(numel))
+    assert distance.built is not None
+    measured = distance.Apart(*distance.built(a.data_ptr(), b.data_ptr(), numel))
+    error = (a - b).double().abs()
+    wide = (error.max(), error.sum(), *((x * x).sum() for x in (error, a.double(), b.double())))
+    assert measured == pytest.approx([x.item() for x in wide], rel=1e-6)
+    assert measured == pytest.approx(distance.by_operators(a, b), rel=1e-5)
+
+
+@needs_library
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 40, 99])
+def test_what_is_not_finite_shows_in_the_total(bad: float, place: int) -> None:
+    """On either side, and in both: the difference of two infinite values is NaN."""
+    for sides in ((0,), (1,), (0, 1)):
+        both = torch.zeros(2, 100)
+        both[list(sides), place] = bad
+        assert distance.built is not None
+        assert not math.isfinite(distance.Apart(*distance.built(both[0].data_ptr(), both[1].data_ptr(), 100)).total)
 
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -88,7 +127,7 @@ def test_no_temporary_is_larger_than_a_block() -> None:
             return out
 
     known = {a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()}
-    with Sizes():
+    with Sizes(), patch.object(distance, "built", None):
         distance.compare(a, b)
     assert made and max(made) <= 4 * distance.CHUNK
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hookcli.report import Report, Row, TensorStats
 from hookcli.report.histogram import FORMATS, Histogram
-from hookcli.tensors import histograms
+from hookcli.tensors import distance, histograms
+from hookcli.tensors import stats as tensor_stats
 from hookcli.tensors.stats import CHUNK, measure, resolve, stats
 
 _TYPES = {
@@ -72,6 +75,31 @@ def test_the_counts_on_an_accelerator_are_those_of_the_cpu(dtype: torch.dtype) -
     x = wild(dtype)
     found = histograms.from_device(histograms.device_counts(x).tolist())
     assert found == of(x).hist
+
+
+class Operators(TorchDispatchMode):
+    """The names of the operators that ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(operator._schema.name.removeprefix("aten::"))
+        return operator(*args, **(kwargs or {}))
+
+
+def test_a_program_that_asks_for_deterministic_algorithms_is_not_stopped() -> None:
+    """PyTorch lists in `torch.use_deterministic_algorithms` what fails then on an accelerator."""
+    listed = torch.use_deterministic_algorithms.__doc__.split("operations will throw a")[1].partition("In addition")[0]
+    refused = set(re.findall(r"`torch\.(?:Tensor\.)?(\w+)`", listed))
+    assert {"histc", "bincount", "put_", "scatter_reduce"} <= refused
+    x = wild(torch.float32)
+    with Operators() as ran:
+        tensor_stats._device_histogram(x)
+        distance._device_chunk(x, x + 1)
+    assert {"searchsorted", "abs"} <= {name.partition(".")[0] for name in ran.names}
+    assert not refused & {name.partition(".")[0] for name in ran.names}
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8])

@@ -82,6 +82,7 @@ class TensorHooks:
         earlier = [key for key, hook in table.items() if getattr(hook, "of", None) is self]
         for hook in hooks:
             hook.of = self
+            _ = x.grad_fn  # PyTorch 2.11 crashes if the hook is the first to ask a changed view for its new node
             # Marked as unserializable, so that PyTorch does not warn a program that saves the tensor.
             self.keep(x.register_hook(unserializable_hook(hook)), leaf=x.is_leaf)
         for key in earlier:  # an outer or later module's gradient comes first

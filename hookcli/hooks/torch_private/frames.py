@@ -94,8 +94,11 @@ def step_is_hooked(kind: type[Optimizer]) -> bool:
 def in_extended_step(optimizer: Optimizer) -> bool:
     """True if the hook that asks belongs to a base class's step, called by the subclass's step of the same optimizer.
 
-    Searches the stack: a counter would stay wrong after a step that an exception ends.
+    Searches the stack if two of its classes have a step with hooks: a counter would stay wrong after a step that an
+    exception ends.
     """
+    if sum(_code(vars(kind).get("step")) is _STEP for kind in type(optimizer).__mro__) < 2:
+        return False
     frame: FrameType | None = sys._getframe(1)
     steps = 0
     while frame is not None and steps < 2:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import islice
 from types import NoneType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.parameter_counts import count_elements
 from hookcli.report import Skipped
+from hookcli.tensors.weak import WeakIds
 
 _LISTS = (list, tuple, set, frozenset, deque)
 _PLAIN = (bool, int, float, str, NoneType)
@@ -44,12 +44,13 @@ class Unregistered:
 
 def unregistered(session: HookSession) -> list[Unregistered]:
     """Everything that this model has not registered, and that the session's hooks can't see."""
-    if session not in _found_before:  # each probe asks
-        _found_before[session] = [*(_described(*found) for found in _found(session.model)), *_made(session)]
-    return _found_before[session]
+    found = _found_before.get(session)  # each probe asks
+    if found is None:
+        found = _found_before[session] = [*(_described(*each) for each in _found(session.model)), *_made(session)]
+    return found
 
 
-_found_before: WeakKeyDictionary[HookSession, list[Unregistered]] = WeakKeyDictionary()
+_found_before: WeakIds[HookSession, list[Unregistered]] = WeakIds()
 
 
 class UnregisteredParts(nn.ModuleList):

@@ -25,7 +25,7 @@ LAYOUT = "layout"
 
 _FINITE: Fits = lambda value: is_figure(value) and math.isfinite(value)  # noqa: E731
 FITS: Mapping[str, Fits] = {
-    **dict.fromkeys(("name", "started", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
+    **dict.fromkeys(("name", "started", "launch", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
     **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
     **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
@@ -87,7 +87,8 @@ class Header(_Line):
 
     `name` is the script's or the model's; `argv` the script's name and arguments (empty for a `watch` inside a
     program); `started` a time in UTC (ISO 8601); `every` the interval between recorded steps. `rank` is the process's
-    number among the program's `ranks` processes.
+    number among the program's `ranks` processes. `launch` is the same for a program and its children, or for the ranks
+    of one launcher.
     """
 
     kind: ClassVar[str] = "run"
@@ -100,6 +101,7 @@ class Header(_Line):
     schema: int = RUN_SCHEMA
     rank: int = 0
     ranks: int = 1
+    launch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

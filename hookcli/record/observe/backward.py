@@ -35,6 +35,11 @@ class BackwardPasses:
         self._scalers: dict[int, Any] = {}  # by thread: the scaler that was used since the last pass
         self._scaled: WeakIds[Tensor, tuple[Any, Tensor]] = WeakIds()  # scaled losses -> their scaler, and the loss
 
+    @property
+    def under_way(self) -> bool:
+        """True if a pass that began has not ended, in any thread."""
+        return bool(self._running or self._scalers)
+
     def scaled(self, scaler: Any, losses: Any, made: Any) -> None:
         """Note that a GradScaler has scaled `losses`; `made` holds the results."""
         self._scalers[threading.get_ident()] = scaler
@@ -74,7 +79,7 @@ class BackwardPasses:
 
     def _went_through(self, step: ObservedStep) -> None:
         self._steps.search(step)
-        if not step.model.optimizers():
+        if not step.model.has_optimizer:
             step.model.differentiated = True
             step.measured.take_gradients()
             self._steps.close(step)

@@ -49,7 +49,8 @@ class Forwards:
             step = None
         if grad:
             self._follow_updates_by_hand(model, step, number)
-        self._running[threading.get_ident()] = model, step
+        if step is not None or not (grad and model.has_optimizer):  # else the optimizer ends the step
+            self._running[threading.get_ident()] = model, step
         (model.training if grad else model.inference).start()
         if step is not None:
             step.begin_forward(module, args)
@@ -60,7 +61,7 @@ class Forwards:
         if before is not None and step is not None and not step.observed_forwards:
             step.updated_by_hand(before)
         module = model.module
-        follows = model.differentiated is not False and "updates" in self._plan.probes and not model.optimizers()
+        follows = model.differentiated is not False and "updates" in self._plan.probes and not model.has_optimizer
         if follows and module is not None and self._plan.records(number + 1):
             model.before = Snapshot(module.parameters())
 
@@ -86,7 +87,7 @@ class Forwards:
         plan = self._plan
         if grad:
             return Position("train", number, None, plan.records(number))
-        if not model.optimizers():
+        if not model.has_optimizer:
             kept = plan.records(number) and model.takes_no_grad(math.inf if plan.no_grad else 0, number)
             return Position("no_grad", number, None, kept)
         kept = plan.covers(number) and model.due(plan.every)
@@ -94,7 +95,7 @@ class Forwards:
         return Position("no_grad", number, forward, kept)
 
     def pop(self) -> tuple[ObservedModel | None, ObservedStep | None]:
-        """Remove and return this thread's forward, which is over."""
+        """Remove and return this thread's forward, which is over, if anything is to be done at its end."""
         return self._running.pop(threading.get_ident(), (None, None))
 
     def end(
@@ -110,7 +111,7 @@ class Forwards:
             step.end_forward(args, kwargs, output)
             self._steps.search(step)
         grad = torch.is_grad_enabled()
-        if grad and model.optimizers():
+        if grad and model.has_optimizer:
             return
         stopwatch = model.training if grad else model.inference
         stopwatch.lap()

@@ -157,7 +157,8 @@ class Observer:
     def backward_over(self) -> None:
         """See Listener."""
         if self._active:
-            self._safely(self._passes.end)
+            if self._passes.under_way:
+                self._safely(self._passes.end)
             self._steps.stop_if_asked()
 
     def loss_scaled(self, scaler: Any, losses: Any, made: Any) -> None:

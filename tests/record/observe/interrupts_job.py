@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import random
 import signal
@@ -31,6 +32,7 @@ class Loop:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.ReLU(inplace=True), nn.Linear(4, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        gc.freeze()
 
     def step(self) -> None:
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
@@ -39,6 +41,7 @@ class Loop:
         scaler.step(self.optimizer)
         with torch.no_grad():
             nn.Linear(4, 1)(torch.ones(2, 4))  # a model that dies
+        gc.collect()  # and what recorded the step before
 
 
 class Lines:

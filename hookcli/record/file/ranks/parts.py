@@ -4,21 +4,24 @@
     train.run/rank0.jsonl       each rank of a launcher (torchrun, WORLD_SIZE > 1); there is no train.run.jsonl then
     train.run/child-4711.jsonl  a child that trains (fork, spawn), by its process id, beside the program's own file
 
-`hookcli run` reserves `train.run.jsonl` as an empty file before the program starts. So all processes of the run know
-its name and the folder's, and another run takes `train-2.run.jsonl` and `train-2.run/`. A process opens its part when
-it has something to write; processes that only load data or start others leave none. The first program takes the
-reserved file. Another program of the same run (a shell script that trains twice) has a record of its own, numbered:
-no process replaces another's part, and a child of a rank is a child, though it inherits the rank's variables.
-Ranks delete the reserved file once the folder exists, and the program deletes it at its end if it is still empty.
+A file and its folder belong to one launch: a program with its children, or the ranks that one launcher started, with
+theirs. The header of the file says which, and a note in the folder. A process opens its part when it has something to
+write; it takes the first name that is free or of its own launch: another program of the same run (a shell script that
+trains twice), a second torchrun, and restarted ranks have records of their own, numbered.
+
+`hookcli run` reserves the name of a script's record with an empty file, which ranks delete once the folder exists, and
+the program at its end if it is still empty. For a command, which may start no Python, it only picks the name.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,13 +36,19 @@ from hookcli.system.torchrun import joined_world
 
 _SUFFIX = ".jsonl"
 _PART = re.compile(r"(rank\d+|child-\d+(-\d+)?)\.jsonl")
+_NOTE = ".run"
+_TRIES = 50  # of 0.01 seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFiles:
-    """The files of one run's record. `record` is the absolute path of the program's own file."""
+    """The files of one run's record. `record` is the absolute path of the program's own file.
+
+    `launch` names the launch on whose behalf files are opened.
+    """
 
     record: Path
+    launch: str = ""
 
     @classmethod
     def reserved(cls, folder: Path, stem: str) -> Self:
@@ -69,8 +78,8 @@ class RecordFiles:
             if full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for part in found.parts():
-            if _PART.fullmatch(part.name):  # else not of a record, and so the user's own
-                part.unlink()
+            part.unlink()
+        found._delete_folder()
         return found
 
     @property
@@ -86,60 +95,151 @@ class RecordFiles:
 
     @property
     def untaken(self) -> bool:
-        """True if the reserved file is still there and empty."""
-        try:
-            return self.record.stat().st_size == 0
-        except OSError:
-            return False
+        """True if nothing is recorded under this name but by children."""
+        with suppress(OSError):
+            if self.record.stat().st_size:
+                return False
+        return not any(part.name.startswith("rank") for part in self.parts())
 
     def parts(self) -> list[Path]:
-        """The parts in the folder, ranks by number first."""
+        """The parts in the folder, ranks by number first. Other files there are the user's own."""
         return sorted(
-            self.folder.glob(f"*{_SUFFIX}"), key=lambda path: (path.name[:1] != "r", len(path.name), path.name)
+            (path for path in self.folder.glob(f"*{_SUFFIX}") if _PART.fullmatch(path.name)),
+            key=lambda path: (path.name[:1] != "r", len(path.name), path.name),
         )
 
+    def of_launch(self) -> Self | None:
+        """The files whose folder is this launch's, if it has one."""
+        for files in self._names():
+            if files.noted() == self.launch:
+                return files
+            if not (files.record.exists() or files.folder.exists()):
+                return None
+        raise AssertionError
+
     def take(self, header: Header) -> RecordWriter:
-        """Open the program's own file and write its header; a numbered one if another program has taken it.
+        """Open the program's own file and write its header; a numbered one if another launch has taken it.
 
         Raises OSError if it can't be written.
         """
-        with self._reserved(os.O_CREAT) as still:
-            if still:
-                return RecordWriter(self.record, replace=False).begun(header)
-        return RecordWriter.numbered(self.record.parent, self.stem).begun(header)
+        header = replace(header, launch=self.launch)
+        for files in self._names():
+            with (
+                suppress(FileExistsError),
+                files.locked(os.O_CREAT if files is self else os.O_CREAT | os.O_EXCL) as free,
+            ):
+                if free and files.noted() in (None, self.launch):
+                    return RecordWriter(files.record, replace=False).begun(header)
+                if free:
+                    files.delete_reserved()
+        raise AssertionError
 
     def rank(self, number: int, header: Header) -> RecordWriter:
         """Open the part of a rank and write its header, which says which rank it is; the reserved file goes.
 
-        Raises OSError; FileExistsError if another process has that part.
+        A numbered folder is its place if an earlier launch of the same name has a part of this rank. Raises OSError.
         """
         header = replace(header, rank=number, ranks=max(joined_world().size, number + 1))
-        writer = self._part(f"rank{number}", header)
-        self.release()
-        return writer
+        for files in self.claimed():
+            with suppress(FileExistsError):
+                writer = files.part(f"rank{number}", header)
+                files.release()
+                return writer
+        raise AssertionError
 
     def child(self, process: int, header: Header) -> RecordWriter:
         """Open the part of a child process, numbered if another had its id, and write its header. Raises OSError."""
+        files = next(self.claimed())
         for number in count(1):
             with suppress(FileExistsError):
-                return self._part(f"child-{process}-{number}" if number > 1 else f"child-{process}", header)
+                return files.part(f"child-{process}-{number}" if number > 1 else f"child-{process}", header)
         raise AssertionError
 
-    def _part(self, name: str, header: Header) -> RecordWriter:
-        self.folder.mkdir(exist_ok=True)
-        return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)
+    def claimed(self) -> Iterator[Self]:
+        """The files whose folders are this launch's, each of which exists then. Raises OSError if one can't be made."""
+        return (files for files in self._names() if files.claim(reserved=files is self))
 
     def release(self) -> bool:
         """Delete the reserved file if no program has taken it. Returns whether it was deleted."""
-        with suppress(OSError), self._reserved() as still:
-            if still and stat.S_ISREG(self.record.stat().st_mode):
-                self.record.unlink()
-                return True
+        with suppress(OSError), self.locked() as free:
+            return free and self.delete_reserved()
         return False
 
+    def _names(self) -> Iterator[Self]:
+        """These files, and after them those with numbered names."""
+        yield self
+        for number in count(1):
+            name = f"{self.stem}-{number}.run{_SUFFIX}" if number > 1 else f"{self.stem}.run{_SUFFIX}"
+            if name != self.record.name:
+                yield replace(self, record=self.record.with_name(name))
+
+    def claim(self, *, reserved: bool) -> bool:
+        """Make the folder this launch's, with a note, unless another has it or the file. Returns whether it is.
+
+        `reserved`: an empty file is no other's.
+        """
+        if self._is_of_another(reserved):
+            return False
+        self.folder.mkdir(exist_ok=True)
+        if self.noted() is None and self.parts():  # of an earlier hookcli, which left no note
+            return False
+        with suppress(FileExistsError):
+            note = os.open(self.folder / _NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            os.write(note, f"{self.launch}\n".encode())
+            os.close(note)
+            if self._is_of_another(reserved):  # by now
+                self._delete_folder()
+                return False
+        return self.noted() == self.launch
+
+    def _is_of_another(self, reserved: bool) -> bool:
+        """True if another launch has taken the program's file."""
+        try:
+            if not stat.S_ISREG(self.record.stat().st_mode):
+                return False
+            with self.locked() as free, self.record.open("rb") as file:
+                return not reserved if free else json.loads(file.readline()).get("launch") != self.launch
+        except FileNotFoundError:
+            return False
+        except (ValueError, AttributeError):  # not a record
+            return True
+
+    def noted(self) -> str | None:
+        """The launch that the folder belongs to; None if none has claimed it."""
+        for _ in range(_TRIES):
+            try:
+                if (found := (self.folder / _NOTE).read_text()).endswith("\n"):
+                    return found[:-1]
+            except OSError:
+                return None
+            time.sleep(0.01)  # its writer has only created it
+        return ""
+
+    def part(self, name: str, header: Header) -> RecordWriter:
+        header = replace(header, launch=self.launch)
+        try:
+            return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)
+        except FileExistsError:
+            raise
+        except OSError:
+            self._delete_folder()
+            raise
+
+    def _delete_folder(self) -> None:
+        """Delete the folder, if nothing but the note is in it."""
+        with suppress(OSError):
+            if [path.name for path in self.folder.iterdir()] in ([], [_NOTE]):
+                (self.folder / _NOTE).unlink(missing_ok=True)
+                self.folder.rmdir()
+
+    def delete_reserved(self) -> bool:
+        if regular := stat.S_ISREG(self.record.stat().st_mode):
+            self.record.unlink()
+        return regular
+
     @contextmanager
-    def _reserved(self, create: int = 0) -> Iterator[bool]:
-        """Tell whether the program's file is still empty, and keep other processes of the run from taking it."""
+    def locked(self, create: int = 0) -> Iterator[bool]:
+        """Tell whether the program's file is still empty, and keep other processes from taking it meanwhile."""
         file = os.open(self.record, os.O_WRONLY | os.O_APPEND | create, 0o666)
         try:
             with suppress(OSError):  # a file system without locks

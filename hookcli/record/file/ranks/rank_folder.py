@@ -1,23 +1,17 @@
 """Finds the folder for the parts of ranks that no common parent has told its name.
 
 Ranks that record with `hookcli.watch` agree on a name without talking to each other: the first one there creates the
-folder, with a note in it which run it belongs to, in one step.
+folder, with a note in it which launch it belongs to.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.writer import RecordWriter
 from hookcli.system.files import is_folder
 from hookcli.system.torchrun import run_name
-
-_NOTE = ".run"
 
 
 def rank_writer(output: str | Path | None, stem: str, rank: int) -> RecordWriter:
@@ -34,34 +28,10 @@ def rank_writer(output: str | Path | None, stem: str, rank: int) -> RecordWriter
     return RecordWriter(folder / f"rank{rank}.jsonl")
 
 
-def rank_files(parent: Path, stem: str, rank: int, run: str) -> RecordFiles:
-    """The files `STEM.run/` of a run, or a numbered one if that is another run's. `run` is the same on all ranks.
+def rank_files(parent: Path, stem: str, rank: int, launch: str) -> RecordFiles:
+    """The files `STEM.run/` of a launch, or numbered ones if another has these, or an earlier one of the same name.
 
     Raises OSError if no folder can be made.
     """
-    for number in count(1):
-        name = f"{stem}-{number}.run" if number > 1 else f"{stem}.run"
-        files = RecordFiles(parent.absolute() / f"{name}.jsonl")
-        if files.record.exists():
-            continue
-        _claim(files.folder, run)
-        with suppress(OSError):
-            taken = (files.folder / f"rank{rank}.jsonl").exists()  # by an earlier run that was called the same
-            if (files.folder / _NOTE).read_text() == run and not taken:
-                return files
-    raise AssertionError
-
-
-def _claim(folder: Path, run: str) -> None:
-    """Create the folder with a note of its run, unless it exists. Raises OSError."""
-    if folder.exists():
-        return
-    made = folder.with_name(f".hookcli-{os.urandom(8).hex()}")
-    made.mkdir()
-    try:
-        (made / _NOTE).write_text(run)
-        made.rename(folder)
-    except OSError:
-        shutil.rmtree(made, ignore_errors=True)
-        if not folder.exists():
-            raise
+    found = RecordFiles(parent.absolute() / f"{stem}.run.jsonl", launch).claimed()
+    return next(files for files in found if not (files.folder / f"rank{rank}.jsonl").exists())

@@ -74,7 +74,7 @@ class ObservedModel:
         self._module = weakref.ref(unwrap(module))
         self._optimizer_steps = optimizer_steps
         self._version = -1
-        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._optimizers: list[weakref.ref[Optimizer]] = []  # which drops a reference as its optimizer dies
         self._forwards = 0
         self._since_training = 0
         self._due = 0
@@ -94,24 +94,32 @@ class ObservedModel:
 
     def optimizers(self) -> list[Optimizer]:
         """The optimizers that hold parameters of this model."""
-        module = self.module
-        if module is not None and self._version != self._optimizer_steps.version:
+        return [optimizer for ref in self._references() if (optimizer := ref()) is not None]
+
+    def _references(self) -> list[weakref.ref[Optimizer]]:
+        if self._version != self._optimizer_steps.version and (module := self.module) is not None:
             self._version = self._optimizer_steps.version
             found = self._optimizer_steps.of(module)
-            self._optimizers = [weakref.ref(optimizer) for optimizer in found]
+            self._optimizers = kept = list[weakref.ref[Optimizer]]()
+            kept += [weakref.ref(optimizer, kept.remove) for optimizer in found]
             if found and self._steps is None:
                 self._steps = max(map(self._optimizer_steps.count, found))
                 self.counts.steps += self._steps
-        return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
+        return self._optimizers
+
+    @property
+    def has_optimizer(self) -> bool:
+        """True if an optimizer holds its parameters now."""
+        return bool(self._references())
 
     @property
     def trained(self) -> bool:
         """True if an optimizer holds its parameters, or did."""
-        return bool(self.optimizers()) or self._steps is not None
+        return self.has_optimizer or self._steps is not None
 
     def step(self) -> int:
         """Number of the current step: counted by its optimizers, or by its forwards if it has none."""
-        return (self._steps or 0) if self.optimizers() else self._forwards
+        return (self._steps or 0) if self._references() else self._forwards
 
     def next_step_of(self, optimizer: Optimizer) -> int:
         """Number of the step that this optimizer's next call of `step` belongs to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from weakref import ref
 
 from torch import nn
 from torch.fx import GraphModule
@@ -36,6 +37,8 @@ class ObservedModels:
         self.narrowed = only is not None
         self._only = only
         self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
+        self._of: dict[int, list[tuple[ref[nn.Module], ObservedModel]]] = {}  # by optimizer
+        self._of_version = -1
         self._seen: Counter[str] = Counter()  # models of each class
         self._built: Counter[str] = Counter()  # models that want each name
         self._parameters_of: WeakIds[Optimizer, nn.Module] = WeakIds()
@@ -71,6 +74,7 @@ class ObservedModels:
         name = wanted if number == 1 else f"{wanted} #{number}" if number <= _NAMED else f"{wanted} (further ones)"
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
         found = self._models[module] = ObservedModel(module, counts, self._optimizer_steps)
+        self._of_version = -1
         return found
 
     def compiled(self, module: nn.Module) -> None:
@@ -107,8 +111,16 @@ class ObservedModels:
         return (model for _, model in self._models.items())
 
     def of(self, optimizer: Optimizer) -> list[ObservedModel]:
-        """The models that have parameters in an optimizer."""
-        return [model for model in self.alive() if any(optimizer is other for other in model.optimizers())]
+        """The models that have parameters in an optimizer. Found anew where a model or an optimizer is new."""
+        if self._of_version != self._optimizer_steps.version:
+            self._of_version = self._optimizer_steps.version
+            self._of.clear()
+        found = self._of.get(id(optimizer))
+        if found is None:
+            alive = self._models.items()
+            found = [(ref(m), model) for m, model in alive if any(optimizer is other for other in model.optimizers())]
+            self._of[id(optimizer)] = found
+        return [model for module, model in found if module() is not None]
 
 
 def _name(module: nn.Module, kind: str) -> str:

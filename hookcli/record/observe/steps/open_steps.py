@@ -57,6 +57,8 @@ class OpenSteps:
 
     def of(self, optimizer: Optimizer) -> list[ObservedStep]:
         """The open steps of models that have parameters in an optimizer."""
+        if not self._open:  # as in most of a program's steps
+            return []
         return [step for step in self._open if any(optimizer is other for other in step.model.optimizers())]
 
     def training(self, model: ObservedModel) -> ObservedStep | None:

@@ -104,7 +104,7 @@ class ObservedStep:
 
     def takes_forward(self, number: int) -> bool:
         """True if a forward with gradients belongs to this step, given the number of the model's current step."""
-        return self.number == number and not self.stepped and bool(self.model.optimizers())
+        return self.number == number and not self.stepped and self.model.has_optimizer
 
     # Backward passes.
 
@@ -143,7 +143,7 @@ class ObservedStep:
     @property
     def abandoned(self) -> bool:
         """True if the gradients that it waits for can't come any more: the graph of its forwards is freed."""
-        return not self.model.optimizers() and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
+        return not self.model.has_optimizer and self._session.tensor_grads.hooks.gone() and self._arrivals.gone()
 
     def gets_gradients(self, inputs: set[int] | None) -> bool:
         """True if a backward pass leaves gradients in the model. `inputs`: the ids that it is limited to, if any.
@@ -152,7 +152,7 @@ class ObservedStep:
         """
         needing = [id(p) for p in self.module.parameters() if p.requires_grad]
         found = bool(needing) if inputs is None else not inputs.isdisjoint(needing)
-        return found or not self.model.optimizers()
+        return found or not self.model.has_optimizer
 
     # Optimizers.
 

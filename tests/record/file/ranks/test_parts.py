@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from records import HEADER, recorded_step
 
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import read_record
-from hookcli.record.launching.launched import Launched
+from hookcli.record.launching.launched import VARIABLE, Launched
 from hookcli.record.process_sink import ProcessSink
 
 
@@ -87,8 +90,8 @@ def test_a_named_record_has_no_parts_of_an_earlier_run(tmp_path: Path) -> None:
 
 
 def test_no_process_replaces_the_part_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(*, forked: bool = False) -> str:
-        sink = ProcessSink(run, forked=forked)
+    def opened(*, child: bool = False) -> str:
+        sink = ProcessSink(run, child=child)
         writer = sink.open()
         writer.close()
         return str(writer.path.relative_to(tmp_path))
@@ -98,12 +101,68 @@ def test_no_process_replaces_the_part_of_another(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     child = f"a.run/child-{os.getpid()}"
-    assert [opened(forked=True) for _ in range(2)] == [f"{child}.jsonl", f"{child}-2.jsonl"]
+    assert [opened(child=True) for _ in range(2)] == [f"{child}.jsonl", f"{child}-2.jsonl"]
     assert [opened() for _ in range(3)] == [f"a{number}.run/rank1.jsonl" for number in ("", "-2", "-3")]
     header = read_record(tmp_path / "a-2.run" / "rank1.jsonl").header
     assert header is not None and (header.rank, header.ranks) == (1, 2)
     RecordFiles.named(run.record)
-    assert list((tmp_path / "a.run").iterdir()) == []
+    assert not (tmp_path / "a.run").exists()
+
+
+def test_launches_share_no_folder(tmp_path: Path) -> None:
+    """A rank of the first launch died before its first step; and the second launch's ranks have children."""
+    record = RecordFiles.reserved(tmp_path, "a").record
+    first, second, program = (RecordFiles(record, launch) for launch in ("first", "second", "program"))
+    first.rank(1, HEADER).close()
+    for rank in (0, 1):
+        second.rank(rank, HEADER).close()
+    second.child(47, HEADER).close()
+    first.child(11, HEADER).close()
+    program.take(HEADER).close()
+    program.child(12, HEADER).close()
+    found = {path: read_record(tmp_path / path).header for path in names(tmp_path)}
+    assert {path: header and header.launch for path, header in found.items()} == {
+        **dict.fromkeys(("a.run/child-11.jsonl", "a.run/rank1.jsonl"), "first"),
+        **dict.fromkeys(("a-2.run/child-47.jsonl", "a-2.run/rank0.jsonl", "a-2.run/rank1.jsonl"), "second"),
+        **dict.fromkeys(("a-3.run.jsonl", "a-3.run/child-12.jsonl"), "program"),
+    }
+    assert [files.of_launch() for files in (program, RecordFiles(record, "none"))] == [
+        RecordFiles(tmp_path / "a-3.run.jsonl", "program"),
+        None,
+    ]
+
+
+def test_a_child_that_is_before_its_program(tmp_path: Path) -> None:
+    record = RecordFiles.reserved(tmp_path, "a").record
+    RecordFiles(record, "first").take(HEADER).close()
+    second = RecordFiles(record, "second")
+    second.child(12, HEADER).close()
+    assert second.take(HEADER).path.name == "a-2.run.jsonl" and names(tmp_path) == [
+        "a-2.run.jsonl",
+        "a-2.run/child-12.jsonl",
+        "a.run.jsonl",
+    ]
+
+
+def test_the_launch_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Launched(1, "a.run.jsonl", False, "a.py", ["a.py"], {})
+    monkeypatch.setenv(VARIABLE, "")
+    program = run.joined()
+    assert program.launch.endswith(f" {os.getpid()}") and json.loads(os.environ[VARIABLE])["launch"] == program.launch
+    assert program.joined() is program
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-c", "from multiprocessing.spawn import spawn_main; ..."])
+    child = replace(run, launch="of its parent")
+    assert child.joined() is child and run.joined().launch.endswith(f" {os.getppid()}")
+    monkeypatch.undo()
+    ranks = []
+    for rank, launcher in ((0, "x"), (1, "x"), (0, "y")):
+        values = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, VARIABLE: ""}
+        file = f"/tmp/{launcher}/attempt_0/{rank}/error.json"
+        for name, value in (values | {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_ERROR_FILE": file}).items():
+            monkeypatch.setenv(name, str(value))
+        ranks.append(program.joined())
+        assert ranks[-1].joined() is ranks[-1]  # in a program that the rank has started
+    assert ranks[0] == ranks[1] != ranks[2]
 
 
 def _take(files: RecordFiles, start: Any, told: Any) -> None:

@@ -1,0 +1,105 @@
+"""Training steps under the observer of `hookcli run`, and of DDP under `hookcli comm`, that scripts/bench times.
+
+It imports torch, which the parent of the measured processes must not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from _bench_table import BATCH
+from _bench_work import Actions, backward, build
+from torch import nn
+
+from hookcli.record.file.record_lines import Header
+from hookcli.record.file.writer import RecordWriter
+from hookcli.record.observe.observer import Observer
+from hookcli.record.observe.recording_plan import RecordingPlan
+from hookcli.record.record_sink import RecordSink
+
+COMM_STEPS = 3  # as `hookcli comm` makes by default; the first one has more to do
+
+
+class ObservedStep:
+    """A training step as a script has it, and before it an observer that leaves it alone or records it.
+
+    Starting the observer is not part of the step, nor is the search for the model's name, which the model's first
+    forward has to wait for; writing the record is. `ranks`: whether the model is one of a DDP.
+    """
+
+    def __init__(self, *, ranks: bool = False) -> None:
+        self.module, self.x = build("resnet50", train=True)
+        self.model = nn.parallel.DistributedDataParallel(self.module) if ranks else self.module
+        self.labels = torch.randint(1000, (BATCH,))
+        # A rate at which the loss stays where it is: at a loss of 0 gradients underflow, which no training shows.
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9)
+        self._observer: Observer | None = None
+
+    def step(self) -> None:
+        nn.functional.cross_entropy(self.model(self.x), self.labels).backward()
+        self.optimizer.step()
+
+    def plain(self) -> None:
+        """Nothing is on in the next step."""
+        if self._observer:
+            self._observer.stop()
+            self._observer = None
+        self.model.zero_grad(set_to_none=True)
+
+    def watched(self, probes: Sequence[str]) -> None:
+        """An observer, which has seen the model, is on in the next step; without probes it does not record the step."""
+        self.plain()
+        writer = RecordWriter("/dev/null")
+        sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
+        plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes, no_grad=0)
+        self._observer = Observer(plan, sink).start()
+        with torch.no_grad():
+            self.model(self.x[:2, :, ::4, ::4])
+
+
+@contextmanager
+def rank(store: str, number: int) -> Iterator[None]:
+    """One of two ranks, in a process group of their own; they share the threads."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=number, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+def comm(name: str) -> Actions:
+    """As many steps of DDP with a hook as `hookcli comm` makes, and the same with all that it does in them."""
+    from hookcli.hooks.communication.comm_hooks import find_hook
+    from hookcli.hooks.communication.ddp_observer import CommObserver, ExactMeans, Payload
+    from hookcli.probes.comm import CommProbe
+
+    hook = find_hook(name)
+    model, x = build("resnet50", train=True)
+    plain, observed = (nn.parallel.DistributedDataParallel(m) for m in (model, copy.deepcopy(model)))
+    plain.register_comm_hook(hook.make_state(), hook.function)
+    reference = dist.new_group()
+    fqns = {id(p): fqn for fqn, p in observed.module.named_parameters()}
+    observer = CommObserver(hook, fqns, CommProbe(), Payload(reference), ExactMeans(reference))
+    observer.register(observed)
+
+    def step(ddp: nn.Module) -> None:
+        ddp.zero_grad(set_to_none=True)
+        backward(ddp, x)
+
+    def plainly() -> None:
+        for _ in range(COMM_STEPS):
+            step(plain)
+
+    def under_observer() -> int:
+        observer.look, observer.means = (probe := CommProbe()), ExactMeans(reference)
+        for number in range(COMM_STEPS):
+            observer.begin(number)
+            with observer.payload.counting():
+                step(observed)
+        return len(probe.report("resnet50", {}).rows)
+
+    step(plain), step(observed)  # DDP rebuilds its buckets after the first
+    return {"plain DDP": plainly, "hookcli comm": under_observer}

@@ -1,0 +1,92 @@
+"""The sections of `scripts/bench` that train, under `hookcli run` and `hookcli comm`; without torch, as the others."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from _bench_measure import Sample, apart, compare, console, timed
+from _bench_table import BATCH
+
+_STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
+
+
+def run(rounds: int) -> None:
+    apart(partial(_run, rounds))
+    _in_ranks(partial(_run_ranks, rounds))
+
+
+def _run(rounds: int) -> None:
+    from _bench_run import ObservedStep
+    from _bench_work import keep_freed_memory
+
+    from hookcli.record.observe.recording_plan import PROBES
+
+    keep_freed_memory()
+    observed = ObservedStep()
+    runs = {"plain": partial(timed, observed.step, observed.plain)}
+    for name, probes in {
+        "not recorded": (),
+        "recorded": PROBES,
+        **{f"{probe} alone": (probe,) for probe in ("activations", "grads", "updates")},
+    }.items():
+        runs[name] = partial(timed, observed.step, partial(observed.watched, probes))
+    title = f"A training step of resnet50, batch {BATCH}, under hookcli run"
+    compare(title, rounds, runs, _STEP_TARGETS)
+
+
+def _run_ranks(rounds: int, number: int, store: str) -> None:
+    from _bench_run import ObservedStep, rank
+
+    from hookcli.record.observe.recording_plan import PROBES
+
+    with rank(store, number):
+        observed = ObservedStep(ranks=True)
+        runs = {"plain DDP": partial(timed, observed.step, observed.plain)}
+        for name, probes in {"not recorded": (), "recorded": PROBES}.items():
+            runs[name] = partial(timed, observed.step, partial(observed.watched, probes))
+        title = f"A DDP step of resnet50 under hookcli run, 2 ranks of {BATCH} images, gloo"
+        compare(title, rounds, runs, _STEP_TARGETS)
+
+
+def comm(rounds: int) -> None:
+    _in_ranks(partial(_comm, rounds))
+
+
+def _comm(rounds: int, number: int, store: str) -> None:
+    import _bench_run as work
+
+    for hook in ("allreduce", "fp16"):
+        with work.rank(store + hook, number):
+            runs = {way: partial(_each, work.COMM_STEPS, action) for way, action in work.comm(hook).items()}
+            title = f"A DDP step of resnet50 under {hook}, 2 ranks of {BATCH} images, gloo"
+            compare(title, rounds, runs, {"hookcli comm": 1.1})
+
+
+def _in_ranks(section: Callable[[int, str], None]) -> None:
+    """Call the section, in two processes that do the same in turn, with its rank and a file for both; rank 0 prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        apart(partial(_as_rank, section, str(Path(folder) / "store")))
+
+
+def _as_rank(section: Callable[[int, str], None], store: str) -> None:
+    other = os.fork()  # before torch is imported
+    try:
+        console.quiet = other == 0
+        section(0 if other else 1, store)
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        if not other:
+            os._exit(0)
+        os.waitpid(other, 0)
+
+
+def _each(steps: int, action: Callable[[], object]) -> Sample:
+    """The mean of several steps."""
+    return Sample(timed(action).seconds / steps)
