@@ -17,7 +17,18 @@ from torch import Tensor
 from hookcli.report import raised
 from hookcli.report.discrepancy import KEYS, Discrepancy
 from hookcli.tensors import library
-from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, bits, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import (
+    HUGE,
+    TINY,
+    PendingFigures,
+    Scratch,
+    bits,
+    fetched,
+    reduced,
+    resolved,
+    unit_of,
+    unnested,
+)
 
 CHUNK = 1 << 18
 _FAR = 2.0**62
@@ -39,18 +50,34 @@ def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
         return reduced((a, b), CHUNK, _cpu_chunk, _device_chunk)
 
 
-def differing_bits(a: Tensor, b: Tensor) -> Tensor | int:
-    """1 unless two tensors of one shape have the same dtype and the same bits, else 0; on an accelerator as a tensor
-    of one element, which nothing waits for.
+class SameBits:
+    """Tells whether all pairs of tensors that were seen are alike in dtype and bits. On an accelerator nothing waits
+    for a pair.
     """
-    with torch.no_grad(), torch.DisableTorchFunction():
-        if (a.dtype, a.device, a.layout) != (b.dtype, b.device, b.layout) or a.device.type == "meta":
-            return 1
-        a, b = _plain(a.detach()), _plain(b.detach())
-        if a.shape != b.shape:
-            return 1
-        a, b = bits(a), bits(b)
-        return int(not torch.equal(a, b)) if a.device.type == "cpu" else (a != b).any().to(torch.int64).reshape(1)
+
+    def __init__(self) -> None:
+        self.excluded = False
+        """True once a pair is known to differ, or can't be compared."""
+        self._differ: list[Tensor] = []
+
+    def see(self, a: Tensor, b: Tensor) -> None:
+        """Compare two tensors of one shape."""
+        if self.excluded:
+            return
+        with torch.no_grad(), torch.DisableTorchFunction():
+            alike = (a.dtype, a.device, a.layout) == (b.dtype, b.device, b.layout) and a.device.type != "meta"
+            a, b = (_plain(a.detach()), _plain(b.detach())) if alike else (a, b)
+            if not alike or a.shape != b.shape:
+                self.excluded = True
+                return
+            a, b = bits(a), bits(b)
+            if a.device.type == "cpu":
+                self.excluded = not torch.equal(a, b)
+            else:
+                self._differ.append((a != b).any().to(torch.int64).reshape(1))
+
+    def __bool__(self) -> bool:
+        return not (self.excluded or any(map(any, fetched(self._differ))))
 
 
 def resolve(pending: Sequence[PendingFigures]) -> list[Discrepancy]:

@@ -20,9 +20,9 @@ from hookcli.report import Row, Skipped
 from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
-from hookcli.tensors.chunks import PendingFigures, fetched
+from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.distance import compare as compare_tensors
-from hookcli.tensors.distance import differing_bits, resolve
+from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.stats import glimpse
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
@@ -81,13 +81,7 @@ class TensorPairs:
         self._latest = 0
         self._arrivals: dict[str, int] = {}
         self._skipped: list[Skipped] = []
-        self._unlike = False
-        self._differing: list[Tensor] = []  # on accelerators
-
-    @property
-    def identical(self) -> bool:
-        """True if all tensors that were compared had the same bits."""
-        return not (self._unlike or any(map(any, fetched(self._differing))))
+        self.same_bits = SameBits()
 
     def key(self, side: int, seen: ModuleTensors) -> Hashable | None:
         """The key by which both sides know the tensors; None if the other side has no such module."""
@@ -182,22 +176,16 @@ class TensorPairs:
                 pair.values |= {"differs": differs, "beyond": True}
                 return
             pair.pending = again.pending if again else compare_tensors(x, y)
-            if not again and not self._unlike:
-                self._note_bits(differing_bits(x, y))
+            if not again:
+                self.same_bits.see(x, y)
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self._pairs.pop()
-            self._unlike = True
+            self.same_bits.excluded = True
             reason = f"can't be compared ({values['dtype']}, {type(error).__name__})"
             self._skipped.append(Skipped(a.fqn, reason, path))
             return
         if not x.is_inference():
             self._of[x] = _Compared(_state(x), ref(y), _state(y), pair)
-
-    def _note_bits(self, differ: Tensor | int) -> None:
-        if isinstance(differ, Tensor):
-            self._differing.append(differ)
-        else:
-            self._unlike = bool(differ)
 
     def _known(self, x: Tensor, y: Tensor | None = None) -> _Pair | None:
         """The pair that a tensor of A, unchanged since, was part of; with `y`, only a pair with that tensor of B."""
@@ -226,7 +214,7 @@ class TensorPairs:
         for key in self._unmatched[A].keys() & self._unmatched[B].keys():
             seen = self._unmatched[A].pop(key)
             del self._unmatched[B][key]
-            self._unlike = True
+            self.same_bits.excluded = True
             self._skipped.append(Skipped(seen.fqn, "the sides reach it in orders too different to compare it"))
         for side in (A, B):
             for seen in self._unmatched[side].values():
