@@ -21,8 +21,8 @@ from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
-from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.distance import SameBits, resolve
+from hookcli.tensors.distance import compare as compare_tensors
 from hookcli.tensors.stats import glimpse
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
