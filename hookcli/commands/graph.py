@@ -9,7 +9,7 @@ from hookcli.commands.backward_options import PassesOptions
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, Model, Options, check_choice, choice, option
 from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
-from hookcli.hooks.option_values import CALLS
+from hookcli.hooks.option_values import AUTOGRAD_CALLS
 from hookcli.registry import load
 
 EXAMPLES = (
@@ -27,7 +27,7 @@ class GraphOptions:
         "backward",
         GRADIENTS,
         "Differentiate by Tensor.backward, or by torch.autograd.grad for all parameters.",
-        CALLS,
+        AUTOGRAD_CALLS,
     )
     native: bool = option(
         False, GRADIENTS, "Use hooks in C++, without the GIL; built on first use, which needs a compiler.", "--native"
@@ -39,7 +39,7 @@ def graph(model: Model = DEFAULT_MODEL, *, own: GraphOptions, step: PassesOption
 
     Each node has the module whose forward created it, statistics of its incoming and outgoing gradients, and its time.
     """
-    check_choice("--call", own.call, CALLS)
+    check_choice("--call", own.call, AUTOGRAD_CALLS)
     return inspect_model(
         model,
         partial(load("probes", "graph"), own.native, partial(remark, options=options)),

@@ -15,7 +15,7 @@ from hookcli.engine.preserve.values import SavedValues, same_layout
 from hookcli.engine.run_info import UNSET, RunInfo
 from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, in_brief, refuse_coroutine, unknown
 from hookcli.hooks.kinds import STATE_DICTS, HookKind
-from hookcli.hooks.option_values import CALLS, OPTIMIZERS, VECTORS
+from hookcli.hooks.option_values import AUTOGRAD_CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.session import HookSession
 from hookcli.sources import losses
 from hookcli.tensors import tree
@@ -67,7 +67,7 @@ class Step:
         for what, given, known in (
             ("loss", self.loss, losses.NAMED),
             ("backward_vector", self.backward_vector, VECTORS),
-            ("call", self.call, CALLS),
+            ("call", self.call, AUTOGRAD_CALLS),
             ("optimizer", self.optimizer, OPTIMIZERS),
         ):
             if isinstance(given, str) and given not in known:

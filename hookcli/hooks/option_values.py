@@ -5,7 +5,7 @@ from __future__ import annotations
 GRADIENTS_OF = ("parameters", "outputs", "inputs")
 VIA = ("tensor", "module")
 VECTORS = ("ones", "randn")
-CALLS = ("backward", "grad")
+AUTOGRAD_CALLS = ("backward", "grad")
 PARALLEL = ("ddp", "fsdp")
 BACKENDS = ("gloo", "nccl")
 OPTIMIZERS = ("sgd", "adamw")

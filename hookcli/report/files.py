@@ -28,6 +28,7 @@ from hookcli.report.fits import (
     optional,
     require,
 )
+from hookcli.report.ranks import RANK_COLUMNS
 from hookcli.report.stats import HIST_KEYS
 from hookcli.system.files import is_file, is_pipe, replacing
 
@@ -54,8 +55,8 @@ def read_reports(file: str, source: Path | None = None) -> list[Report]:
 
 def unfamiliar(file: str, reports: Iterable[Report]) -> str | None:
     """One line on the statistics in which a file's reports and this version of hookcli differ; None if in none."""
-    known = {*ROW, *HIST_KEYS}
-    measured = [report for report in reports if NEEDED.get(report.probe) is STATS_KEYS]
+    known = {*ROW, *HIST_KEYS, *(column.name for column in RANK_COLUMNS)}
+    measured = [r for r in reports if NEEDED.get(r.probe) is STATS_KEYS and r.grouping == "nested"]
     lacking = {key: None for report in measured for key in STATS_KEYS if key not in report.statistics}
     unknown = {column.name: None for report in measured for column in report.columns if column.name not in known}
     said = [f"has {', '.join(unknown)}, which this version of hookcli does not know"] if unknown else []

@@ -20,6 +20,9 @@ _DEVIATES = 2.0
 # Values that should be equal on all ranks may differ by rounding.
 ALIKE = 1e-6
 
+RANK_COLUMNS = (Column("rank", "Rank"), Column("deviates", "Deviates"))
+"""Columns of a report that shows ranks beside each other."""
+
 
 def beside(parts: Parts) -> Report:
     """The rows of these ranks next to each other, each with its `rank` and how it `deviates` from the others."""
@@ -40,7 +43,7 @@ def beside(parts: Parts) -> Report:
 
 def columns_beside(columns: Sequence[Column]) -> list[Column]:
     """The columns of a report with the ranks' rows next to each other."""
-    return [*columns[:1], Column("rank", "Rank"), *columns[1:], Column("deviates", "Deviates")]
+    return [*columns[:1], RANK_COLUMNS[0], *columns[1:], RANK_COLUMNS[1]]
 
 
 def merges(parts: Parts) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from support import untouched
 from torch import Tensor, nn
+from torch.utils import _pytree
 
 from hookcli import capture
 from hookcli.probes.grads import GradsProbe
@@ -54,3 +55,8 @@ class Registered:
 
     def __init__(self, hidden: Tensor, extra: Any) -> None:
         self.hidden, self.extra = hidden, extra
+
+
+_pytree.register_pytree_node(
+    Registered, lambda r: ([r.hidden, r.extra], None), lambda items, context: Registered(*items)
+)

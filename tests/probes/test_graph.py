@@ -14,13 +14,6 @@ from torch.autograd import graph
 from hookcli.report import Report
 
 
-@pytest.fixture(params=["created", "claimed"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "claimed":
-        monkeypatch.delattr(graph, "node_creation_hook", raising=False)
-    return str(request.param)
-
-
 def test_the_nodes_of_two_layers_by_hand(way: str) -> None:
     """Hand: first (Linear with bias), relu, out (Linear without); the loss is the sum.
 

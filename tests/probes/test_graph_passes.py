@@ -10,19 +10,11 @@ import torch
 from probes.graph_models import Conv, X, by_hand, exact_only, out_stats, taken
 from support import Hand, assert_stats, float64_stats, gradients, untouched
 from torch import Tensor, nn
-from torch.autograd import graph
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
 from hookcli.report import Report
 from hookcli.report.grouping import group_rows
-
-
-@pytest.fixture(params=["created", "claimed"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "claimed":
-        monkeypatch.delattr(graph, "node_creation_hook", raising=False)
-    return str(request.param)
 
 
 def test_two_passes_fire_a_parameters_node_twice(way: str) -> None:

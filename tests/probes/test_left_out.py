@@ -11,7 +11,6 @@ import torch
 from probes.left_out import PROBES, Registered, Returns, reasons, run
 from torch import Tensor, nn
 from torch.distributions import Normal
-from torch.utils import _pytree
 
 from hookcli.probes.grads import GradsProbe
 
@@ -115,11 +114,6 @@ def test_a_lone_object_has_one_reason() -> None:
             return Normal(x, 1.0)
 
     assert reasons(run(Policy(), torch.randn(3), "activations"), "") == ["holds tensors that can't be seen (Normal)"]
-
-
-_pytree.register_pytree_node(
-    Registered, lambda r: ([r.hidden, r.extra], None), lambda items, context: Registered(*items)
-)
 
 
 def test_types_that_are_registered_with_pytree_are_walked() -> None:

@@ -16,6 +16,7 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
 from hookcli.report import STATS_COLUMNS, Report, Row, TensorStats, columns_named
 from hookcli.report.files import read_reports, unfamiliar
+from hookcli.report.ranks import beside
 from hookcli.report.report import document
 
 STATS = TensorStats(6, 0.5, 1.0, -1.0, 2.0, 3.0, zeros=2)
@@ -62,7 +63,7 @@ def test_a_report_with_a_statistic_more_is_read_and_written_as_it_is(tmp_path: P
     assert [row["kurtosis"] for row in report.rows] == [3.0, 3.0] and report.rows[0].stats == STATS
     assert document([report]) == json.loads(Path(file).read_text())
     assert "has kurtosis, which this version of hookcli does not know" in (unfamiliar(file, [report]) or "")
-    assert unfamiliar("same.json", [REPORT]) is None
+    assert unfamiliar("same.json", [REPORT, beside({0: REPORT, 1: REPORT})]) is None
 
 
 def test_a_row_that_lacks_what_others_have_is_damaged(tmp_path: Path) -> None:

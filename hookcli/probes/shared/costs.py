@@ -25,7 +25,7 @@ from hookcli.hooks.torch_private.overrides import (
     TorchDispatchMode,
     without_dispatch_modes,
 )
-from hookcli.probes.shared.formulas import CALLS, CONVOLUTION, FORMULAS, PRODUCTS
+from hookcli.probes.shared.formulas import CONVOLUTION, FORMULAS, FUNCTION_MACS, PRODUCTS
 from hookcli.probes.shared.zero_cost import has_free_tag, multiplies_nothing
 
 _DERIVATIVES = frozenset({"grad", "backward", "_make_dual", "make_dual"})
@@ -102,8 +102,8 @@ def _count(call: Signature, name: str) -> tuple[int, frozenset[str]]:
         stack.enter_context(torch.no_grad())
         stack.enter_context(warnings.catch_warnings(action="ignore"))
         try:
-            if name in CALLS:
-                return CALLS[name](*args, **kwargs), frozenset()
+            if name in FUNCTION_MACS:
+                return FUNCTION_MACS[name](*args, **kwargs), frozenset()
             if (formula := _formula(call.function)) is not None:
                 return int(formula(*args, **kwargs, out_val=_made(call.output))) // 2, frozenset()
             with counter:

@@ -96,7 +96,7 @@ def _attention(q: Tensor, k: Tensor, width: int) -> int:
     return 2 * batch * (length + other) * width * width + 2 * batch * length * other * width
 
 
-CALLS: dict[str, Callable[..., int]] = {
+FUNCTION_MACS: dict[str, Callable[..., int]] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
     "_native_multi_head_attention": lambda q, k, v, width, *_, **__: _attention(q, k, width),
     "_transformer_encoder_layer_fwd": _fused_layer,
@@ -106,5 +106,5 @@ CALLS: dict[str, Callable[..., int]] = {
 PRODUCTS = frozenset({"einsum", "kron", "outer", "ger", "linalg_vecdot", "vecdot", "tensordot"})
 """Functions that multiply every element of one tensor with some of another: their products count, summed or not."""
 
-COUNTED = frozenset(name.strip("_") for name in (*CALLS, *_BY_SHAPES))
+COUNTED = frozenset(name.strip("_") for name in (*FUNCTION_MACS, *_BY_SHAPES))
 """The names of all of them, without underscores around."""

@@ -15,7 +15,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.trace import TraceProbe
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_each_user_of_a_tensor_has_its_own_part() -> None:
     """loss = sum(a(h) + 2 b(h) + h): h's gradient is the sum of the three."""
     torch.manual_seed(0)
@@ -35,14 +35,14 @@ def test_each_user_of_a_tensor_has_its_own_part() -> None:
     assert_stats(figures(of("outputs", model, x))["l", ""], float64_stats(whole))
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_what_a_module_broadcasts_is_summed_over() -> None:
     model = Fn(lambda self, x: self.add(x), add=Fn(lambda self, x: x + torch.ones(4, 3)))
     report = of("inputs", model, torch.randn(1, 3))
     assert_stats(figures(report)["add", ""], float64_stats(torch.full((1, 3), 4.0)))
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_one_tensor_given_three_times_has_one_gradient_and_stays_one() -> None:
     """PyTorch's attention asks whether query and key are the same object, and takes another path if so."""
     seen: list[bool] = []
@@ -81,7 +81,7 @@ def test_stock_attention_computes_the_same_bits(layer: str, seed: int) -> None:
     assert "one tensor in several places" in {i.fqn: i.reason for i in report.skipped}["self_attn"]
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_a_tensor_that_is_given_three_times_by_the_caller_stays_one() -> None:
     seen: list[bool] = []
     model = Fn(lambda self, q, k, v: (seen.append(q is k is v), q * k + v)[1])

@@ -33,7 +33,7 @@ def test_the_output_is_a_view_of_what_was_changed_since() -> None:
     assert (row["mean"], row["min"], row["max"]) == (6.0, 6.0, 6.0)  # it is used twice, times 3
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_a_view_that_a_module_changes_in_place_computes_what_it_computes() -> None:
     torch.manual_seed(0)
     model = Fn(lambda self, x: (y := self.l(x), self.act(y[:, :2]), y)[2], l=nn.Linear(4, 4), act=nn.ReLU(inplace=True))
@@ -52,7 +52,7 @@ def test_a_view_that_a_module_changes_in_place_computes_what_it_computes() -> No
     assert_stats(figures(report)["l", ""], float64_stats(gradient @ twin.l.weight.detach()))
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_what_a_module_changes_in_place_has_the_gradient_of_before() -> None:
     """y = 3x, then x += 1 in place inside of the module, doubled: the loss is 2 (3x + 1)."""
     model = Fn(lambda self, x: self.act(3 * x), act=Fn(lambda self, y: y.add_(1).mul_(2)))
@@ -75,7 +75,7 @@ def test_a_use_that_no_output_leads_to_counts_where_pytorch_tells_of_nodes() -> 
     assert_stats(figures(report)["part", ""], float64_stats(torch.full((2,), 7.0)))
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_what_is_changed_in_place_and_returned_is_not_handed_on() -> None:
     model = Fn(lambda self, x: self.act(2 * x), act=nn.ReLU(inplace=True))
     for kind in ("inputs", "outputs"):
@@ -83,7 +83,7 @@ def test_what_is_changed_in_place_and_returned_is_not_handed_on() -> None:
         assert not any(row.get("handed_on") for row in report.rows) and "notes" not in report.meta
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 def test_what_is_handed_on_has_the_tensors_gradient_and_says_so() -> None:
     """loss = sum(identity(h) + 6 h): by hand 7, for what the Identity received as for what it returned."""
     model = Fn(lambda self, x: self.same(h := 2 * x) + 6 * h, same=nn.Identity())
@@ -94,7 +94,7 @@ def test_what_is_handed_on_has_the_tensors_gradient_and_says_so() -> None:
         assert any(note.startswith("same: returned a tensor that it received") for note in report.meta["notes"])
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_under_checkpointing(reentrant: bool) -> None:
     torch.manual_seed(0)
@@ -128,7 +128,7 @@ class Penalty(nn.Module):
         return y + 0 * slope
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", ["outputs", "inputs"])
 def test_a_gradient_that_the_model_takes_is_not_the_losss(kind: str) -> None:
     torch.manual_seed(0)
@@ -151,7 +151,7 @@ def test_nor_one_that_the_loss_function_takes() -> None:
     assert_stats(figures(report)["0", ""], float64_stats(torch.ones(3, 2)))
 
 
-@pytest.mark.usefixtures("found")
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", ["outputs", "inputs"])
 def test_no_graph_outlives_its_run(kind: str) -> None:
     """Without the garbage collector: a node that holds its own hook would stay."""

@@ -60,16 +60,6 @@ MIXED = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["created", "claimed"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of finding out who made a node; the older one by taking the newer one's hook away."""
-    if request.param == "claimed":
-        monkeypatch.delattr(graph, "node_creation_hook", raising=False)
-    elif not hasattr(graph, "node_creation_hook"):
-        pytest.skip("torch 2.15 tells of every new node")
-    return str(request.param)
-
-
 def made(model: nn.Module, x: Any, loss: Callable[[Any], Tensor] = torch.sum) -> list[NodeInfo]:
     """The nodes of a forward and backward, after the session."""
     with HookSession(model) as session:
