@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hookcli.report import Column, Row
-from hookcli.report.formatting import number, quantity
 
 _LOGARITHMIC = ("l2", "macs", "param_grad", "output_grad")
 _SHARES = ("zeros",)  # of all elements
@@ -38,13 +36,6 @@ class Scale:
             return 0.0
         level = (math.log10(value) - self.low) / (self.high - self.low) if self.logarithmic else value
         return max(level, _LEAST)
-
-    def __str__(self) -> str:
-        if not self.logarithmic:
-            return f"{self.column.title} 0 to 100%"
-        text: Any = quantity if self.column.name == "macs" else number
-        ends = (text(round(10**end) if text is quantity else 10**end) for end in (self.low, self.high))
-        return f"{self.column.title} {' to '.join(ends)} (logarithmic)"
 
 
 def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
@@ -98,8 +89,16 @@ def drawn(
         i: [bar(scales[i].level(row), longest[i == places[-1]]) for row in rows] if i in scales else none
         for i in places
     }
-    shown = [str(scale) for i, scale in scales.items() if any(found[i])]
-    return DrawnBars(found, alone, [f"Bars: {', '.join(shown)}"] if shown else [])
+    return DrawnBars(found, alone, list(_said([scale for i, scale in scales.items() if any(found[i])])))
+
+
+def _said(scales: Sequence[Scale]) -> Iterator[str]:
+    """A line on how bars are scaled, if there are any."""
+    logarithmic = [scale.column.title for scale in scales if scale.logarithmic]
+    said = [f"{' and '.join(logarithmic)} logarithmic"] if logarithmic else []
+    said += [f"{scale.column.title} 0 to 100%" for scale in scales if not scale.logarithmic]
+    if said:
+        yield f"Bars: {', '.join(said)}"
 
 
 def _longest(spare: int, number: int, *, ends: bool) -> tuple[int, int]:
@@ -112,10 +111,8 @@ def _longest(spare: int, number: int, *, ends: bool) -> tuple[int, int]:
 
 
 def bar(level: float, width: int) -> str:
-    """A bar of this width: upright in one character, else lying, after a space if there is room for one."""
-    if width < 2:
-        return _UPRIGHT[math.ceil(level * _EIGHTHS)] * width
-    gap = " " if width > 2 else ""
-    width -= len(gap)
-    whole, rest = divmod(math.ceil(level * width * _EIGHTHS), _EIGHTHS)
-    return (gap + _LYING[-1] * whole + (_LYING[rest] if rest else "")).ljust(width + len(gap))
+    """A bar of this width: upright in one character, after a space if there are two, else lying after a space."""
+    if width <= _GAP:
+        return (_UPRIGHT[math.ceil(level * _EIGHTHS)] * min(width, 1)).rjust(width)
+    whole, rest = divmod(math.ceil(level * (width - 1) * _EIGHTHS), _EIGHTHS)
+    return f" {_LYING[-1] * whole}{_LYING[rest] if rest else ''}".ljust(width)

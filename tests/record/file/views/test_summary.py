@@ -71,7 +71,7 @@ def test_a_short_run_is_short() -> None:
     found = text(end()).splitlines()
     assert found[0] == "train.py: 300 steps of 1 model in 41.2 s, exit code 0; 4 recorded steps in train.run.jsonl"
     assert len(found) <= 24
-    (linear,) = [line.split() for line in found if line.startswith("  0 ")]
+    (linear,) = [re.sub("[▁-▏]", " ", line).split() for line in found if line.startswith("  0 ")]
     assert linear == ["0", "Linear", "8x16", "-0.1000", "0.5000", "0", "0.1250", "5.000", "0.001000"]
 
 
