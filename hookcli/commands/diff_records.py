@@ -10,6 +10,8 @@ from hookcli.commands.output import Output, remark
 from hookcli.diff.rows import STATISTICS, beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
+from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
+from hookcli.record.file.comparison.different_models import DIFFERENT
 from hookcli.record.file.comparison.record_diff import COLUMNS, diff_records, record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.report import Row
@@ -37,7 +39,7 @@ def compare_records(a: str, b: str, tolerance: Tolerance, wanted: Callable[[Row]
     output = Output(options)
     records = open_record(a), open_record(b)
     reports = diff_records(*records, tolerance, wanted)
-    output.check_columns([*COLUMNS, *(column for column in STATISTICS if column not in COLUMNS)])
+    output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *STATISTICS))))
     for text in record_remarks(*records):
         remark(text, options)
     output.write(reports, mixed=True)
@@ -45,4 +47,4 @@ def compare_records(a: str, b: str, tolerance: Tolerance, wanted: Callable[[Row]
         for key in ("settings", "structure", "verdict", "grew"):
             if report.grouping == "list" and key in report.totals:
                 remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
-    return int(beyond(reports))
+    return int(beyond(reports) or any(report.meta.get(DIFFERENT) for report in reports))

@@ -92,7 +92,7 @@ def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> Non
             time.sleep(_PAUSE)
         export(tail_of(path), Query(), output, over)
     except Exception as error:
-        say(f"warning: --live ended: {error}; hookcli show {shell_path(files.record)} exports all of the record")
+        say(f"warning: --live ended: {error}; `hookcli show {shell_path(files.record)}` exports all of the record")
 
 
 def _written(files: RecordFiles) -> Path | None:

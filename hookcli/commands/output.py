@@ -39,6 +39,7 @@ class Output:
         self.name = options.format or _by_suffix(self.path, option, default)
         made = selection.by_name(self.name)
         self.exports = selection.exports(made)
+        self._as = _check_suffix(self.path, options.format, option)
         self._target = selection.declared(made, "target")
         if self.path:
             check_target(self.path, option, self._target)
@@ -84,7 +85,7 @@ class Output:
             return
         _replace(self.path, text, self._option)
         rows = sum(len(report.rows) for report in shown)
-        remark(f"wrote {self.path}: {formatting.counted(rows, 'row')}", self.options)
+        remark(f"wrote {self.path}{self._as}: {formatting.counted(rows, 'row')}", self.options)
 
     def _export(self, reports: Iterable[Report], growing: bool) -> None:
         assert self.path is not None
@@ -183,6 +184,22 @@ def _by_suffix(path: Path | None, option: str, default: str) -> str:
         how = " (or name the --format)" if option == "--output" else ""
         raise UsageError(f"{option} {path}: " + unknown("suffix", path.suffix, selection.suffixes()) + how)
     return default if name == "table" else name
+
+
+def _check_suffix(path: Path | None, name: str | None, option: str) -> str:
+    """Return " as FORMAT" if the named format is not that of the file's suffix, but both are text; else "".
+
+    Raises UsageError if one of the two is not text.
+    """
+    other = selection.by_suffix(path.suffix) if path and path.suffix else None
+    if path is None or name is None or other in (None, name):
+        return ""
+    made = selection.by_name(name)
+    if path.suffix in selection.declared(made, "suffixes"):
+        return ""
+    if selection.exports(made) or selection.exports(selection.by_name(other)):
+        raise UsageError(f"--format {name} and {option} {path}: {path.suffix} is for {other}; leave one of the two out")
+    return f" as {name}"
 
 
 def _replace(path: Path, text: str, option: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -177,6 +178,32 @@ def _live(text: str, files: RecordFiles, remarks: list[str]) -> Output:
     return output
 
 
+_OPTIONS = {f"--{item.name.replace('_', '-')}": item for item in fields(RunOptions)}
+_AMBIGUOUS = ("--module", "--output", "--quiet", "--debug", "--check")  # which many programs have themselves
+
+
+def _moved(own: RunOptions, typed: Sequence[str]) -> str:
+    """The command line with options of hookcli moved before the program; "" if none stands after it."""
+    moved, rest, words = list[str](), list[str](), iter(typed)
+    for word in words:
+        name, has_value, _ = word.partition("=")
+        if name not in _OPTIONS or name in _AMBIGUOUS:
+            rest.append(word)
+        else:
+            moved += [word] if has_value or _OPTIONS[name].default is False else [word, next(words, "")]
+    return shlex.join(["hookcli", "run", *_words(own), *moved, *rest]) if moved else ""
+
+
+def _words(own: RunOptions) -> Iterator[str]:
+    """Yield the options as on a command line, -m last."""
+    for name, item in reversed(_OPTIONS.items()):
+        value = getattr(own, item.name)
+        if value is True:
+            yield "-m" if item.name == "module" else name
+        elif value != item.default:
+            yield from (word for one in (value if isinstance(value, list) else [value]) for word in (name, str(one)))
+
+
 def _become(
     program: Program, files: RecordFiles | None, own: RunOptions, plan: RecordingPlan, typed: Sequence[str]
 ) -> NoReturn:
@@ -194,6 +221,7 @@ def _become(
             module=own.module,
             quiet=own.quiet,
             debug=own.debug,
+            meant=_moved(own, typed),
         )
         environment = launched.environment()
     try:

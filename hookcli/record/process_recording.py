@@ -70,7 +70,7 @@ class ProcessRecording:
         if observer.last_loss_is_nan():
             sink.note(f"the last loss is NaN; `{self._run.search()}` finds the first value that is not finite")
         models = list(observer.models.counts.values())
-        if models and not any(model.recorded_steps or model.notes for model in models):
+        if models and not any(model.recorded_steps or model.recorded_forwards or model.notes for model in models):
             steps = [model.steps or model.forwards + model.no_grad_forwards for model in models]
             sink.note(self._plan.why_none(max(steps)))
         sink.end(models, dict(observer.models.others), steps=observer.program_steps, own=observer.clock.own)

@@ -79,8 +79,14 @@ class ProcessSink(RecordSink):
                 self._files.release()
                 say_aside(f"{self._run.name}: {parts}") if speaks else None
             else:
+                self.note(self._misplaced())
                 finish(keep=self._run.named, speaks=speaks)
         _keep_signal()
+
+    def _misplaced(self) -> str:
+        """A remark for a program that has done nothing, perhaps because it did not know an option meant for hookcli."""
+        meant = self._run.meant if _uncaught()[1] is None else ""
+        return f"options meant for hookcli go before the program: {meant}" if meant else ""
 
     def _parts_of_children(self) -> str:
         files = self._files.of_launch()
@@ -117,9 +123,9 @@ class ProcessSink(RecordSink):
     def _print(self, end: End) -> None:
         try:
             if sys.__stderr__ is not None:
-                aside(f"hookcli: {self._summarized(end)}\n", sys.__stderr__)
+                aside(f"{self._summarized(end)}\n", sys.__stderr__)
         except Exception as error:  # the exit code must stay the program's
-            see = f"hookcli show {shell_path(self._shown)}"
+            see = f"`hookcli show {shell_path(self._shown)}`"
             say_aside(f"warning: no summary ({type(error).__name__}: {error}); see {see}")
 
     def _summarized(self, end: End) -> str:

@@ -128,6 +128,7 @@ ROW: Mapping[str, Fits] = {
                 "forwards",
                 "steps",
                 "recorded_steps",
+                "recorded_forwards",
             ),
             *("no_grad_forwards", "parameters", "group", "grad_nan", "grad_inf", "merged", "line", "size", "bucket"),
         ),

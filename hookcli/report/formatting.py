@@ -164,7 +164,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"), size),
     **dict.fromkeys(("loss", "first_loss"), loss),
     "us": microseconds,
-    **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds"), seconds),
+    **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
     **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
     "fqns": ends,
     "cosine": cosine,

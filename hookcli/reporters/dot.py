@@ -14,6 +14,7 @@ from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
 
 _NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
+_TITLE = {"labelloc": "t", "fontname": "Helvetica"}
 _CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
 
 
@@ -36,7 +37,7 @@ def drawn(report: Report, depth: float | None) -> Digraph:
     """Draw the graph of one report."""
     report = formatting.printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
-    graph = Digraph(_id(report.model), graph_attr={"label": escape(title), "fontname": "Helvetica"}, node_attr=_NODE)
+    graph = Digraph(_id(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
     if depth is None or math.isinf(depth):
         _draw_boxes(graph, _by_owner(report.rows), "")
         names = {row["id"]: str(row["id"]) for row in report.rows}

@@ -1,4 +1,4 @@
-"""The lines below a table: totals, the run, and what was not measured."""
+"""The lines around a table: the run above it; totals and what was not measured below."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def totals_line(report: Report) -> str:
     return "\n".join(filter(None, (" · ".join(filter(None, said)), *sentences, *step_lines(report.totals))))
 
 
-_SENTENCES = ("grew", "settings", "weights")  # on lines of their own
+_SENTENCES = ("verdict", "structure", "grew", "settings", "weights")  # on lines of their own
 _NAMED = {
     "params": "parameters",
     "trainable": "trainable",
@@ -38,7 +38,7 @@ def _total(key: str, value: Any, clipped: str = "") -> str:
     text = f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
     if key == "macs":
         return f"{quantity(value)}MACs ({text})" if value >= 1000 else f"{text} MACs"
-    if key in ("order", "verdict", "structure"):
+    if key == "order":
         return str(value)
     if key == "hooks" and isinstance(value, dict):
         return "\n".join(_whole_step(hook, step) for hook, step in value.items() if step["buckets"] > 1)

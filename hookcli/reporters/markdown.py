@@ -21,7 +21,7 @@ class MarkdownReporter(Reporter):
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        """Write a heading and a table per report."""
+        """Write a heading, a line about the run, and a table per report."""
         return "\n".join(_render(report, view) for report in reports)
 
 
@@ -34,12 +34,13 @@ def _render(report: Report, view: View) -> str:
     rule = [":---" if table_columns.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_escaped(formatting.cell(row, column.name)) for column in columns] for row in report.rows]
     table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
-    notes = [footer.totals_line(report), footer.run_line(report), *footer.remarks(report)]
+    notes = [footer.totals_line(report), *footer.remarks(report)]
     notes += table_columns.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
     below = [f"{_escaped(line)}  " for note in notes for line in note.split("\n") if line]
-    return "\n".join([f"### {_escaped(f'{report.probe}: {report.model}')}", "", *table, "", *below, ""])
+    above = [f"### {_escaped(f'{report.probe}: {report.model}')}", _escaped(footer.run_line(report))]
+    return "\n".join([*(f"{line}\n" for line in above if line), *table, "", *below, ""])
 
 
 def _escaped(text: str) -> str:

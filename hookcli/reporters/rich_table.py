@@ -16,6 +16,7 @@ from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
 from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table
+from hookcli.system.wrapping import wrapped
 
 _SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _BLANK = "\N{BRAILLE PATTERN BLANK}"  # Rich strips spaces at the end of a cell
@@ -36,13 +37,14 @@ def draw(tables: Sequence[Table], view: View) -> str:
     )
     for number, one in enumerate(tables):
         if one.above:
-            console.print(Text(("\n" if number else "") + one.above, style="bold"), soft_wrap=True)
+            above = wrapped(one.above, view.width)
+            console.print(Text(("\n" if number else "") + above, style="bold"), soft_wrap=True)
         for entry in one.entries:
             _print_entry(console, entry)
         if one.columns:
             console.print(_drawn(one))
         for line in one.below:
-            console.print(Text(line), style="dim", soft_wrap=view.width is None)
+            console.print(Text(wrapped(line, view.width)), style="dim", soft_wrap=True)
     return text.getvalue().replace(_BLANK, " ")
 
 

@@ -14,14 +14,14 @@ from hookcli.system.escaping import visible
 
 
 class TableReporter(Reporter):
-    """A table per report, with totals and a line about the run; drawn by Rich on a terminal."""
+    """A table per report: a line about the run, the rows, and totals; drawn by Rich on a terminal."""
 
     suffixes = (".txt",)
     for_people = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a table per report."""
-        tables = [tabulated(formatting.printable(report), view, headed=len(reports) > 1) for report in reports]
+        tables = [tabulated(formatting.printable(report), view) for report in reports]
         if view.width is not None or view.color:
             from hookcli.reporters.rich_table import draw  # imports Rich, which is slow
 

@@ -14,6 +14,7 @@ from hookcli.reporters.base import SCREEN
 from hookcli.reporters.findings import Entry, entries
 
 _NAMED = 10  # hidden columns that are named
+_MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
 
@@ -37,11 +38,11 @@ class Table:
     """For each column a bar per row, all of one width; nothing for a column without bars."""
 
 
-def tabulated(report: Report, view: View, *, headed: bool) -> Table:
-    """Lay out the report for the view; with `headed`, the line about the run is above the table."""
+def tabulated(report: Report, view: View) -> Table:
+    """Lay out the report for the view."""
     shown = report = for_people(report)
     if (found := entries(report, view)) is not None:
-        return _of_findings(report, found, headed)
+        return _of_findings(report, found)
     if view.depth is None and not view.sort:
         shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
     columns = table_columns.visible(shown, view)
@@ -52,12 +53,11 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
         c.name: max([heading, *(cell_len(line[i]) for line in cells)])
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
-    kept = columns if view.columns else table_columns.fitted(columns, widths, view.width)
+    narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
+    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width)
     places = [columns.index(column) for column in kept]
     if not cells and report.totals.get("checks"):
         kept, places = columns, []  # no findings; the totals say so
-    run = footer.run_line(report)
-    verdict = str(report.totals.get("verdict", ""))
     below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width)
     places = list(drawn.bars)
@@ -67,8 +67,8 @@ def tabulated(report: Report, view: View, *, headed: bool) -> Table:
         [["" if i in drawn.alone else line[i] for i in places] for line in cells],
         [0 if i in drawn.alone else widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i].name) for i in places],
-        "\n".join(filter(None, (run if headed else "", verdict))),
-        [*(line for line in below if not (headed and line == run)), *drawn.said],
+        "\n".join(filter(None, (str(report.totals.get("verdict", "")), footer.run_line(report)))),
+        [*below, *drawn.said],
         bars=list(drawn.bars.values()),
     )
 
@@ -78,10 +78,9 @@ def _without_verdict(report: Report) -> Report:
     return replace(report, totals={key: value for key, value in report.totals.items() if key != "verdict"})
 
 
-def _of_findings(report: Report, found: Sequence[Entry], headed: bool) -> Table:
-    run = footer.run_line(report)
-    below = [line for line in _footer(report, report, report.columns, ()) if not (headed and line == run)]
-    return Table((), (), (), (), (), run if headed else "", below, found)
+def _of_findings(report: Report, found: Sequence[Entry]) -> Table:
+    below = _footer(report, report, report.columns, ())
+    return Table((), (), (), (), (), footer.run_line(report), below, found)
 
 
 def _in_call_order(report: Report) -> bool:
@@ -120,8 +119,12 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
     lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
+<<<<<<< HEAD
     lines.append(footer.run_line(report))
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
+=======
+    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
+>>>>>>> main
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
     lines.append("; ".join(filter(None, (_grouped(report, shown), _hidden(hidden)))))

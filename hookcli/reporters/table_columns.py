@@ -23,6 +23,7 @@ _DISPENSABLE = (
     *(
         "index",
         "trainable",
+        *("a_seconds", "b_seconds", "a_ratio", "b_ratio"),
         "forward_seconds",
         "backward_seconds",
         "weight",
@@ -38,6 +39,7 @@ _DISPENSABLE = (
     *("order", "flags", "type", "shape", "zeros"),
     *("min", "max", "std", "out_shape", "mean", "in_shape", "out_l2", "bytes", "kept", "us"),
     *("error_max", "params", "elements", "fqns"),
+    *("a", "b"),
     *("threshold", "value", "asked_by", "mean_abs", "times", "cosine", "growth"),
     *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),
 )
@@ -45,6 +47,8 @@ _ON_REQUEST = (
     *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "remedy", "cause"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
+# Columns that say little without each other.
+_PAIRS = ({"a", "b"}, {"a_seconds", "b_seconds"}, {"a_ratio", "b_ratio"})
 # Columns of sentences, which are too wide for a table and are written below it.
 _BELOW = ("note", "hint")
 _MARK = Column("mark", "")
@@ -81,16 +85,17 @@ def _speaks(report: Report, name: str) -> bool:
         return False  # the mark has it, with the count
     if name == "order" and values == [row.get("bucket") for row in report.rows]:
         return False
-    if name == "dtype":  # the run's dtype is below the table
+    if name == "dtype":  # the run's dtype is above the table
         return any(value not in (None, "", report.meta.get("dtype", "float32")) for value in values)
-    if name in ("path", "call", "calls", "pass", "order", "flags") or any(isinstance(value, bool) for value in values):
-        nothing = (None, "", 0, "float32") if name != "calls" else (None, 1)
+    shown_if_set = ("path", "call", "calls", "pass", "order", "flags", "phase")
+    if name in shown_if_set or any(isinstance(value, bool) for value in values):
+        nothing = (None, "", 0, "float32", "train") if name != "calls" else (None, 1)
         return any(value not in nothing for value in values)
     if name == "step":
         return len(set(values)) > 1
     if name == "kind":
         return len(set(values)) > 1 or not set(values) <= {"parameter", "output", "input"}
-    if name in list(HookKind):
+    if name in (*HookKind, "no_grad_forwards", "recorded_forwards"):
         return any(values)
     return any(value is not None for value in values) or name in STATS_KEYS
 
@@ -108,6 +113,7 @@ def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None)
             room -= widths[name] + 2
         else:
             dropped.add(name)
+    dropped |= {name for pair in _PAIRS if dropped & pair for name in pair}
     return [c for c in columns if c.name not in dropped]
 
 

@@ -28,7 +28,7 @@ class TensorboardReporter(Exporter):
 
     target: ClassVar[Literal["new folder"]] = "new folder"
     live = True
-    then = "tensorboard --logdir {path} shows them"
+    then = "`tensorboard --logdir {path}` shows them"
 
     def __init__(self) -> None:
         require("tensorboard", "tensorboard.summary.writer.record_writer")

@@ -26,7 +26,7 @@ class WandbReporter(Exporter):
 
     target: ClassVar[Literal["folder"]] = "folder"
     live = True
-    then = "wandb sync {path}/wandb/offline-run-* uploads them"
+    then = "`wandb sync {path}/wandb/offline-run-*` uploads them"
 
     def __init__(self) -> None:
         require("wandb", "wandb", **_SILENT)

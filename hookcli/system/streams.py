@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from hookcli.system.escaping import visible
+from hookcli.system.wrapping import wrapped
 
 STDOUT, STDERR = 1, 2
 _PATIENCE = 1.0  # seconds to wait for a non-blocking pipe to take more of a remark
@@ -71,9 +72,12 @@ def say(text: str, stream: TextIO | None = None) -> None:
     r"""Write a remark to stderr, or to this stream.
 
     Control characters in quoted names are escaped. Further lines of a remark begin with two spaces; any other line
-    break is shown as `\n`.
+    break is shown as `\n`. On a terminal, lines that do not fit are broken at spaces.
     """
-    aside("hookcli: " + "\n  ".join(visible(line) for line in text.split("\n  ")) + "\n", stream)
+    stream = stream or remarks or sys.stderr
+    width = terminal_size(stream).columns if is_terminal(stream) else None
+    text = "hookcli: " + "\n  ".join(visible(line) for line in text.split("\n  "))
+    aside(f"{wrapped(text, width)}\n", stream)
 
 
 def aside(text: str, stream: TextIO | None = None) -> None:
@@ -126,14 +130,14 @@ def is_terminal(stream: TextIO | None) -> bool:
     """Return whether the stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
-    except (OSError, ValueError):
+    except Exception:  # a stream may be of any class
         return False
 
 
 def terminal_size(stream: TextIO | None) -> os.terminal_size:
     """Return the columns and lines of a stream's terminal; COLUMNS and LINES override them, as is customary."""
     found = os.terminal_size((0, 0))
-    with suppress(OSError, ValueError):
+    with suppress(Exception):
         found = os.get_terminal_size(stream.fileno()) if stream is not None else found
     given = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
     columns, lines = (int(text[:5]) if text.isdecimal() else 0 for text in given)

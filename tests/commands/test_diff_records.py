@@ -132,7 +132,8 @@ def test_formats(cli: Cli, runs: Path, name: str) -> None:
 
 def test_two_runs_in_one_chart(cli: Cli, runs: Path) -> None:
     found = cli("show", "a.run.jsonl", "--against", "rate.run.jsonl")
-    assert found.code == 0 and "• A: a.run.jsonl   x B: rate.run.jsonl\nLoss\n" in found.out
+    legend = "• A: a.run.jsonl   x B: rate.run.jsonl   * both\n"
+    assert found.code == 0 and f"{legend}Loss (apart from step 3: A " in found.out
     rows = json.loads(cli("show", "a.run.jsonl", "--against", "short.run.jsonl", "-f", "json").out)["reports"][0][
         "rows"
     ]
@@ -172,6 +173,28 @@ def test_other_models_are_compared_where_they_are_alike(cli: Cli, here: Path) ->
     assert over["totals"]["structure"].startswith("the structures differ: ") and "head" in over["totals"]["structure"]
 
 
+def test_different_models_are_compared_as_wholes(cli: Cli, here: Path) -> None:
+    def other(step: RecordedStep) -> RecordedStep:
+        """Another model: the same figures under other names, types and shapes."""
+        reports = [
+            replace(report, rows=[replace(r, values={**r.values, **changed(r)}) for r in report.rows])
+            for report in step.reports
+        ]
+        return renamed(replace(step, reports=reports), "GPT")
+
+    def changed(row: Row) -> dict[str, Any]:
+        return {"fqn": row.fqn and f"blocks.{row.fqn}x", "type": f"Other{row.get('type')}", "shape": [7]}
+
+    save(here / "b.jsonl", (HEADER, *(other(recorded_step(step)) for step in (0, 100)), end()))
+    code, (report,), _ = diffed(cli, "a.jsonl", "b.jsonl")
+    assert code == 1 and report["model"] == "Net and GPT" and report["meta"]["different_models"]
+    assert [row["step"] for row in report["rows"]] == [0, 100]
+    assert all(row["a_loss"] == row["b_loss"] and row["a_param_grad"] == 13.0 for row in report["rows"])
+    said = cli("diff", "a.jsonl", "b.jsonl").out
+    assert "these are different models, so modules are not compared: A has Net with 5 modules and B has GPT" in said
+    assert "charts of both: hookcli show a.jsonl --against b.jsonl" in said and "renamed" not in said
+
+
 def test_a_loss_alone(cli: Cli, here: Path) -> None:
     save(here / "b.jsonl", (HEADER, recorded_step(0), replace(recorded_step(100, std=1.5), losses=[7.0]), end()))
     code, (over,), _ = diffed(cli, "a.jsonl", "b.jsonl")
@@ -198,7 +221,7 @@ MISTAKES = {
     ("a.jsonl", "none.jsonl"): "none.jsonl: no such file",
     ("a.jsonl", "resnet18"): "B 'resnet18': a.jsonl is a record of hookcli run; compare it with another record",
     ("a.jsonl", "other.jsonl"): "nothing to compare: no step is in both records: A has steps 0, 100, 200; B 7",
-    ("a.jsonl", "models.jsonl"): "nothing to compare: A has models Net; B This, That",
+    ("a.jsonl", "models.jsonl"): "nothing to compare: no model is in both records: A has Net; B has This, That",
     ("a.jsonl", "a.jsonl", "--same-weights"): "--same-weights: both sides must be models, not records",
     ("a.jsonl", "a.jsonl", "--columns", "tims"): "unknown column 'tims'; did you mean times?",
 }

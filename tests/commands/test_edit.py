@@ -55,7 +55,7 @@ def test_each_command_takes_edits_and_marks_the_rows(cli: Cli, command: str) -> 
     found = report(cli, command, *NET, *extra, "--edit", edit)
     assert edited(found) == {edit.partition(":")[0]: "scale(2)"} and found.meta["edits"] == [edit]
     table = cli(command, *NET, *extra, "--edit", edit)
-    line, run = [line for line in table.out.splitlines() if "edited" in line]
+    run, line = [line for line in table.out.splitlines() if "edited" in line]
     assert line.rstrip().endswith("edited: scale(2)") and edit.partition(":")[0] in line
     assert f" · edited {edit} · " in run
     plain = cli(command, *NET, *extra)

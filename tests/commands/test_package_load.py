@@ -200,7 +200,7 @@ def test_a_full_disk(mine: Path) -> None:
 
 def test_the_table_at_80_columns_and_markdown(cli: Cli) -> None:
     ran = cli("package", "resnet18", "--extern", "torchvision.**", "--sort", "-size")
-    assert "<model.model.pkl>" in ran.out.splitlines()[2] and "11 extern" in ran.out
+    assert "<model.model.pkl>" in ran.out.splitlines()[3] and "11 extern" in ran.out
     ran = cli("package", "resnet18", "--extern", "torchvision.**", "-f", "csv", "--columns", "module,action,size")
     assert ran.out.splitlines()[0] == "module,action,size" and len(ran.out.splitlines()) == 13
     assert (

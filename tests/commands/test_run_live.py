@@ -67,7 +67,7 @@ def test_steps_are_exported_by_a_process_that_is_no_child_and_ends_with_the_prog
         process.terminate()
     out, err = process.communicate(timeout=60)  # which nobody else holds open
     assert said[0] == "no child" and out == ""
-    assert "steps are exported to runs/train while the program runs; tensorboard --logdir runs/train shows them" in err
+    assert "steps are exported to runs/train while the program runs; `tensorboard --logdir runs/train` shows" in err
     until(lambda: not others_here())
 
 

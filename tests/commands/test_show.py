@@ -72,6 +72,14 @@ def test_the_latest_record_is_shown_without_a_name(cli: Cli, record: Path) -> No
     assert found.code == 0 and f"4 recorded steps in {record.name}" in found.err
 
 
+def test_a_figure_of_the_model_over_time(cli: Cli, record: Path) -> None:
+    for name in ("param_grad", "L2 of the parameters' gradients"):
+        (report,) = json.loads(cli("show", record.name, "--over-time", name.lower(), "-f", "json").out)["reports"]
+        assert [column["name"] for column in report["columns"]] == ["step", "forward", "param_grad"]
+        assert [row["param_grad"] for row in report["rows"]] == [13.0] * len(report["rows"]) and report["rows"]
+    assert "did you mean loss?" in cli("show", record.name, "--over-time", "los").err
+
+
 def test_a_folder_without_a_record(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = cli("show")
@@ -149,7 +157,7 @@ def test_a_saved_report(cli: Cli, record: Path) -> None:
 
 def test_columns_sort_and_depth(cli: Cli, record: Path) -> None:
     found = cli("show", record.name, "--phase", "train", "--columns", "fqn,ratio,param_grad", "--sort", "-param_grad")
-    assert [line.split()[0] for line in found.out.splitlines()[2:4]] == ["head", "body.0"]
+    assert [line.split()[0] for line in found.out.splitlines()[3:5]] == ["head", "body.0"]
     folded = cli("show", record.name, "--phase", "train", "--depth", "1", "-f", "json")
     assert {row["fqn"]: row["param_grad"] for row in reports(folded.out)[0]["rows"]} == {
         "": None,
@@ -195,12 +203,12 @@ MISTAKES = {
     ("train.run.jsonl", "--model", "Nett"): "unknown --model 'Nett'; did you mean Net?",
     ("train.run.jsonl", "--phase", "eval"): "unknown --phase 'eval'; choose from: no_grad, train",
     ("train.run.jsonl", "--probe", "grad"): "unknown --probe 'grad'; did you mean grads?",
-    ("train.run.jsonl", "--over-time", "hed"): "unknown module or parameter 'hed'; did you mean head?",
+    ("train.run.jsonl", "--over-time", "hed"): "unknown module, parameter or figure 'hed'; did you mean head?",
     (
         "train.run.jsonl",
         "--over-time",
         "qqq",
-    ): "unknown module or parameter 'qqq'; hookcli show train.run.jsonl lists them",
+    ): "unknown module, parameter or figure 'qqq'; `hookcli show train.run.jsonl` lists modules; figures: ",
     ("train.run.jsonl", "--over-time", "x", "--step", "1"): "--step and --over-time: a chart shows all steps",
     ("train.run.jsonl", "--columns", "ratoi"): "unknown column 'ratoi'; did you mean ratio?",
     ("train.run.jsonl", "--format", "svg"): "--format svg: ",

@@ -10,7 +10,7 @@ from records import recorded_step
 
 from hookcli.record.file.views.over_time import over_time
 from hookcli.report import Column, Report, Row, TensorStats
-from hookcli.report.grouping import View
+from hookcli.report.grouping import View, apply_view
 from hookcli.reporters.chart import ChartReporter
 
 
@@ -81,18 +81,44 @@ def test_charts_fit_and_are_plain(width: int | None, count: int) -> None:
     assert bool(points(lines)) == (count <= 40)
 
 
-def test_all_figures_of_a_record_on_a_screen() -> None:
+def titles(view: View) -> list[str]:
     reports = over_time([recorded_step(step, std=1.0 + step) for step in range(5)], "")
-    lines = ChartReporter().render(reports, View(width=80, height=24)).splitlines()
+    lines = ChartReporter().render([apply_view(report, view) for report in reports], view).splitlines()
     assert len(lines) <= 24
-    titles = [line.partition(":")[0] for line in lines if line[0] not in " "]
-    assert titles[1:] == [
-        "Loss",
-        "Std of the output",
-        "L2 of the parameters' gradients",
-        "|dw|/|w|",
-        "L2 of the weights",
-    ]
+    return [line.partition(":")[0] for line in lines if line[0] not in " "][1:]
+
+
+def test_the_figures_that_people_chart_come_first_and_others_on_request() -> None:
+    first = ["Loss", "L2 of the parameters' gradients", "|dw|/|w|", "Std of the output"]
+    assert titles(View(width=80, height=24)) == [*first, "more figures"]
+    assert titles(View(columns=["weight", "seconds", "loss"])) == ["L2 of the weights", "Time (seconds)", "Loss"]
+
+
+def compared(a: list[float | None], b: list[float | None]) -> list[str]:
+    columns = (Column("step", "Step"), Column("loss", "Loss"), Column("loss_b", "Loss (B)"))
+    rows = [Row({"step": n, "loss": x, "loss_b": y}) for n, (x, y) in enumerate(zip(a, b, strict=True))]
+    report = Report("over-time", "Net", columns, rows, {"against": {"a": "one", "b": "two"}})
+    lines = ChartReporter().render([report], View()).splitlines()
+    assert lines[1] == "• A: one   x B: two   * both"
+    return lines[2:]
+
+
+def test_two_curves_are_told_apart_in_each_column() -> None:
+    title, *lines = compared([4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 3.0, 4.0])
+    assert title == "Loss (apart from step 2: A 2.000, B 3.000; step 3: A 1.000, B 4.000)"
+    canvas = [line[11:].ljust(69) for line in lines[:-2]]
+    found = ["".join(sorted({row[x] for row in canvas} - {" "})) for x in range(69)]
+    assert found[:20] == ["*"] * 20 and set(found[35:]) == {"x•"}
+    assert [row[0] + row[-1] for row in (canvas[0], canvas[-1])] == ["*x", " •"]
+
+
+def test_two_curves_that_say_little() -> None:
+    assert compared([0.5, 0.5], [0.5, 0.5]) == ["Loss: 0.5000 throughout"]
+    assert compared([0.5, 0.5], [0.1, 0.1]) == ["Loss: A 0.5000, B 0.1000 throughout"]
+    assert compared([1.0, 2.0], [None, None])[0] == "Loss (no step in both)"
+    assert compared([1.0, 2.0, math.nan], [1.0, 2.0001, None])[0] == "Loss (A and B agree within 0.1%)"
+    gap = compared([1.0, math.nan, 3.0, 2.0], [None, None, 1.0, 1.0])
+    assert gap[0].startswith("Loss (apart from step 2") and not any("•" in line[13:50] for line in gap[1:-1])
 
 
 def test_steps_with_something_not_finite_are_named() -> None:

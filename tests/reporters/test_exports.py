@@ -36,7 +36,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_tensorboard_has_every_figure_of_every_step(cli: Cli, record: Path) -> None:
     ran = cli("show", record.name, "-f", "tensorboard", "-o", "runs/x")
     assert ran.code == 0 and ran.out == ""
-    assert "wrote runs/x: " in ran.err and "tensorboard --logdir runs/x shows them" in ran.err
+    assert "wrote runs/x: " in ran.err and "`tensorboard --logdir runs/x` shows them" in ran.err
     assert "1 of 9 lines is damaged" in ran.err
     folders = {("Net", "train"): "Net/train", ("Net", "no_grad"): "Net/no_grad", ("../G /x", "train"): "_G _x/train"}
     assert {str(path.parent.relative_to("runs/x")) for path in Path("runs").rglob("*tfevents*")} == set(
@@ -157,7 +157,7 @@ def test_selections_are_the_same_in_both_tables(cli: Cli, record: Path, narrowed
 
 def test_wandb_has_a_run_for_each_model_and_phase(cli: Cli, record: Path) -> None:
     ran = cli("show", record.name, "-f", "wandb", "-o", "here")
-    assert ran.code == 0 and ran.out == "" and "wandb sync here/wandb/offline-run-* uploads them" in ran.err
+    assert ran.code == 0 and ran.out == "" and "`wandb sync here/wandb/offline-run-*` uploads them" in ran.err
     expected: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for report in reports(cli, "show", record.name, "--step", "all"):
         line = {tag(report, row, name): value for row, name, value in figures(report)}

@@ -95,7 +95,7 @@ def test_of_several_reports_each_has_its_heading_above_it() -> None:
     alone = TableReporter().render([REPORT], View()).splitlines()
     run = [n for n, line in enumerate(lines) if "input 2x3" in line]
     assert run[0] == 0 and lines[run[1]].startswith("other") and lines[run[1] - 1] == ""
-    assert sorted(lines[: run[1] - 1]) == sorted(alone) and "input 2x3" in alone[-2]
+    assert sorted(lines[: run[1] - 1]) == sorted(alone) and "input 2x3" in alone[0]
 
 
 def test_colour_only_where_it_is_asked_for() -> None:

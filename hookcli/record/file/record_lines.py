@@ -28,8 +28,8 @@ FITS: Mapping[str, Fits] = {
     **dict.fromkeys(("name", "started", "launch", "model", "phase", "fqn", "what", "cause", "kept"), is_text),
     **dict.fromkeys(("argv", "notes"), listed(is_text)),
     **dict.fromkeys(("every", "step", "forwards", "observed_forwards", "nan", "inf"), is_count),
-    **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "parameters"), is_count),
-    **dict.fromkeys(("left_out", "rank", "ranks"), is_count),
+    **dict.fromkeys(("no_grad_forwards", "steps", "program_steps", "recorded_steps", "recorded_forwards"), is_count),
+    **dict.fromkeys(("parameters", "left_out", "rank", "ranks"), is_count),
     "forward": optional(is_count),
     "losses": listed(is_figure),
     **dict.fromkeys(("seconds", "plain_seconds"), optional(_FINITE)),
@@ -47,7 +47,7 @@ FITS: Mapping[str, Fits] = {
 def _is_model_run(value: Any) -> bool:
     """True if a mapping has the fields of a `ModelRun`."""
     names = {item.name for item in fields(ModelRun)}
-    needed = names - {"left_out"}  # which records of schema 1 lack
+    needed = names - {"left_out", "recorded_forwards"}  # which earlier records lack
     known = is_mapping(value) and needed <= value.keys()
     return known and all(FITS[name](value[name]) for name in names & value.keys())
 
@@ -168,8 +168,8 @@ class NonFinite(_Line):
 class ModelRun:
     """Counts of a model that ran, or of several that share a name; they outlive the models.
 
-    Counts forwards with and without gradients, steps, the steps that were recorded, and the forwards without gradients
-    that were left out because of a limit (`--no-grad`).
+    Counts forwards with and without gradients, steps, the steps with gradients that were recorded, and the forwards
+    without gradients that were recorded, or left out because of a limit (`--no-grad`).
     """
 
     model: str
@@ -180,6 +180,14 @@ class ModelRun:
     parameters: int = 0
     notes: Sequence[str] = ()
     left_out: int = 0
+    recorded_forwards: int = 0
+
+    def count_recorded(self, phase: str) -> None:
+        """Count a step of this phase that was recorded."""
+        if phase == "train":
+            self.recorded_steps += 1
+        else:
+            self.recorded_forwards += 1
 
     def note(self, text: str) -> None:
         """Add a note, once."""

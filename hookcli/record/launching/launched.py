@@ -26,7 +26,8 @@ class Launched:
     """A program that `hookcli run` starts.
 
     `process` is its process id; `record` the path of its record, `named` if the user chose it; `name` and `argv` what
-    was started, `module` with -m; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python`
+    was started, `module` with -m; `meant` is the command line if options of hookcli among `argv` were moved before it,
+    "" if there are none; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python`
     and `package` say where hookcli is: in which Python (its prefix and version), and in which file. `launch` names the
     program, or the ranks of one launcher, that a process belongs to; it is set in processes that have imported torch.
     """
@@ -40,6 +41,7 @@ class Launched:
     module: bool = False
     quiet: bool = False
     debug: bool = False
+    meant: str = ""
     began: float = field(default_factory=perf_counter)
     python: Sequence[Any] = (sys.prefix, *sys.version_info[:2])
     package: str = str(Path(__file__).parents[2] / "__init__.py")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from hookcli.diff.rows import diff
 from hookcli.diff.tolerance import Tolerance, times_allowed
 from hookcli.diff.verdict import first_beyond, title
 from hookcli.errors import UsageError
+from hookcli.record.file.comparison.different_models import are_different, whole_models
 from hookcli.record.file.comparison.run_settings import Settings
 from hookcli.record.file.reading import Record, StepEntry, abridged
 from hookcli.record.file.record_lines import RecordedStep
@@ -136,10 +138,13 @@ def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:
 
 
 def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolerance: Tolerance) -> list[Report]:
-    rows = [_row(step) for step in steps]
     parted = next((step for step in steps if step.first), None)
-    others = {label: record.path for label, record in (("a", a), ("b", b))}
     name = model if not steps or model == steps[0].b.model else f"{model} → {steps[0].b.model}"
+    meta: dict[str, Any] = {label: {"record": str(record.path)} for label, record in (("a", a), ("b", b))}
+    meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
+    if steps and are_different(steps[0].a, steps[0].b):
+        return [whole_models([(step.a, step.b) for step in steps], meta)]
+    rows = [_row(step) for step in steps]
     structure = next((r.totals["structure"] for s in steps for r in s.reports.values() if "structure" in r.totals), "")
     totals: dict[str, Any] = {
         "compared": len(steps),
@@ -148,8 +153,6 @@ def _reports(model: str, steps: Sequence[StepDiff], a: Record, b: Record, tolera
         "verdict": _verdict(parted),
         **({"grew": grew} if (grew := _grown(steps)) else {}),
     }
-    meta: dict[str, Any] = {label: {"record": str(path)} for label, path in others.items()}
-    meta |= {"rtol": tolerance.rtol, "atol": tolerance.atol, "complete": a.end is not None and b.end is not None}
     over = Report("diff", name, COLUMNS, _shown(rows), meta, totals, grouping="list")
     if parted is None or parted.first is None or parted.first[0] == "loss":
         return [over]
@@ -212,21 +215,13 @@ def _excess(row: Row | None) -> str:
 
 
 def _nothing_in_common(a: Record, b: Record) -> str:
-    def said(record: Record, key: Callable[[StepEntry], Any]) -> str:
-        return abridged(list(dict.fromkeys(map(key, record.entries)))) or "none"
+    def said(key: str) -> list[str]:
+        return [abridged(list(dict.fromkeys(map(attrgetter(key), r.entries)))) or "none" for r in (a, b)]
 
     models = [{entry.model for entry in record.entries} for record in (a, b)]
     if all(models) and not models[0] & models[1] and max(map(len, models)) > 1:
-        return f"nothing to compare: A has models {said(a, _model)}; B {said(b, _model)}"
-    return f"nothing to compare: no step is in both records: A has steps {said(a, _number)}; B {said(b, _number)}"
-
-
-def _model(entry: StepEntry) -> str:
-    return entry.model
-
-
-def _number(entry: StepEntry) -> int:
-    return entry.step
+        return "nothing to compare: no model is in both records: A has {}; B has {}".format(*said("model"))
+    return "nothing to compare: no step is in both records: A has steps {}; B {}".format(*said("step"))
 
 
 def record_remarks(a: Record, b: Record) -> Iterator[str]:

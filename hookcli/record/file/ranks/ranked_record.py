@@ -228,7 +228,8 @@ def merged_end(record: RankedRecord) -> End:
             if model["forwards"] >= models.get(model["model"], model)["forwards"]:
                 models[model["model"]] = dict(model)
     for model in models.values():
-        model["recorded_steps"] = sum(entry.model == model["model"] for entry in record.entries)
+        own = Counter(entry.phase == "train" for entry in record.entries if entry.model == model["model"])
+        model |= {"recorded_steps": own[True], "recorded_forwards": own[False]}
     return replace(
         end,
         error=f"rank {rank}: {end.error}" if end.error else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hookcli.record.file.record_lines import TIMES, RecordedStep
@@ -21,11 +22,11 @@ _FIGURES = (
 )
 _OF_GROUPS = (Column("lr", "Learning rate"), Column("unclipped_grad", "L2 of the gradient before clipping"))
 _TIMES = (
-    Column("data_seconds", "Waiting for data, seconds"),
-    Column("forward_seconds", "Forward, seconds"),
-    Column("backward_seconds", "Backward, seconds"),
-    Column("optimizer_seconds", "Optimizer, seconds"),
-    Column("rest_seconds", "Rest of the step, seconds"),
+    Column("data_seconds", "Waiting for data", "seconds"),
+    Column("forward_seconds", "Forward", "seconds"),
+    Column("backward_seconds", "Backward", "seconds"),
+    Column("optimizer_seconds", "Optimizer", "seconds"),
+    Column("rest_seconds", "Rest of the step", "seconds"),
     Column("hookcli_seconds", "hookcli's own work", "seconds"),
     Column("resident_bytes", "Resident memory", "bytes"),
     Column("peak_bytes", "Peak of allocated memory", "bytes"),
@@ -61,6 +62,17 @@ def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
         return bool(name == fqn or (of_parameter and (not fqn or name.startswith(f"{fqn}."))))
 
     return keep
+
+
+def of_figure(reports: Iterable[Report], name: str) -> list[Report]:
+    """The reports that have this figure, by its name or title, with that figure alone."""
+    found = []
+    for report in reports:
+        chosen = [c for c in report.columns if name in (c.name, *(c.title.lower().replace(" ", mark) for mark in " _"))]
+        columns = [*(column for column in report.columns if column.name in ("step", "forward")), *chosen[:1]]
+        rows = [Row({column.name: row.get(column.name) for column in columns}) for row in report.rows]
+        found += [replace(report, columns=columns, rows=rows)] if chosen else []
+    return found
 
 
 def report_title(model: str, fqn: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookcli.record.file.record_lines import TIMES, RecordedStep
+from hookcli.record.file.record_lines import TIMES, NonFinite, RecordedStep
 from hookcli.report import Column, Reason, Report, Row
 from hookcli.report.norms import gathered, norm, ratio
 
@@ -95,6 +95,12 @@ def probe_reports(step: RecordedStep, probe: str) -> list[Report]:
 def findings(step: RecordedStep) -> list[Report]:
     """The verdict of the checks on a step, if it was judged."""
     return probe_reports(step, "check")
+
+
+def rows_before(found: NonFinite) -> list[Report]:
+    """The last rows before a non-finite value, in the order in which they were measured; its own is the last one."""
+    title = f"{found.model}, step {found.step:,}: the last rows before {found.fqn or 'the model'}"
+    return [replace(report, model=title, grouping="list") for report in found.reports]
 
 
 def step_meta(step: RecordedStep) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from hookcli.errors import UsageError, unknown
 from hookcli.record.file.reading import Record, StepEntry, abridged
-from hookcli.record.file.record_lines import NonFinite, RecordedStep
+from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.every_step import every_step
-from hookcli.record.file.views.over_time import needed, over_time, report_title, spoken
-from hookcli.record.file.views.overview import findings, overview, probe_reports
+from hookcli.record.file.views.over_time import needed, of_figure, over_time, report_title, spoken
+from hookcli.record.file.views.overview import findings, overview, probe_reports, rows_before
 from hookcli.report import Report, Skipped
 from hookcli.system.escaping import shell_path
 
@@ -72,7 +72,7 @@ class Query:
         if self.step is not None or self.probe or self.over_time is not None:
             return []
         mine = [one for one in record.non_finite if self.model in (None, one.model) and self.phase in (None, one.phase)]
-        return [report for one in mine[:1] for report in _rows_before(one)]
+        return [report for one in mine[:1] for report in rows_before(one)]
 
     def of(self, entries: Iterable[StepEntry]) -> list[StepEntry]:
         """The entries of the selected model and phase."""
@@ -101,10 +101,19 @@ class Query:
                 raise NothingToShowError(self._nothing(record, entries, ()))
             if fqn in known:
                 raise UsageError(f"--over-time {fqn}: no statistics were recorded for it")
-            see = f"hookcli show {shell_path(record.path)} lists them"
-            raise UsageError(unknown("module or parameter", fqn, known, see=see))
+            found = self._figure(record, fqn, shown, known)
         left_out = [entry for entry in entries if entry not in shown]
         return [replace(report, skipped=_unfinished(report, fqn, left_out)) for report in found]
+
+    def _figure(self, record: Record, name: str, shown: Sequence[StepEntry], known: Iterable[str]) -> list[Report]:
+        """A figure of the models themselves over time. Raises UsageError if there is none of this name."""
+        models = over_time(record.steps(shown, needed("")), "")
+        if found := of_figure(models, name):
+            return found
+        shared = ("step", "forward", "nan", "inf", "grad_nan", "grad_inf")
+        figures = dict.fromkeys(c.name for report in models for c in report.columns if c.name not in shared)
+        see = f"`hookcli show {shell_path(record.path)}` lists modules; figures: {', '.join(figures)}"
+        raise UsageError(unknown("module, parameter or figure", name, {*known, *figures}, see=see))
 
     def _finished(self, record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:
         whole = {entry.key for entry in entries if record.counts(entry)}
@@ -154,9 +163,3 @@ def _no_probe(probe: str, record: Record) -> str:
     if probe in known:
         return f"--probe {probe}: the selected steps have no such report (gradients and updates exist in training only)"
     return unknown("--probe", probe, known)
-
-
-def _rows_before(found: NonFinite) -> list[Report]:
-    """The last rows of each probe, the non-finite one last; never grouped."""
-    title = f"{found.model}, step {found.step:,}: the last rows before {found.fqn or 'the model'}"
-    return [replace(report, model=title, grouping="list") for report in found.reports]

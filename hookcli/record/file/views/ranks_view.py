@@ -24,6 +24,7 @@ COLUMNS = (
     Column("rank", "Rank"),
     Column("steps", "Steps"),
     Column("recorded_steps", "Recorded"),
+    Column("recorded_forwards", "Recorded no grad"),
     Column("step", "Step"),
     Column("loss", "Loss"),
     Column("param_grad", "Param grad"),
@@ -127,7 +128,8 @@ def _row(
     values: dict[str, Any] = {
         "rank": rank,
         "steps": part.end.program_steps if part.end else None,
-        "recorded_steps": len(part.entries),
+        "recorded_steps": sum(entry.phase == "train" for entry in part.entries),
+        "recorded_forwards": sum(entry.phase != "train" for entry in part.entries),
         "deviates": _deviations(rank, reports),
         "non_finite": non_finite_line(bad).removeprefix(_FIRST) if bad else None,
         "ended": _ended(part.end),

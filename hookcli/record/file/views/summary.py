@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -11,11 +11,12 @@ from typing import Any
 
 from hookcli.errors import shortened
 from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedStep
-from hookcli.record.file.views.overview import findings, overview
+from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.grouping import View, fitting_depth, group_rows
 from hookcli.system.escaping import shell_path, shell_word, visible
+from hookcli.system.wrapping import wrapped
 
 _MODELS = 10  # rows in the table of models
 _SHOWN = 3  # models whose modules are shown
@@ -28,6 +29,7 @@ _MODEL_COLUMNS = (
     Column("forwards", "Forwards"),
     Column("no_grad_forwards", "No grad"),
     Column("recorded_steps", "Recorded"),
+    Column("recorded_forwards", "Recorded no grad"),
     Column("first_loss", "First loss"),
     Column("loss", "Last recorded loss"),
     Column("seconds", "Step time"),
@@ -52,19 +54,35 @@ def summary(
     view = View(depth=math.inf, width=width, color=color)
     if header.ranks > 1:
         header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
-    parts = [visible(ran_line(header, end, path))]
+    parts = [wrapped(visible(f"hookcli: {ran_line(header, end, path)}"), width)]
     if not end.models or path is None:
-        return "\n".join([*parts, *map(visible, end.notes or [_nothing(end)]), ""])
+        return _lines([*parts, *_said(end.notes or [_nothing(end)], width)])
     shown = [step for model in _most_recorded(end.models, _SHOWN) for step in _last(model["model"], latest)]
     rows = [_model_row(model, latest, first_losses) for model in _most_recorded(end.models, _MODELS)]
     parts += ["", _rendered([Report("models", "", _MODEL_COLUMNS, rows, grouping="list")], view)]
-    parts += [_rendered([condensed(overview(step)) for step in shown], view)] if shown else []
+    bad = [one for one in non_finite[:1] if one.reports]
+    tables = [report for one in bad for report in rows_before(one)]
+    tables += [condensed(overview(step)) for step in shown if not any(_is_stopped_at(one, step) for one in bad)]
+    parts += [_rendered(tables, view)] if tables else []
     found = [report for step in shown for report in findings(step)]
     parts += [_rendered(found, view)] if found else []
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
     said = [*map(non_finite_line, non_finite[:1]), *_notes(end, others), *_further(shown, path)]
-    return "\n".join([*parts, *map(visible, said), ""])
+    return _lines([*parts, *_said(said, width)])
+
+
+def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    return (wrapped(visible(line), width) for line in lines)
+
+
+def _lines(parts: Iterable[str]) -> str:
+    return "\n".join([*parts, ""])
+
+
+def _is_stopped_at(found: NonFinite, step: RecordedStep) -> bool:
+    """True for an unfinished step with a non-finite value: the rows before that say more than all rows."""
+    return not step.complete and (found.model, found.phase, found.step) == (step.model, step.phase, step.step)
 
 
 def _most_recorded(models: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
@@ -83,7 +101,6 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     """train.py: 300 steps of 2 models in 41.2 s, exit code 0; 8 recorded steps in train.run.jsonl"""
     if end is None:
         return f"{header.name}, started {header.started}: no end is recorded; it is still running, or was killed"
-    recorded = sum(model["recorded_steps"] for model in end.models)
     forwards = sum(model["forwards"] + model["no_grad_forwards"] for model in end.models)
     steps = end.program_steps
     did = formatting.counted(steps, "step") if steps else formatting.counted(forwards, "forward")
@@ -92,8 +109,16 @@ def ran_line(header: Header, end: End | None, path: str | Path | None) -> str:
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
     error = shortened(end.error, _ERROR) if end.error else ""
     ended = f", {error} ({code})" if error and code else f", {error or code}" if error or code else ""
-    kept = f"{formatting.counted(recorded, 'recorded step')} in {path}" if path else "no record was kept"
+    kept = f"{_recorded(end)} in {path}" if path else "no record was kept"
     return f"{header.name}: {of}{formatting.clock(end.seconds)}{own}{ended}; {kept}"
+
+
+def _recorded(end: End) -> str:
+    """8 recorded steps and 2 forwards without gradients"""
+    steps, forwards = (sum(model.get(f"recorded_{what}", 0) for model in end.models) for what in ("steps", "forwards"))
+    said = [formatting.counted(steps, "recorded step")] if steps or not forwards else []
+    word = "forward" if said else "recorded forward"
+    return " and ".join([*said, *([f"{formatting.counted(forwards, word)} without gradients"] if forwards else [])])
 
 
 def left_out_line(end: End) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -16,11 +15,10 @@ from torch import Tensor, nn
 
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
+from hookcli.record.observe.measurements.module_source import PLAIN, module_source
 from hookcli.system.escaping import visible
 from hookcli.tensors import tree
-from hookcli.tensors.random_state import accelerators, random_states, set_random_states
-
-_PLAIN = (type(None), bool, int, float, complex, str)
+from hookcli.tensors.random_state import accelerators, random_states
 
 
 @dataclass
@@ -95,20 +93,23 @@ class KeepBad:
         save_file({key: x.contiguous() for key, x in tensors.items()}, f"{stem}.safetensors")
         device = self._devices[0] if self._devices else torch.device("cpu")
         script = Path(f"{stem}.py")
-        building = list(_module_lines(module, Path(f"{stem}.pt")))
+        source = module_source(module, Path(f"{stem}.pt"))
         lines = _SCRIPT.format(
             title=repr(title),
             device=device,
-            module="\n".join(building + values.unknown),
+            definitions=source.definitions,
+            module=source.expression + source.comment,
+            unknown="\n    ".join(values.unknown),
             training=module.training,
             autocast=_autocast(device.type),
-            seeded="\n".join(_SEED.format(device) for device in self._devices),
+            seeded="\n    ".join(_SEED.format(device) for device in self._devices),
             given=", ".join(given),
             expected=expected,
         )
+        lines = re.sub(r"^ +\n", "", lines, flags=re.MULTILINE)  # of parts that are empty
         compile(lines, script, "exec")  # it must be Python whatever the program's names are
         script.write_text(lines, encoding="utf-8")
-        return str(script), len(values.unknown) + building[-1].startswith("module = ...")
+        return str(script), len(values.unknown) + bool(source.comment)
 
 
 def _free(stem: Path) -> Path:
@@ -118,35 +119,34 @@ def _free(stem: Path) -> Path:
 
 
 _SCRIPT = """{title}
+{definitions}
 
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-here = Path(__file__)
-kept = load_file(here.with_suffix(".safetensors"), device="{device}")
-{module}
-state = {{key.removeprefix("module."): x for key, x in kept.items() if key.startswith("module.")}}
-module.load_state_dict(state, strict=False, assign=True)
-module.train({training})
-torch.set_rng_state(kept["rng.cpu"].cpu())
-{seeded}
-with torch.no_grad(), {autocast}:
-    output = module({given})
-print("now: ", output)
-print("then:", {expected})
+
+def reproduce() -> None:
+    here = Path(__file__)
+    kept = load_file(here.with_suffix(".safetensors"), device="{device}")
+    module = {module}
+    {unknown}
+    state = {{key.removeprefix("module."): x for key, x in kept.items() if key.startswith("module.")}}
+    module.load_state_dict(state, strict=False, assign=True)
+    module.train({training})
+    torch.set_rng_state(kept["rng.cpu"].cpu())
+    {seeded}
+    with torch.no_grad(), {autocast}:
+        output = module({given})
+    print("now: ", output)
+    print("then:", {expected})
+
+
+reproduce()
 """
 
 
-_PROGRAM = """import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-sys.path.insert(0, {0})
-loader = SourceFileLoader("kept_program", {1})
-program = sys.modules[loader.name] = module_from_spec(spec_from_loader(loader.name, loader))
-loader.exec_module(program)  # where {2} is; trains, unless it asks for __main__
-main, sys.modules["__main__"] = sys.modules["__main__"], program"""
 _SEED = 'torch.get_device_module("{0}").set_rng_state(kept["rng.{0}"].cpu())'
 
 
@@ -178,9 +178,9 @@ class _Values:
         if isinstance(value, Tensor):
             self.tensors[key] = value
             return f"kept[{key!r}]"
-        if type(value) in _PLAIN:
+        if type(value) in PLAIN:
             return f"{type(value).__name__}({str(value)!r})" if isinstance(value, (float, complex)) else repr(value)
-        if isinstance(value, Mapping) and all(type(k) in _PLAIN for k in value):
+        if isinstance(value, Mapping) and all(type(k) in PLAIN for k in value):
             pairs = (f"{self.expression(k, '')}: {self.expression(v, f'{key}.{k}')}" for k, v in value.items())
             return f"{{{', '.join(pairs)}}}"
         if isinstance(value, (list, tuple)):
@@ -198,51 +198,3 @@ class _Values:
 
 def _keyword(key: str, expression: str) -> str:
     return f"{key}={expression}" if key.isidentifier() else f"**{{{key!r}: {expression}}}"
-
-
-def _module_lines(module: nn.Module, pickled: Path) -> Iterator[str]:
-    """Lines that build the module: from its repr if that is enough, else from a pickle."""
-    expression = f"torch.nn.{module!r}"
-    if _builds(expression, module):
-        yield f"module = {expression}"
-        return
-    try:
-        torch.save(module, pickled)
-    except Exception as error:  # the class decides what can be pickled
-        text = visible(f"{tree.type_text(module)} can't be pickled ({error})")
-        yield f"module = ...  # {text}: build it as the program does"
-        return
-    if type(module).__module__ == "__main__":
-        script = Path(getattr(sys.modules["__main__"], "__file__", None) or "program.py").absolute()
-        yield from _PROGRAM.format(repr(str(script.parent)), repr(str(script)), visible(type(module).__name__)).split(
-            "\n"
-        )
-    yield "module = torch.load(here.with_suffix('.pt'), weights_only=False)"
-
-
-def _builds(expression: str, module: nn.Module) -> bool:
-    """True if it builds a module of the same class and settings, with parameters and buffers of the same sizes."""
-    if not type(module).__module__.startswith("torch.nn.") or "\n" in expression:
-        return False
-    states = random_states([])
-    try:
-        with torch.device("meta"):
-            made = eval(expression, {"torch": torch})
-    except Exception:  # the repr is for people
-        return False
-    finally:
-        set_random_states([], states)
-    sizes = [{key: x.shape for key, x in (*m.named_parameters(), *m.named_buffers())} for m in (made, module)]
-    return type(made) is type(module) and sizes[0] == sizes[1] and _same_settings(made, module)
-
-
-def _same_settings(made: nn.Module, module: nn.Module) -> bool:
-    """True if their public attributes are equal, since a repr may omit some. The script sets `training`."""
-    ours, theirs = ({key: x for key, x in vars(m).items() if not key.startswith("_")} for m in (made, module))
-    return ours.keys() == theirs.keys() and all(_equal(ours[key], theirs[key]) for key in ours if key != "training")
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if type(one) in (list, tuple):
-        return type(one) is type(other) and len(one) == len(other) and all(map(_equal, one, other))
-    return one is other or (type(one) is type(other) and type(one) in _PLAIN and one == other)

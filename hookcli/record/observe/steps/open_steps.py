@@ -115,7 +115,7 @@ class OpenSteps:
         stopwatch = step.model.training if step.phase == "train" else step.model.inference
         with self._until_full():
             self._sink.step(replace(recorded, plain_seconds=stopwatch.mean()))
-            step.model.counts.recorded_steps += 1
+            step.model.counts.count_recorded(step.phase)
 
     def discard(self) -> None:
         """Take the hooks of all steps off, and hand nothing on."""

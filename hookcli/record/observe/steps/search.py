@@ -111,7 +111,7 @@ def _kept(step: ObservedStep, row: Row, found: NonFinite) -> str:
         return f"it could not be kept ({type(error).__name__}: {error})"
     if not path:
         return f"modules are kept for outputs, not for a {found.what}"
-    return f"python {shell_path(path)} reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
+    return f"`python {shell_path(path)}` reproduces it" + (', once each "= ..." in it is filled in' if missing else "")
 
 
 class LargeUpdates:

@@ -18,7 +18,7 @@ from hookcli.record.file.views.over_time import over_time
 from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
 from hookcli.report import Column, Report, Row
-from hookcli.report.grouping import View
+from hookcli.report.grouping import View, apply_view
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 _GROUP = ("optimizer", "group", "parameters", "lr", "weight_decay", "momentum", "betas")
@@ -79,7 +79,10 @@ def test_over_time() -> None:
     assert [row["unclipped_grad"] for row in report.rows] == [130.0] * 2
     assert [row["data_seconds"] for row in report.rows] == [0.125] * 2
     chart = registry.load("reporters", "chart")().render([report], View(width=80))
-    assert "Learning rate\n" in chart and "Waiting for data, seconds: 0.1250 throughout" in chart
+    assert "Learning rate\n" in chart and "Waiting for data" not in chart and "data_seconds," in chart
+    view = View(columns=["data_seconds"])
+    times = registry.load("reporters", "chart")().render([apply_view(report, view)], view)
+    assert "Waiting for data (seconds): 0.1250 throughout" in times
     (module,) = over_time([timed_step()], "body.0")
     assert (module.rows[0]["forward_seconds"], module.rows[0].get("lr")) == (0.2, None)
 

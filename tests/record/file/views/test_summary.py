@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from records import HEADER, activation, bad, end, ran, recorded_step
 
 from hookcli.record.file.record_lines import End, RecordedStep
 from hookcli.record.file.views.summary import non_finite_line, ran_line, summary
-from hookcli.report import Report, TensorStats
+from hookcli.report import Column, Report, TensorStats
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 LATEST = {
@@ -50,26 +52,27 @@ def test_golden(width: int, request: pytest.FixtureRequest) -> None:
 def test_the_figures_are_there_and_fit(width: int | None) -> None:
     found = text(TWO, NOTED, width, bad=[bad()], first_losses={"Net": 2.0})
     assert "\x1b" not in found and found.endswith("\n") and not re.search(r"[ \t]\n", found)
-    tables = [
-        line for line in found.splitlines() if not line.startswith(("train.py: ", "first non-finite", "over time"))
-    ]
+    tables = [line for line in found.splitlines() if not line.startswith(("hookcli: ", "over time"))]
     assert width is None or max(map(len, tables)) <= width
-    first = found.splitlines()[0]
-    assert first == (
-        "train.py: 900 steps of 2 models in 2 h 0 min, ValueError: no such file (exit code 1); "
+    words = " ".join(found.split())
+    assert words.startswith(
+        "hookcli: train.py: 900 steps of 2 models in 2 h 0 min, ValueError: no such file (exit code 1); "
         "12 recorded steps in train.run.jsonl"
     )
     (row,) = re.findall(r"^Net +11.69 M +(.*)$", found, re.MULTILINE)
     assert row.split() == ["300", "300", "40", "3", "2.000", f"{2 / 201:.6f}", "0.20", "s"]
     assert found.index("Net  ") < found.index("Discriminator  ")  # in the order of their first forwards
-    assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in found
-    assert found.count("gradients are unscaled") == 1 and "called outside any model: CrossEntropyLoss (300)" in found
+    assert "12 NaN and 1 Inf in the output of body.1 (Net, step 100)" in words
+    assert words.count("gradients are unscaled") == 1 and "called outside any model: CrossEntropyLoss (300)" in words
     assert "hookcli show train.run.jsonl --over-time body.0\n" in found
 
 
 def test_a_short_run_is_short() -> None:
     found = text(end()).splitlines()
-    assert found[0] == "train.py: 300 steps of 1 model in 41.2 s, exit code 0; 4 recorded steps in train.run.jsonl"
+    assert found[:2] == [
+        "hookcli: train.py: 300 steps of 1 model in 41.2 s, exit code 0; 4 recorded steps",
+        "  in train.run.jsonl",
+    ]
     assert len(found) <= 24
     (linear,) = [re.sub("[▁-▏]", " ", line).split() for line in found if line.startswith("  0 ")]
     assert linear == ["0", "Linear", "8x16", "-0.1000", "0.5000", "0", "0.1250", "5.000", "0.001000"]
@@ -77,7 +80,7 @@ def test_a_short_run_is_short() -> None:
 
 def test_nothing_ran() -> None:
     assert text(end([], seconds=0.5), {}).splitlines() == [
-        "train.py: 0.50 s, exit code 0; 0 recorded steps in train.run.jsonl",
+        "hookcli: train.py: 0.50 s, exit code 0; 0 recorded steps in train.run.jsonl",
         "no module was called",
     ]
     assert "no module with parameters was called" in text(end([], others={"ReLU": 2}), {})
@@ -85,11 +88,33 @@ def test_nothing_ran() -> None:
 
 
 def test_a_model_that_was_never_trained_or_never_looked_at() -> None:
-    model = ran(steps=0, forwards=0, no_grad_forwards=40, recorded_steps=1)
-    found = text(end([model]), {("Net", "no_grad"): recorded_step(phase="no_grad")})
-    assert found.startswith("train.py: 40 forwards of 1 model in") and "Net · step 0 · no grad" in found
+    model = ran(steps=0, forwards=0, no_grad_forwards=40, recorded_steps=0, recorded_forwards=1)
+    found = text(end([model]), {("Net", "no_grad"): recorded_step(phase="no_grad")}, None)
+    assert found.startswith("hookcli: train.py: 40 forwards of 1 model in") and "1 recorded forward without" in found
+    assert "Net · step 0 · no grad" in found
     unseen = text(end([ran(recorded_steps=0)]), {})
     assert "0 recorded steps" in unseen and "see more: hookcli show" in unseen and "over time" not in unseen
+
+
+def test_recorded_steps_and_forwards_are_counted_separately() -> None:
+    found = ran_line(HEADER, end([ran(recorded_steps=3, recorded_forwards=2), ran("B", recorded_steps=1)]), "x")
+    assert found.endswith("; 4 recorded steps and 2 forwards without gradients in x")
+    table = text(end([ran(recorded_steps=3, recorded_forwards=2)]), width=None)
+    assert "Recorded no grad" in table and "Recorded no grad" not in text(end([ran(no_grad_forwards=0)]), width=None)
+
+
+def test_a_run_that_was_stopped_shows_the_rows_before_the_bad_one() -> None:
+    """In the order in which they were measured, the bad one last, in place of its incomplete step."""
+    names = ("head", "body.0", "body.1")  # not in the order of the model
+    seen = [activation(fqn, "Linear", TensorStats(4, 1.0, nan=int(fqn == "body.1"))) for fqn in names]
+    found = replace(bad(), reports=[Report("activations", "Net", (Column("fqn", "Layer"),), seen)])
+    step = recorded_step(found.step)
+    text_of = partial(text, end(), bad=[found], width=None)
+    stopped = text_of({("Net", "train"): replace(step, complete=False)})
+    _, _, table = stopped.partition("Net, step 100: the last rows before body.1\n")
+    assert [line.split()[0] for line in table.splitlines()[2:5]] == list(names) and "  0 " not in stopped
+    went_on = text_of({("Net", "train"): step})
+    assert went_on.index("the last rows before") < went_on.index("Net · step 100")
 
 
 def test_a_model_of_many_layers_shows_both_ends() -> None:

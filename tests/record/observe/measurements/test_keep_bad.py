@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from hookcli.errors import UsageError
 from hookcli.record.file.views.summary import non_finite_line
 from hookcli.record.observe import recording_plan
-from hookcli.record.observe.measurements.keep_bad import _builds
+from hookcli.record.observe.measurements.module_source import _builds
+from hookcli.record.observe.measurements.program_source import definitions
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.system.torchrun import World
 
@@ -76,7 +77,7 @@ def test_the_end_of_float16_is_a_cause() -> None:
 
 
 def reproduced(said: str) -> str:
-    found = re.fullmatch(r"python (\S+) reproduces it", said)
+    found = re.fullmatch(r"`python (\S+)` reproduces it", said)
     assert found is not None, said
     command = [sys.executable, found[1]]
     tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -137,7 +138,7 @@ def test_values_of_the_programs_own_classes_are_to_be_filled_in(kept: Path) -> N
         return bool(Net()(torch.ones(1, 2)).isfinite().any())
 
     (bad,) = observed(program, first_bad="report", keep_bad=str(kept)).non_finites
-    said = re.fullmatch(r'python (\S+) reproduces it, once each "= ..." in it is filled in', bad.kept)
+    said = re.fullmatch(r'`python (\S+)` reproduces it, once each "= ..." in it is filled in', bad.kept)
     assert said is not None, bad.kept
     text = Path(said[1]).read_text()
     assert "value0 = ...  # a No\\nname = 1 / 0\n" in text
@@ -148,15 +149,21 @@ def test_values_of_the_programs_own_classes_are_to_be_filled_in(kept: Path) -> N
 SCRIPT = """
     import torch
 
+    from half import HALF
+
     class _Inverse(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(2))
 
         def forward(self, x):
-            return x / self.weight
+            return _over(x, self.weight)
 
-    if __name__ == "__main__":
+    def _over(x, y):
+        return WIDE * HALF * x / y
+
+    WIDE = 2.0
+    if True:
         from hookcli.record.observe.measurements.keep_bad import KeepBad
         from pathlib import Path
         from hookcli.hooks.session import HookSession
@@ -165,11 +172,13 @@ SCRIPT = """
         with HookSession(model) as session:
             keep.attach(session)
             model(torch.ones(2))
-        print(keep.write("", 'of "Net"', 'ends in "a"'))
+        print(keep.write("", 'of "Net"', 'ends in "a"'), "trains")
     """
 
 
-def test_a_class_of_a_script_whose_name_is_no_identifier(tmp_path: Path) -> None:
+def test_a_class_of_a_script_that_does_not_run_again(tmp_path: Path) -> None:
+    """Its name is no identifier; what the class needs comes along, what the script does stays behind."""
+    (tmp_path / "half.py").write_text("HALF = 0.5\n")
     (tmp_path / "bad-net.py").write_text(dedent(SCRIPT))
     tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for script in ("bad-net.py", "bad/of_Net_.py"):
@@ -177,6 +186,7 @@ def test_a_class_of_a_script_whose_name_is_no_identifier(tmp_path: Path) -> None
             [sys.executable, script], cwd=tmp_path, env=tests, capture_output=True, text=True, timeout=120, check=False
         )
         assert run.returncode == 0, run.stderr
+    assert "trains" not in (tmp_path / "bad/of_Net_.py").read_text()
     assert re.fullmatch(r"now:  tensor\(\[inf, inf\]\)\nthen: tensor\(\[inf, inf\]\)\n", run.stdout)
 
 
@@ -232,3 +242,38 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_plan, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=re.escape("pip install 'hookcli[safetensors]'")):
         RecordingPlan(keep_bad="bad", first_bad="stop")
+
+
+SOURCE = """
+'a program'
+from __future__ import annotations
+import os.path as path, sys
+from .parts import Block
+from torch import *
+try:
+    from fast import kernel
+except ImportError:
+    kernel = None
+width, depth = 4, 2
+model = Block(width)
+def used(x): return kernel or helper(x, model_width=width)
+def helper(x, model_width): model = 1; return model
+class Net(Block):
+    size: Size = width
+    def forward(self, x): return used(x)
+for step in range(3):
+    late = model(step)
+if __name__ == "__main__":
+    guarded = 1
+"""
+
+
+def test_definitions_are_those_that_a_class_needs() -> None:
+    found = definitions(SOURCE, ["Net"], "package")
+    assert [line.partition("\n")[0] for line in found] == [
+        "from __future__ import annotations", "from package.parts import Block", "from torch import *", "try:",
+        "width, depth = (4, 2)", "def used(x):", "def helper(x, model_width):", "class Net(Block):",
+    ]  # fmt: skip
+    for name in ("late", "guarded", "nothing"):
+        with pytest.raises(LookupError, match=name):
+            definitions(SOURCE, [name])

@@ -1,0 +1,82 @@
+"""Two records of models that have little in common: what of their steps can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hookcli.diff.align import NamedPart, align
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.views.overview import overview
+from hookcli.report import Column, Report, Row
+from hookcli.report.formatting import counted
+from hookcli.system.escaping import shell_path
+
+DIFFERENT = "different_models"
+"""The key in a report's meta that tells that its models are different."""
+_ALIKE = 0.5  # share of the smaller model's modules
+_SHOWN = 10  # steps
+_FIGURES = {
+    "loss": Column("loss", "Loss"),
+    "param_grad": Column("param_grad", "Gradient"),
+    "ratio": Column("ratio", "|dw|/|w|"),
+    "seconds": Column("seconds", "Step time", "seconds"),
+}
+COLUMNS = (
+    Column("step", "Step"),
+    Column("phase", "Phase"),
+    *(Column(f"{side}_{c.name}", f"{c.title} {side.upper()}", c.unit) for c in _FIGURES.values() for side in "ab"),
+)
+Steps = tuple[RecordedStep, RecordedStep]
+
+
+def are_different(a: RecordedStep, b: RecordedStep) -> bool:
+    """True if fewer than half of the smaller model's modules have one of their kind in the other model.
+
+    These have the same class, and the same name, last name or output shape.
+    """
+    shapes = [_modules(step) for step in (a, b)]
+    fewest = min(map(len, shapes))
+    alignment = align(*shapes)
+    alike = [(x, y) for x, y in alignment.pairs if x.type == y.type and _are_alike(x, y, shapes)]
+    return fewest > 0 and len(alike) < _ALIKE * fewest
+
+
+def _modules(step: RecordedStep) -> dict[NamedPart, Any]:
+    """The modules within the model, in the order in which they ran, with the shapes of their outputs."""
+    rows = (row for report in step.reports if report.probe == "activations" for row in report.rows)
+    return {NamedPart(row.fqn, str(row.get("type"))): row.get("shape") for row in rows if row.fqn}
+
+
+def _are_alike(a: NamedPart, b: NamedPart, shapes: Sequence[Mapping[NamedPart, Any]]) -> bool:
+    names = [place.fqn.rpartition(".")[2] for place in (a, b)]
+    return names[0] == names[1] or shapes[0][a] == shapes[1][b]
+
+
+def whole_models(steps: Sequence[Steps], meta: Mapping[str, Any]) -> Report:
+    """The figures of the whole models in some of their steps, evenly spread; `meta` is that of the comparison."""
+    a, b = steps[0]
+    every = max(-(-len(steps) // _SHOWN), 1)
+    shown = [pair for place, pair in enumerate(steps) if place % every == 0 or pair is steps[-1]]
+    sizes = " and ".join(f"{label} has {step.model} with {_size(step)}" for label, step in (("A", a), ("B", b)))
+    paths = " --against ".join(shell_path(meta[side]["record"]) for side in "ab")
+    totals = {
+        "steps": len(steps),
+        "verdict": f"these are different models, so modules are not compared: {sizes}",
+        "grew": f"comparable are the figures of the whole models; charts of both: hookcli show {paths}",
+    }
+    rows = [_row(*pair) for pair in shown]
+    name = f"{a.model} and {b.model}"
+    return Report("diff", name, COLUMNS, rows, {**meta, DIFFERENT: True}, totals, grouping="list")
+
+
+def _size(step: RecordedStep) -> str:
+    return counted(len(_modules(step)) + 1, "module")
+
+
+def _row(a: RecordedStep, b: RecordedStep) -> Row:
+    values: dict[str, Any] = {"step": a.step, "phase": a.phase.replace("_", " ")}
+    for side, step in (("a", a), ("b", b)):
+        known = {**overview(step).totals, "loss": step.loss, "seconds": step.plain_seconds or step.seconds}
+        values |= {f"{side}_{name}": known.get(name) for name in _FIGURES}
+    return Row(values)

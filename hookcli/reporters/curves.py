@@ -1,0 +1,106 @@
+"""Draws one curve, or two in one frame, with characters: plain text without escape codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from hookcli.report import formatting
+
+LABEL = 10
+"""Columns of the labels at the left, equal in all charts so that steps line up."""
+A, B, BOTH = "•", "x", "*"
+"""Marks of two curves, and of the places where they lie on each other."""
+_DOTTED = 40  # up to this many points are drawn as separate points
+_TICKS = 5
+Points = Sequence[tuple[int, float]]
+"""Figures by step; NaN leaves a gap."""
+
+
+def curve(points: Points, logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
+    """Draw a curve in `size` columns and lines."""
+    steps, heights = [step for step, _ in points], [_height(value, logarithmic) for _, value in points]
+    plt = _frame(size)
+    plt.plot(steps, heights, marker="braille")
+    if len(steps) <= _DOTTED:
+        plt.scatter(steps, heights, marker=A)
+    plt.xticks(*_ticks(steps))
+    plt.yticks(*_levels(heights, logarithmic))
+    return _built(plt)
+
+
+def two_curves(ours: Points, theirs: Points, logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:
+    """Draw two curves, a mark for each in each column, so that they can be told apart where they cross."""
+    curves = [[(step, _height(value, logarithmic)) for step, value in points] for points in (ours, theirs)]
+    steps = sorted({step for points in curves for step, _ in points})
+    heights = [height for points in curves for _, height in points]
+    columns, lines = size[0] - LABEL - 1, size[1] - 2
+    low, high = _limits(heights)
+
+    def at_column(step: float) -> float:
+        return (step - steps[0]) / max(steps[-1] - steps[0], 1) * (columns - 1)
+
+    def at_line(height: float) -> float:
+        return (height - low) / (high - low) * (lines - 1)
+
+    a, b = (set(_cells([(at_column(step), at_line(y)) for step, y in points])) for points in curves)
+    plt = _frame(size)
+    plt.xlim(0, columns - 1)
+    plt.ylim(0, lines - 1)
+    for cells, mark in ((a - b, A), (b - a, B), (a & b, BOTH)):
+        if cells:
+            plt.scatter([x for x, _ in cells], [y for _, y in cells], marker=mark)
+    shown, names = _ticks(steps)
+    plt.xticks([round(at_column(step)) for step in shown], names)
+    levels, labels = _levels(heights, logarithmic)
+    plt.yticks([at_line(level) for level in levels], labels)
+    return _built(plt)
+
+
+def _cells(points: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
+    """Yield the column and line of each point, and those of straight lines between them; none beside a gap."""
+    for x, y in points:
+        if not math.isnan(y):
+            yield round(x), round(y)
+    for (x, y), (right, after) in pairwise(points):
+        if not (math.isnan(y) or math.isnan(after)):
+            for column in range(math.ceil(x), math.floor(right) + 1):
+                share = (column - x) / (right - x) if right > x else 0.0
+                yield column, round(y + share * (after - y))
+
+
+def _frame(size: tuple[int, int]) -> Any:
+    import plotext as plt
+
+    plt.clear_figure()
+    plt.limit_size(False, False)  # by the terminal: there may be none
+    plt.plotsize(*size)
+    plt.xaxes(True, False)
+    plt.yaxes(True, False)
+    return plt
+
+
+def _built(plt: Any) -> Iterator[str]:
+    return (line.rstrip() for line in plt.uncolorize(plt.build()).splitlines())
+
+
+def _ticks(steps: Sequence[int]) -> tuple[list[int], list[str]]:
+    shown = sorted({steps[round(i * (len(steps) - 1) / (_TICKS - 1))] for i in range(_TICKS)})
+    return shown, [f"{step:,}" for step in shown]
+
+
+def _levels(heights: Sequence[float], logarithmic: bool) -> tuple[list[float], list[str]]:
+    low, high = _limits(heights)
+    levels = [low, (low + high) / 2, high]
+    return levels, [formatting.number(10**level if logarithmic else level).rjust(LABEL) for level in levels]
+
+
+def _limits(heights: Sequence[float]) -> tuple[float, float]:
+    known = [height for height in heights if not math.isnan(height)]
+    return min(known), max(known)
+
+
+def _height(value: float, logarithmic: bool) -> float:
+    return math.log10(value) if logarithmic and not math.isnan(value) else value

@@ -1,0 +1,54 @@
+"""Wraps lines at spaces to fit a terminal; commands and quoted names stay whole, so that they can be copied."""
+
+from __future__ import annotations
+
+import re
+from unicodedata import east_asian_width
+
+INDENT = "  "
+_LEAST = 20  # columns; on a narrower terminal the line is left to it
+
+# Text in backticks; a command after a colon, until the sentence goes on; and quoted text.
+_WHOLE = re.compile(
+    r"`[^`]+`\S*"
+    r"|(?<=: )(?:hookcli|pip|python|tensorboard|wandb) .+?(?=; | \(|$)"
+    r"|(?<![^\s(=])'[^']*'(?![^\s;,.:)?])\S*"
+)
+
+
+def wrapped(text: str, width: int | None, used: int = 0) -> str:
+    """Return the lines of a text, those that are wider than `width` columns broken at spaces (None: no terminal).
+
+    Further lines of a broken one are indented. Commands and words are never broken, even if they don't fit. `used` is
+    the number of columns that something before the text takes.
+    """
+    if width is None or width < _LEAST:
+        return text
+    first, *rest = text.split("\n")
+    return "\n".join([*_filled(first, width, used), *(line for other in rest for line in _filled(other, width, 0))])
+
+
+def _filled(line: str, width: int, used: int) -> list[str]:
+    """Return a line as one or several lines that fit."""
+    if used + _columns(line) <= width:
+        return [line]
+    lines, room = [""], width - used
+    for place, piece in enumerate(_pieces(line)):
+        taken = f"{lines[-1]} {piece}" if place else piece
+        if place and lines[-1].strip() and _columns(taken) > room:
+            lines.append(INDENT + piece)
+            room = width
+        else:
+            lines[-1] = taken
+    return [line.rstrip() for line in lines]
+
+
+def _pieces(line: str) -> list[str]:
+    """Return the words of a line, each command or quoted text as one."""
+    whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\0"), line.replace("\0", " "))
+    return [piece.replace("\0", " ") for piece in whole.split(" ")]
+
+
+def _columns(text: str) -> int:
+    """Return the number of columns that a text takes in a terminal."""
+    return len(text) if text.isascii() else len(text) + sum(east_asian_width(letter) in "WF" for letter in text)
