@@ -119,12 +119,7 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
     lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
-<<<<<<< HEAD
-    lines.append(footer.run_line(report))
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
-=======
-    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
->>>>>>> main
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
     lines.append("; ".join(filter(None, (_grouped(report, shown), _hidden(hidden)))))

@@ -41,7 +41,7 @@ def length(line: str) -> int:
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> None:
     report = vanishing()
-    rows = lines(report, width)[2 : 2 + len(report.rows)]
+    rows = [line for line in lines(report, width) if line.split()[0] in {row.fqn for row in report.rows}]
     norms = {row.fqn: row["l2"] for row in report.rows}
     ordered = sorted(rows, key=lambda line: norms[line.split()[0]])
     lengths = [length(line) for line in ordered]
@@ -54,7 +54,16 @@ def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> N
 def test_bars_hide_no_column_and_a_pipe_has_none() -> None:
     report = vanishing()
     assert not any(mark in line for line in lines(report, None) for mark in BLOCKS)
-    assert lines(report, 80)[0].split() == ["Name", "Type", "Shape", "Mean", "Std", "Min", "Max", "Zeros"]
+    assert next(line for line in lines(report, 80) if "Mean" in line).split() == [
+        "Name",
+        "Type",
+        "Shape",
+        "Mean",
+        "Std",
+        "Min",
+        "Max",
+        "Zeros",
+    ]
     for width in range(40, 130):
         assert max(map(len, lines(report, width))) <= max(width, 60), width
 
@@ -77,7 +86,7 @@ def test_a_layers_histogram_is_drawn(cli: Cli, net: Path) -> None:
     assert sum(float(line.split("%")[0].split()[-1].lstrip("<")) for line in bars) == pytest.approx(100, abs=2)
     assert cli("activations", "--hist", "conv", "net.py:Net", "-i", "2x3x4x4").out.splitlines()[0] == title
     table = cli("activations", "--hist", "net.py:Net", "-i", "2x3x4x4").out  # the bare option, before MODEL
-    assert "Median" in table and table.splitlines()[0].startswith("Layer")
+    assert "Median" in table and "net.py:Net" in table.splitlines()[0]
     grads = cli("grads", "net.py:Net", "-i", "2x3x4x4", "--hist", "conv").out
     assert [line.split()[0] for line in grads.splitlines() if " · parameter · " in line] == ["conv.weight", "conv.bias"]
     rows = cli("activations", "net.py:Net", "-i", "2x3x4x4", "--hist", "conv", "-f", "csv").out.splitlines()
