@@ -54,7 +54,8 @@ def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> N
 def test_bars_hide_no_column_and_a_pipe_has_none() -> None:
     report = vanishing()
     assert not any(mark in line for line in lines(report, None) for mark in BLOCKS)
-    assert next(line for line in lines(report, 80) if "Mean" in line).split() == [
+    heading = next(line for line in lines(report, 80) if "Mean" in line)
+    assert heading.split() == [
         "Name",
         "Type",
         "Shape",
