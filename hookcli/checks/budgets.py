@@ -71,8 +71,8 @@ class TooMuchMemory(Check):
     severity = ERROR
     asked_by = "--max-activation-memory"
     means = "a larger batch or resolution, or an operation that is no longer in place"
-    advice = "`hookcli trace --summary --sort -kept` shows where; checkpoint there"
-    look = "trace --summary --sort -kept"
+    advice = "`hookcli shapes --train --sort -kept` shows where; checkpoint there"
+    look = "shapes --train --sort -kept"
     needs = ("grads", "inventory")
     values = False
     threshold = Threshold("bytes saved for backward", None, unit="bytes")

@@ -16,7 +16,7 @@ from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, class_name, unknown
 from hookcli.report import Column, Report, formatting
 from hookcli.report.files import write_whole
-from hookcli.report.grouping import View, apply_view, group_rows
+from hookcli.report.grouping import View, apply_view, as_asked, group_rows
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
@@ -130,7 +130,7 @@ class Output:
             self._require_suited(report.columns)
             view = _suited(self.view, report) if mixed else self.view
             if not self.view.columns or view.columns:  # else it has none of those chosen
-                yield apply_view(group_rows(report, view.depth or 1) if folds else report, view)
+                yield apply_view(group_rows(report, as_asked(report, view.depth or 1)) if folds else report, view)
 
 
 def _suited(view: View, report: Report) -> View:

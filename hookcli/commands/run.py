@@ -58,7 +58,8 @@ class RunOptions:
     first_bad: str | None = choice(
         None,
         _PANEL,
-        "Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
+        "Search every step for the first NaN or Inf, and report it or stop there (exit code 1). Each step then costs "
+        "what a recorded one costs (docs/performance.md).",
         FIRST_BAD,
     )
     keep_bad: str | None = option(

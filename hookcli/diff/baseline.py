@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.diff.changes import Change, changes
+from hookcli.diff.rows import DERIVED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
 from hookcli.report import STATS_KEYS, Report, Row, columns_named, relaxed, strict
@@ -31,7 +32,7 @@ _IF_KNOWN = ("fill", "seed")
 _OF_GRADIENTS = ("loss", "backward_vector")
 _NOTED = ("torch", "torchvision", "device")
 # Columns on the order of calls rather than the model, or that follow from other columns.
-_LEFT_OUT = {"index", "depth", "order"}
+_LEFT_OUT = {"index", "depth", "order", *DERIVED}
 _DIGITS = 6
 _LEFT_OUT_IF_ZERO = ("nan", "inf")
 

@@ -39,6 +39,8 @@ class Probe(ABC):
     """True if its rows are parameters rather than modules."""
     values: bool = True
     """True if the numbers in the tensors matter. Where they don't, the model may run on the meta device."""
+    records_graph: bool = False
+    """True if its forward should record autograd's graph although nothing runs backward."""
     grouping: str = "nested"
     """The grouping of its rows for a screen; see Report."""
     fastpath: bool = True

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from hookcli.report import Report, formatting
-from hookcli.report.grouping import View, fitting_depth, for_people, group_rows
+from hookcli.report.grouping import View, fitted, for_people
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
 
@@ -28,7 +28,7 @@ class MarkdownReporter(Reporter):
 def _render(report: Report, view: View) -> str:
     report = for_people(formatting.printable(report))
     if view.depth is None and not view.sort:
-        report = group_rows(report, fitting_depth(report, SCREEN))
+        report = fitted(report, SCREEN)
     columns = table_columns.visible(report, view)
     head = [_escaped(column.title or " ") for column in columns]
     rule = [":---" if table_columns.reads_left(report, column.name) else "---:" for column in columns]

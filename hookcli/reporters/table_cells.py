@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len
 
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
+from hookcli.report.folding import repeats
+from hookcli.report.grouping import View, deepest, fitted, for_people
+from hookcli.report.levels import Levels
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import SCREEN
 from hookcli.reporters.findings import Entry, entries
@@ -44,7 +46,7 @@ def tabulated(report: Report, view: View) -> Table:
     if (found := entries(report, view)) is not None:
         return _of_findings(report, found)
     if view.depth is None and not view.sort:
-        shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
+        shown = fitted(report, max(view.height - _AROUND, 12) if view.height else SCREEN)
     columns = table_columns.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
@@ -112,9 +114,13 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
 
 
 def _cell(row: Row, column: str, name: str, continued: bool) -> str:
-    if continued and column in ("fqn", "type", "input_shape", "params", "macs"):
+    if continued and column in _OF_CALLS:
         return ""
     return name if column == "fqn" else formatting.cell(row, column)
+
+
+# Columns of a call, which a further tensor of it leaves empty.
+_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
 
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
@@ -144,12 +150,22 @@ def _grouped(report: Report, shown: Report) -> str:
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
-    level = max((depth_of(row) for row in shown.rows), default=0)
+    level = deepest(shown)
+    if any(row.get("folded") for row in shown.rows):
+        return f"{rows} rows; repeated blocks are one, with the figures of all (--depth {_unfolded(shown)} shows each)"
     said = {
         "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
     }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
     return f"{said} (--depth all shows all)"
+
+
+def _unfolded(shown: Report) -> int:
+    """Return the depth at which the outermost repeated blocks have a row each."""
+    levels = Levels.of(shown.meta)
+    names = [row.fqn for row in shown.rows if row.get("folded")]
+    depths = (n for n in range(1, deepest(shown) + 1) for x in names if repeats(levels.owner(x, n)) > 1)
+    return next(depths, 1)
 
 
 def _hidden(columns: Sequence[Column]) -> str:
