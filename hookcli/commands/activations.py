@@ -10,6 +10,7 @@ from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
+from hookcli.report.columns import STATISTICS
 
 EXAMPLES = (
     "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",
@@ -18,6 +19,7 @@ EXAMPLES = (
     "hookcli activations resnet18 --hist conv1",
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
+COLUMNS = STATISTICS
 
 
 def activations(

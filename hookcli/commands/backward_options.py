@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def loss_option() -> Any:
     """The option --loss, of all commands that run backward."""
     text = (
-        "sum, mean or cross-entropy; a key of the output, such as losses.total; or file.py:fn from output to scalar "
-        "[the model's own loss, or what suits the model]."
+        "sum, mean, cross-entropy; a key of the output, such as losses.total; or file.py:fn from output to scalar "
+        "[the model's own, or by kind of model]."
     )
-    return option(None, GRADIENTS, text, metavar="NAME|KEY|FILE:FN")
+    return option(None, GRADIENTS, text, metavar="NAME")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
     """
     check_choice("--backward-vector", backward_vector, VECTORS)
     if loss and backward_vector:
-        raise UsageError("--loss and --backward-vector: give one of them, each says what to differentiate")
+        raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
     if loss is None:
         return None
     if ":" in loss:

@@ -15,7 +15,8 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped, columns_named
+from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
+from hookcli.report.columns import STATISTICS
 from hookcli.report.names import around
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
@@ -70,7 +71,7 @@ class Probe(ABC):
         """The finished report of the run that `meta` describes."""
         skipped = self.skipped()
         if meta.get("complete") is False:
-            late = "not reached: the run ended before"
+            late = "not reached: the run ended earlier"
             skipped = [replace(s, reason=late) if s.kind is Reason.NEVER_CALLED else s for s in skipped]
         rows = self.rows()
         _require("rows", rows, Row)
@@ -105,10 +106,7 @@ class StatsProbe(Probe):
     `hist`: with histograms, from which come quantiles and the shares that narrower formats have no place for.
     """
 
-    columns: Sequence[Column] = (
-        *columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"),
-        *STATS_COLUMNS,
-    )
+    columns: Sequence[Column] = STATISTICS
 
     session: HookSession | Any = None
     """The session of a probe that is attached to one."""

@@ -23,7 +23,8 @@ from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import Column, Report, Row, Skipped, columns_named
+from hookcli.report import Report, Row, Skipped
+from hookcli.report.columns import SHAPES
 from hookcli.report.levels import Levels
 from hookcli.tensors.tree import dtype_text, keyword, lone, shape_of
 
@@ -62,18 +63,7 @@ class ShapesProbe(Probe):
     values = False
     records_graph = True
     fastpath = False
-    columns = (
-        *columns_named("fqn", "type", "depth", "call", "index", "path"),
-        Column("input_shape", "Input"),
-        Column("output_shape", "Output"),
-        *columns_named("dtype"),
-        Column("params", "Params", "parameters"),
-        Column("params_share", "Params %"),
-        Column("trainable", "Trainable", "parameters"),
-        Column("macs", "MACs", "multiply-accumulates"),
-        Column("macs_share", "MACs %"),
-        Column("kept", "Kept", "bytes"),
-    )
+    columns = SHAPES
 
     def __init__(self, *, memory: bool = True) -> None:
         self.records_graph = memory

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hookcli.errors import UsageError, unknown
-from hookcli.report import Column, Report, Row, TensorStats
+from hookcli.report import Report, Row, TensorStats
+from hookcli.report.columns import find_column
 from hookcli.report.folding import folded
 from hookcli.report.levels import Levels
 from hookcli.report.merged_rows import merged
@@ -177,22 +177,13 @@ def _identity(row: Row) -> tuple[Any, ...]:
 
 def apply_view(report: Report, view: View) -> Report:
     """The report, sorted and reduced to the chosen columns. Raises UsageError for an unknown column."""
-    known = [column.name for column in report.columns]
     if view.sort:
-        name = view.sort.removeprefix("-")
-        _check("--sort", name, known)
+        name = find_column("--sort", view.sort.removeprefix("-"), report.columns).name
         report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
     if view.columns:
-        for name in view.columns:
-            _check("--columns", name, known)
-        by_name: dict[str, Column] = {column.name: column for column in report.columns}
-        report = replace(report, columns=[by_name[name] for name in view.columns])
+        chosen = dict.fromkeys(find_column("--columns", name, report.columns) for name in view.columns)
+        report = replace(report, columns=[*chosen])
     return report
-
-
-def _check(option: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise UsageError(f"{option}: {unknown('column', name, known)}")
 
 
 def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:

@@ -14,6 +14,8 @@ def totals_line(report: Report) -> str:
     """Write the exact totals; for checks, the numbers of findings."""
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
+    if not report.rows and not any(value for key, value in report.totals.items() if key != "nothing"):
+        return str(report.totals.get("nothing", "Nothing was measured"))
     sentences = [report.totals.get(key) for key in _SENTENCES]
     clipped = before_clipping(report.totals)
     memory = _memory(report.totals)

@@ -33,14 +33,14 @@ def _render(report: Report, view: View) -> str:
     head = [_escaped(column.title or " ") for column in columns]
     rule = [":---" if table_columns.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_escaped(formatting.cell(row, column.name)) for column in columns] for row in report.rows]
-    table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
+    table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)] if body else []
     notes = [footer.totals_line(report), *footer.remarks(report)]
     notes += table_columns.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
     below = [f"{_escaped(line)}  " for note in notes for line in note.split("\n") if line]
     above = [f"### {_escaped(f'{report.probe}: {report.model}')}", _escaped(footer.run_line(report))]
-    return "\n".join([*(f"{line}\n" for line in above if line), *table, "", *below, ""])
+    return "\n".join([*(f"{line}\n" for line in above if line), *table, *([""] if table else []), *below, ""])
 
 
 def _escaped(text: str) -> str:

@@ -12,10 +12,11 @@ from hookcli.report.folding import repeats
 from hookcli.report.grouping import View, deepest, fitted, for_people
 from hookcli.report.levels import Levels
 from hookcli.reporters import bars, footer, table_columns
-from hookcli.reporters.base import SCREEN
+from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
 
 _NAMED = 10  # hidden columns that are named
+_FOLDED = 24  # width to which a column of words is folded in a pipe
 _MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
@@ -39,6 +40,17 @@ class Table:
     bars: Sequence[Sequence[str]] = ()
     """For each column a bar per row, all of one width; nothing for a column without bars."""
 
+    @property
+    def width(self) -> int:
+        """The width of the table if no cell is folded."""
+        return sum(width + 2 for width in self.widths) - 2
+
+    @property
+    def least(self) -> int:
+        """The width of the table with its words folded, but no figure."""
+        folded = (min(w, _FOLDED) if left else w for w, left in zip(self.widths, self.left, strict=True))
+        return sum(width + 2 for width in folded) - 2
+
 
 def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
@@ -56,10 +68,10 @@ def tabulated(report: Report, view: View) -> Table:
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
     narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
-    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width)
+    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width or PIPE)
     places = [columns.index(column) for column in kept]
-    if not cells and report.totals.get("checks"):
-        kept, places = columns, []  # no findings; the totals say so
+    if not cells:
+        kept, places = columns, []  # a sentence below says so
     below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width)
     places = list(drawn.bars)
@@ -124,7 +136,8 @@ _OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "ma
 
 
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
-    lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
+    said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
+    lines = [footer.totals_line(report)] if said else []
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")

@@ -59,43 +59,43 @@ def test_the_text_is_stable_and_a_line_a_row(tmp_path: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Net], Any], list[str]]] = {
     "a layer": (
         lambda net: setattr(net, "fc", nn.Linear(4, 3)),
-        ["out_features 2 → 3; others that follow: "],
+        ["out_features 2 → 3; changed as a result: "],
     ),
-    "a type": (lambda net: setattr(net, "act", nn.GELU()), ["changed: ReLU → GELU; others that follow: "]),
+    "a type": (lambda net: setattr(net, "act", nn.GELU()), ["changed: ReLU → GELU; changed as a result: "]),
     "a stride": (
         lambda net: setattr(net.conv, "stride", (2, 1)),
-        ["stride 1 → 2x1; others that follow: 2 shapes, "],
+        ["stride 1 → 2x1; changed as a result: 2 shapes, "],
     ),
     "a new layer": (
         lambda net: setattr(net, "act", nn.Sequential(net.act, nn.Linear(6, 6))),
         [
-            "a Sequential of this name is new; is called act.0 now",
-            "is new; others that follow: 1 shape, ",
+            "replaced by a Sequential; renamed to act.0",
+            "added; changed as a result: 1 shape, ",
         ],
     ),
     "an initialisation": (
         lambda net: net.conv.weight.data.mul_(1.2),
-        ["what it returns moved: "],
+        ["its output changed: "],
     ),
     "a frozen parameter": (
         lambda net: net.conv.bias.requires_grad_(False),
-        ["trainable parameters 112 → 108; others that follow: 1 shape"],
+        ["trainable parameters 112 → 108; changed as a result: 1 shape"],
     ),
     "a lost gradient": (
         lambda net: setattr(net.act, "forward", lambda y: y.detach().relu()),
-        ["gets no gradient any more (no gradient reached it), nor does 1 more"],
+        ["no longer gets a gradient (no gradient reached it), nor does 1 more"],
     ),
     "NaN": (
         lambda net: net.fc.bias.data.fill_(math.nan),
-        ["what it returns moved: nan 0 → 4, "],
+        ["its output changed: nan 0 → 4, "],
     ),
     "a scale": (
         lambda net: net.fc.register_forward_hook(lambda m, i, y: y * 2),
-        ["what it returns moved: "],
+        ["its output changed: "],
     ),
     "a parameter of one's own": (
         lambda net: net.act.register_parameter("slope", nn.Parameter(torch.ones(3))),
-        ["parameters 0 → 3; others that follow: 1 shape"],
+        ["parameters 0 → 3; changed as a result: 1 shape"],
     ),
 }
 

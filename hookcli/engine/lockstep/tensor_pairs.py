@@ -215,7 +215,7 @@ class TensorPairs:
             seen = self._unmatched[A].pop(key)
             del self._unmatched[B][key]
             self.same_bits.excluded = True
-            self._skipped.append(Skipped(seen.fqn, "the sides reach it in orders too different to compare it"))
+            self._skipped.append(Skipped(seen.fqn, "the two sides call it in orders too different to compare"))
         for side in (A, B):
             for seen in self._unmatched[side].values():
                 self._note_unmatched(side, seen, _only(side, "there"))
