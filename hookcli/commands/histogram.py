@@ -34,5 +34,5 @@ def requested(
     model, layer = (layer, model) if after == model else (model, layer)
     if options.match is not None or options.type is not None:
         raise UsageError(f"{_OPTION} {layer}: selects a layer; leave out {'--match' if options.match else '--type'}")
-    form = options.format or (None if options.output else "histogram")
+    form = options.format or (None if options.output else "hist")
     return model, replace(options, match=layer, format=form)

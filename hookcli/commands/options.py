@@ -145,9 +145,7 @@ class Options:
 class HistOptions:
     """The option of commands that show statistics of tensors."""
 
-    hist: bool = option(
-        False, _SHOW, "Add quantiles and shares outside float16 and float8; draw a LAYER named after it.", "--hist"
-    )
+    hist: bool = option(False, _SHOW, "Add quantiles; with a LAYER, draw its histogram.", "--hist")
 
 
 SHARED = frozenset(one.name for one in fields(Options))

@@ -97,7 +97,7 @@ def test_a_layers_histogram_is_drawn(cli: Cli, net: Path) -> None:
 
 
 def test_bins_hold_what_lies_between_their_ends() -> None:
-    from hookcli.reporters.histogram import _fitted
+    from hookcli.reporters.hist import _fitted
 
     x = torch.cat([torch.randn(2000) * 10.0 ** torch.randint(-12, 4, (2000,)), torch.zeros(50)])
     stats = resolve([measure(x, hist=True)])[0]

@@ -18,7 +18,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _Bin = tuple[float, float, int]  # from, to, number of elements
 
 
-class HistogramReporter(Reporter):
+class HistReporter(Reporter):
     """A histogram for each tensor of a report that was made with `--hist`; plain text without escape codes."""
 
     needs = ("p50", "zeros")
