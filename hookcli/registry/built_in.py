@@ -19,21 +19,8 @@ BUILT_IN = {
     "reporters": {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
         for name in (
-            *(
-                "table",
-                "json",
-                "csv",
-                "markdown",
-                "dot",
-                "svg",
-                "chrome",
-                "chart",
-                "histogram",
-                "junit",
-                "sarif",
-                "github",
-            ),
-            *("tensorboard", "parquet", "wandb"),
+            *("table", "json", "csv", "markdown", "dot", "svg", "chrome", "chart", "hist"),
+            *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
         )
     },
     "checks": {
