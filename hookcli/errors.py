@@ -164,11 +164,13 @@ _SECOND = 200  # characters of the line below a heading
 
 def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
     """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
-    names = sorted(known)
-    if near := nearest(given, names):
-        return f"unknown {what} {given!r}; did you mean {' or '.join(near)}?"
+    names = list(known) if isinstance(known, (tuple, list)) else sorted(known)
+    near = nearest(given, names)
+    guess = f"; did you mean {' or '.join(near)}?" if near else ""
+    if near and (see or len(names) > _LISTED):
+        return f"unknown {what} {given!r}{guess}"
     listing = see or (f"choose from: {', '.join(names)}" if names else "there are none")
-    return f"unknown {what} {given!r}; {listing}"
+    return f"unknown {what} {given!r}{guess}{' ' if guess else '; '}{f'({listing})' if guess else listing}"
 
 
 def nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
@@ -185,4 +187,5 @@ def nearest(given: str, names: Sequence[str], most: int = 3) -> list[str]:
     return [name for *_, name in sorted(ranked)[:most]]
 
 
+_LISTED = 8  # choices that a message lists beside the nearest
 _CLOSE = 0.6  # as in get_close_matches

@@ -43,7 +43,7 @@ def test_all_three_kinds_from_the_command_line(scratch: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     name, units, dead = ran.stdout.strip().split("|")
     assert (name, units) == ("1", "8") and 0 <= int(dead) <= 8
-    assert run(scratch, "dead", "--help").stdout.startswith("Usage: hookcli dead")
+    assert "\nUsage: hookcli dead [OPTIONS] [MODEL]\n" in run(scratch, "dead", "--help").stdout
     shapes = json.loads(run(scratch, "shapes", "demo:8", "--format", "json").stdout)
     assert shapes["reports"][0]["totals"]["params"] == 4 * 8 + 8 + 8 + 1
     assert run(scratch, "shapes", "demo:wide").stderr == "hookcli: error: demo:wide: give a width, as in demo:8\n"

@@ -69,7 +69,7 @@ class TooMuchMemory(Check):
     severity = ERROR
     asked_by = "--max-activation-memory"
     means = "a larger batch or resolution, or an operation that is no longer in place"
-    advice = "`hookcli trace --summary --sort -kept` shows which modules; torch.utils.checkpoint trades it for time"
+    advice = "`hookcli shapes --train --sort -kept` shows which modules; torch.utils.checkpoint trades it for time"
     needs = ("grads", "inventory")
     values = False
     threshold = Threshold("bytes saved for backward", None, unit="bytes")

@@ -83,7 +83,7 @@ class SplitBatch(Check):
     def judge(self, measured: _Halves) -> Iterator[Finding]:
         """Find outputs that differ between the whole batch and its halves."""
         yield from _apart(
-            self, measured.halves, measured.dtype, "two half batches give another result than the whole batch"
+            self, measured.halves, measured.dtype, "two half batches give a different result from the whole batch"
         )
 
 
@@ -121,7 +121,7 @@ class RandomInEval(Check):
 
 
 class StateInEval(Check):
-    """In eval mode, a second run on the same batch gives another result: the model keeps state from run to run.
+    """In eval mode, a second run on the same batch gives a different result: the model keeps state from run to run.
 
     The second run gets the same random numbers as the first, and starts with the model as the first run left it. The
     state may be a buffer (the finding then names its module) or an attribute, or the random numbers do not come from
@@ -141,4 +141,4 @@ class StateInEval(Check):
         """Find results and buffers that change from run to run in eval mode."""
         assert self.limit is not None
         if again := measured.evaluation.again:
-            yield from self.difference(again, self.limit, "a second run on the same batch gives another result")
+            yield from self.difference(again, self.limit, "a second run on the same batch gives a different result")

@@ -58,7 +58,7 @@ class Float16Overflow(Check):
         if measured.dtype == "bfloat16":
             return
         groups = {
-            "what it returns": _parts_first(self._large(measured.activations.rows)),
+            "its output": _parts_first(self._large(measured.activations.rows)),
             "its value": self._large([row for row in measured.inventory.rows if row["kind"] == "parameter"]),
             "its gradient": self._large(measured.grads.rows if measured.grads else ()),
         }

@@ -2,20 +2,30 @@
 
 COMMANDS = {
     "shapes": "Show shapes, parameters and MACs of every module.",
-    "inputs": "Show statistics of every module's inputs.",
+    "hooks": "List the hooks that are already registered on a model.",
+    "models": "List torchvision's models: parameters and default inputs.",
     "activations": "Show statistics of every module's outputs.",
+    "inputs": "Show statistics of every module's inputs.",
     "grads": "Show statistics of gradients, in order of arrival.",
     "graph": "Show the autograd graph, node by node, as backward runs it.",
-    "trace": "Show every hook that fires, in order, with its time.",
+    "trace": "Show every hook that fires, in order, with time and memory.",
+    "check": "Check models for problems, in one forward and backward.",
+    "explain": "Explain a check: the usual causes, and what to try.",
+    "diff": "Compare two models, reports or records; find where they diverge.",
     "run": "Record what happens inside the models of an unmodified script.",
-    "comm": "Measure what DDP's communication hooks do to gradients, by bucket.",
-    "check": "Run models once, forward and backward, and check them for problems.",
-    "explain": "Explain what checks look for, what usually causes a finding, and what to try.",
-    "diff": "Compare two models (or saved reports, or records) and find where they diverge.",
-    "hooks": "List the hooks that are already registered on a model.",
-    "package": "Export a model with torch.package and show what became of each module.",
     "show": "Show a record from `hookcli run`, or a saved report.",
-    "models": "List torchvision's models, with their parameters and default inputs.",
-    "plugins": "List all plugins and the distributions that provide them.",
+    "comm": "Measure what DDP's communication hooks do to gradients.",
+    "package": "Export a model with torch.package; show what becomes of modules.",
+    "plugins": "List all plugins, and all kinds of hooks.",
 }
 """The first line of each command's help, by the name of the command and of its module, which need not be imported."""
+
+QUESTIONS = {
+    "What is in the model, and how big is it?": ("shapes", "hooks", "models"),
+    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
+    "Is anything wrong with it?": ("check", "explain"),
+    "Did a change alter its results?": ("diff",),
+    "What happens while it trains?": ("run", "show", "comm"),
+    "Anything else?": ("package", "plugins"),
+}
+"""The commands that answer each question, for the first page of help."""

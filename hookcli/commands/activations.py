@@ -7,6 +7,7 @@ from functools import partial
 from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
+from hookcli.report.columns import STATISTICS
 
 EXAMPLES = (
     "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",
@@ -14,6 +15,7 @@ EXAMPLES = (
     "hookcli activations resnet18 --hist --sort -outside_float8_e4m3",
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
+COLUMNS = STATISTICS
 
 
 def activations(model: Model = DEFAULT_MODEL, *, own: HistOptions, options: Options) -> int:

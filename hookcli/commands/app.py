@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -11,13 +11,14 @@ import typer
 
 from hookcli import registry
 from hookcli.commands import COMMANDS
-from hookcli.commands.typer_classes import GroupedCommand, GroupedGroup
+from hookcli.commands.help_pages import Details, commands_page
+from hookcli.commands.typer_classes import HelpfulCommand, HelpfulGroup
 from hookcli.system.stdout import stdout_kept, write_report
 
 HELP = "See what happens inside a PyTorch model: layer shapes, activation and gradient statistics, through hooks."
 EXAMPLES = ("hookcli shapes resnet50", "hookcli activations net.py:Net --input 8x1x28x28", "hookcli grads")
-_NOTE = "Probes of other distributions are commands too: `hookcli plugins` lists them."
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_NOTE = "Probes of other distributions are commands too (`hookcli plugins` lists them)."
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 def build_app() -> typer.Typer:
@@ -29,11 +30,11 @@ def build_app() -> typer.Typer:
         no_args_is_help=True,
         context_settings=_CONTEXT,
     )
-    app.callback(help=HELP, epilog=_epilog(EXAMPLES, _NOTE))(_version_option)
+    app.callback()(_version_option)
     return app
 
 
-class _AllCommands(GroupedGroup):
+class _AllCommands(HelpfulGroup):
     """The group of all commands, which makes one when it is looked up."""
 
     def __init__(self, **settings: Any) -> None:
@@ -44,10 +45,9 @@ class _AllCommands(GroupedGroup):
         """Name the commands without importing them."""
         return list(COMMANDS)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands and their first lines without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def get_help(self, ctx: Any) -> str:
+        """Return the first page of help, without importing the commands."""
+        return commands_page(HELP, EXAMPLES, _NOTE)
 
 
 class _LazyCommands(Mapping[str, Any]):
@@ -77,7 +77,8 @@ def _built_in(name: str) -> Any:
     function = takes_options(getattr(module, name))
     if name != "run":  # whose stdout is the script's
         function = stdout_kept()(function)
-    return _command(name, function, inspect.getdoc(function) or "", module.EXAMPLES, getattr(module, "SETTINGS", None))
+    details = Details(module.EXAMPLES, getattr(module, "COLUMNS", ()), getattr(module, "FIRST", None))
+    return _command(name, function, inspect.getdoc(function) or "", details, getattr(module, "SETTINGS", None))
 
 
 def _of_probe(name: str) -> Any:
@@ -86,23 +87,23 @@ def _of_probe(name: str) -> Any:
     from hookcli.commands.plugin_probe import probe_command
 
     about = f"The probe {name}, from {registry.find('probes', name).distribution}."
-    return _command(name, stdout_kept()(takes_options(probe_command(name))), about, (f"hookcli {name} resnet50",))
+    return _command(
+        name, stdout_kept()(takes_options(probe_command(name))), about, Details((f"hookcli {name} resnet50",))
+    )
 
 
 def _command(
     name: str,
     function: Callable[..., int],
     text: str,
-    examples: Sequence[str],
+    details: Details,
     settings: dict[str, Any] | None = None,
 ) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, help=text, epilog=_epilog(examples), cls=GroupedCommand, context_settings=settings)(function)
-    return typer.main.get_command(app)
-
-
-def _epilog(examples: Sequence[str], note: str = "") -> str:
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)]) + (f"\n\n{note}" if note else "")
+    app.command(name, help=text, cls=HelpfulCommand, context_settings=settings)(function)
+    made: Any = typer.main.get_command(app)
+    made.details = details
+    return made
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hookcli.commands.options import GRADIENTS, OnlyFields, check_choice, choice, option
-from hookcli.errors import UsageError, unknown
+from hookcli.errors import UsageError
 from hookcli.hooks.option_values import VECTORS
 
 if TYPE_CHECKING:
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 def loss_option() -> Any:
     """The option --loss, of all commands that run backward."""
-    text = "sum, mean, cross-entropy, or pkg.mod:fn from output to scalar [what suits the model]."
+    text = (
+        "sum, mean, cross-entropy; a key of the output, such as losses.total; or file.py:fn from output to scalar "
+        "[the model's own, or by kind of model]."
+    )
     return option(None, GRADIENTS, text, metavar="NAME")
 
 
@@ -44,21 +47,17 @@ PassesOptions = Annotated[StepOptions, OnlyFields(("loss", "backward_vector", "p
 
 
 def chosen_loss(loss: str | None, backward_vector: str | None) -> Any:
-    """A name that the engine knows, or the function that an import path names.
+    """A name or key of the output, as typed, or the function that an import path names.
 
-    Raises UsageError for an unknown loss or vector, and where both are given.
+    Raises UsageError for an unknown function or vector, and where both are given. Keys are looked up in the run.
     """
     check_choice("--backward-vector", backward_vector, VECTORS)
     if loss and backward_vector:
-        raise UsageError("--loss and --backward-vector: give one of them, each says what to differentiate")
+        raise UsageError("--loss and --backward-vector: both choose what to differentiate; give one of them")
     if loss is None:
         return None
     if ":" in loss:
         from hookcli.system.importing import load_object
 
         return load_object(loss)
-    from hookcli.sources.losses import NAMED
-
-    if loss not in NAMED:
-        raise UsageError(unknown("--loss", loss, NAMED) + " (your own function: pkg.mod:fn)", option="loss")
     return loss

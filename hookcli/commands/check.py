@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hookcli.checks import judgement
 from hookcli.checks.base import Check
 from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import loss_option
@@ -26,6 +27,11 @@ EXAMPLES = (
     "hookcli check resnet18 --save baseline.json",
     "hookcli check net.py:Net --against baseline.json --rtol 1e-3",
     "hookcli check --format github --report summary.md --report hookcli.sarif",
+)
+COLUMNS = judgement.COLUMNS
+FIRST = (
+    *("select", "ignore", "fail_on", "max_params", "save", "against", "meta", "list_checks"),
+    *("weights", "input", "batch_size", "format"),
 )
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -58,7 +64,7 @@ class CheckOptions:
     )
     repeat: int = option(1, _CHECKS, "Run N times and require bit-identical results.", metavar="N", min=1)
     split_batch: bool = option(False, _CHECKS, "Compare the batch with its two halves.", "--split-batch")
-    backward: bool = option(True, _CHECKS, "Run backward, too.", "--backward/--no-backward")
+    backward: bool = option(True, _CHECKS, "Run forward only.", "--backward/--no-backward")
     save: str | None = option(None, _CHECKS, "Save a baseline of the models to FILE.", metavar="FILE")
     against: str | None = option(None, _CHECKS, "Compare with the baseline in FILE.", metavar="FILE")
     rtol: float | None = option(
@@ -85,8 +91,8 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help=f"Torchvision names, package.module:callable, or path/to/file.py:callable "
-            f"[those of {DEFAULT_FILE}, else {DEFAULT_MODEL}].",
+            help=f"torchvision names, module:callable or file.py:callable [those of {DEFAULT_FILE}, else "
+            f"{DEFAULT_MODEL}].",
             autocompletion=complete_models,
             show_default=False,
         ),
@@ -95,7 +101,7 @@ def check(
     own: CheckOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Run models once, forward and backward, and check them for problems.
+    """Check models for problems, in one forward and backward.
 
     Exit code 0: all checks passed; 1: a check found something; 2: a model could not run. The default is a batch of two
     in training mode. `hookcli explain HK012` explains a check. Options may also be set under [tool.hookcli] in

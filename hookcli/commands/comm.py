@@ -32,6 +32,10 @@ EXAMPLES = (
     "hookcli comm resnet18 --hook allreduce,fp16,powersgd --rank-approximation 4",
     "hookcli comm net.py:Net --nproc 4 -i 8x3x32x32 --hook my_hooks.py:encoded",
 )
+FIRST = (
+    *("hook", "steps", "rank_approximation", "loss"),
+    *("nproc", "weights", "input", "format", "output"),
+)
 _PANEL = "Communication"
 _PROCESSES = 2  # the default without --nproc and torchrun
 
@@ -70,11 +74,11 @@ def comm(
     step: OnePassOptions,
     options: Annotated[Options, all_but("edit", "match", "type", "fastpath")],
 ) -> int:
-    """Measure what DDP's communication hooks do to gradients, by bucket.
+    """Measure what DDP's communication hooks do to gradients.
 
-    Shows the bytes that a rank passes to collectives, the time, statistics before and after, and the error against the
-    exact mean over all ranks. Nothing is updated; every step has the same gradients. Runs in 2 processes, unless
-    --nproc or torchrun says otherwise.
+    Shows, by bucket, the bytes that a rank passes to collectives, the time, statistics before and after, and the error
+    against the exact mean over all ranks. Nothing is updated; every step has the same gradients. Runs in 2 processes,
+    unless --nproc or torchrun says otherwise.
     """
     output = Output(options)  # so that a wrong format or folder fails before the work, not after
     if options.parallel != "ddp":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
@@ -20,8 +19,10 @@ from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import HookcliError, UsageError
-from hookcli.report import Report, Row
+from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
+from hookcli.report import Report
 from hookcli.report.files import read_reports, unfamiliar
+from hookcli.report.names import name_filter
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -35,6 +36,11 @@ EXAMPLES = (
     "hookcli diff net.py:Net 'net.py:Net --compile *' -i 1x3x8x8 --backward",
     "hookcli diff before.json after.json",
     "hookcli diff before.run.jsonl after.run.jsonl",
+)
+COLUMNS = TENSORS
+FIRST = (
+    *("rtol", "same_weights", "backward"),
+    *("weights", "input", "device", "depth", "match", "columns", "sort", "format", "output"),
 )
 _PANEL = "Comparison"
 
@@ -67,7 +73,7 @@ def diff(
     step: OnePassOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Compare two models (or saved reports, or records) and find where they diverge.
+    """Compare two models, reports or records; find where they diverge.
 
     The models run in lockstep on one input; their modules' outputs, parameters and buffers are compared tensor by
     tensor. Options within the quotes apply to that model alone: those under Model and Run, --path DIR to import it
@@ -79,7 +85,7 @@ def diff(
     if is_record(a) or is_record(b):
         if given:
             raise UsageError(f"{given[0]}: both sides must be models, not records")
-        return compare_records(a, b, Tolerance(own.rtol, own.atol), _wanted(options), options)
+        return compare_records(a, b, Tolerance(own.rtol, own.atol), _narrowing(options), options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:
         name = "--loss" if step.loss else "--backward-vector"
@@ -118,26 +124,31 @@ def _compared(
         return [live.compare(sides[0], sides[1], tolerance, same_weights)]
     a = a if a is not None else live.like(b or [], sides[0])
     b = b if b is not None else live.like(a, sides[1])
-    return diff_reports(_narrowed(a, live.options), _narrowed(b, live.options), tolerance)
+    narrow = _narrowing(live.options)
+    left, right = (_require_rows(narrow(a, b), side, live.options) for side in (a, b))
+    return diff_reports(left, right, tolerance)
 
 
-def _narrowed(reports: Sequence[Report], options: Options) -> list[Report]:
-    """Reduce reports to the rows that --match and --type select. Raises UsageError if they select none."""
-    match, kind, wanted = options.match, options.type, _wanted(options)
-    left = [replace(report, rows=[row for row in report.rows if wanted(row)]) for report in reports]
+def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -> list[Report]:
+    """Reduce reports to the wanted rows. Raises UsageError if there are none."""
+    match, kind = options.match, options.type
+    left = [replace(report, rows=[*filter(wanted, report.rows)]) for report in reports]
     if (match or kind) and not any(report.rows for report in left):
         raise UsageError(f"nothing to compare: no row matches {f'--match {match!r}' if match else f'--type {kind}'}")
     return left
 
 
-def _wanted(options: Options) -> Callable[[Row], bool]:
-    """The rows that --match and --type select."""
-    match, kind = options.match, options.type
+def _narrowing(options: Options) -> Narrowing:
+    """Return what makes, for the reports of both sides, the test of rows by --match and --type."""
 
-    def wanted(row: Row) -> bool:
-        return (match is None or fnmatchcase(row.fqn, match)) and (kind is None or row.get("type") == kind)
+    def narrow(*sides: Iterable[Report]) -> Wanted:
+        rows = (row for side in sides for report in side for row in report.rows)
+        matches = name_filter(options.match, {row.fqn: row.get("type") or "" for row in rows})
+        return lambda row: (
+            matches(row.fqn, row.get("type") or "") and (options.type is None or row.get("type") == options.type)
+        )
 
-    return wanted
+    return narrow
 
 
 def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from hookcli.commands.options import Options
@@ -12,9 +11,8 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
 from hookcli.record.file.comparison.different_models import DIFFERENT
-from hookcli.record.file.comparison.record_diff import COLUMNS, diff_records, record_remarks
+from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records, record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
-from hookcli.report import Row
 from hookcli.system.files import is_folder
 
 
@@ -31,14 +29,14 @@ def is_record(text: str) -> bool:
         return False
 
 
-def compare_records(a: str, b: str, tolerance: Tolerance, wanted: Callable[[Row], bool], options: Options) -> int:
+def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options) -> int:
     """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
     for label, text, other in (("A", a, b), ("B", b, a)):
         if not is_record(text):
             raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")
     output = Output(options)
     records = open_record(a), open_record(b)
-    reports = diff_records(*records, tolerance, wanted)
+    reports = diff_records(*records, tolerance, narrow)
     output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *STATISTICS))))
     for text in record_remarks(*records):
         remark(text, options)

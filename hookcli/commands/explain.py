@@ -29,7 +29,7 @@ def explain(
         list[str], typer.Argument(metavar="ID...", help="Ids or names of checks.", autocompletion=complete_checks)
     ],
 ) -> int:
-    """Explain what checks look for, what usually causes a finding, and what to try."""
+    """Explain a check: the usual causes, and what to try."""
     stream = require_stdout()
     width = min(terminal_size(stream).columns, _WIDEST) if is_terminal(stream) else _WIDEST
     write_report(visible_lines("\n\n".join(_text(find_check(word), width) for word in checks)) + "\n")

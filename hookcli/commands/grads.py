@@ -11,11 +11,17 @@ from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
 from hookcli.hooks.option_values import GRADIENTS_OF, VIA
 from hookcli.registry import load
+from hookcli.report.columns import GRADS
 
 EXAMPLES = (
     "hookcli grads resnet50 --input 10x3x224x224 --fill ones --depth all",
     "hookcli grads vit_b_16 --of outputs --sort l2",
     "hookcli grads resnet18 --passes 2 --match 'fc.*' --depth all",
+)
+COLUMNS = GRADS
+FIRST = (
+    *("of", "hist", "loss"),
+    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
 )
 
 

@@ -11,11 +11,17 @@ from hookcli.commands.output import remark
 from hookcli.commands.probe_command import inspect_model
 from hookcli.hooks.option_values import AUTOGRAD_CALLS
 from hookcli.registry import load
+from hookcli.report.columns import GRAPH
 
 EXAMPLES = (
     "hookcli graph resnet18 --depth all --sort -us",
     "hookcli graph net.py:Net --input 2x8 --format svg --output graph.svg",
     "hookcli graph resnet50 --depth 1 --format dot",
+)
+COLUMNS = GRAPH
+FIRST = (
+    *("native", "loss"),
+    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
 )
 
 

@@ -22,7 +22,7 @@ EXAMPLES = (
     "hookcli hooks resnet50 --format json",
 )
 
-_COLUMNS = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
+COLUMNS = columns_named("fqn", "type", "kind", "order", "function", "file", "line", "flags", "legacy", "note")
 
 
 def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
@@ -34,13 +34,16 @@ def hooks(model: Model = DEFAULT_MODEL, *, options: BuildingOptions) -> int:
     listed.
     """
     output = Output(replace(options, depth="all"))  # each hook is a row: nothing can be merged
-    output.check_columns(_COLUMNS)
+    output.check_columns(COLUMNS)
     with working(options) as progress:
         progress.stage("importing torch")
         report = _look(model, options, progress)
     if not report.rows:
         chosen = " on the selected modules" if options.match or options.type else ""
-        remark(f"{report.model} has no hooks{chosen}", options)
+        said = f"{report.model} has no hooks{chosen}"
+        report = replace(report, totals={**report.totals, "nothing": said})
+        if not output.for_people:
+            remark(said, options)
     output.write([report])
     return 0
 
@@ -62,7 +65,7 @@ def _look(spec: str, options: Options, progress: Progress) -> Report:
     found = existing_hooks(model, selector(model, options))
     info = RunInfo(torch=torch.__version__, seed=options.seed, source=recipe.meta, torchvision=torchvision_version())
     rows = [Row(asdict(hook) | {"flags": ", ".join(hook.flags)}) for hook in found]
-    return Report("hooks", recipe.name, _COLUMNS, rows, info.to_meta(), _totals(found))
+    return Report("hooks", recipe.name, COLUMNS, rows, info.to_meta(), _totals(found))
 
 
 def _totals(found: Sequence[ExistingHook]) -> dict[str, int]:

@@ -7,12 +7,14 @@ from functools import partial
 from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
+from hookcli.report.columns import STATISTICS
 
 EXAMPLES = (
     "hookcli inputs resnet50 --batch-size 10",
     "hookcli inputs vit_b_16 --type LayerNorm --sort -std",
     "hookcli inputs raft_small --match 'feature_encoder.*' --format csv",
 )
+COLUMNS = STATISTICS
 
 
 def inputs(model: Model = DEFAULT_MODEL, *, own: HistOptions, options: Options) -> int:

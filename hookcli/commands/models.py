@@ -15,7 +15,7 @@ from hookcli.sources.catalog import ModelEntry, entries, installed_version
 
 EXAMPLES = ("hookcli models", "hookcli models 'resn*'", "hookcli models --sort -params --format csv")
 
-_COLUMNS = (Column("name", "Model"), *columns_named("kind", "params", "input"))
+COLUMNS = (Column("name", "Model"), *columns_named("kind", "params", "input"))
 
 
 def models(
@@ -25,12 +25,12 @@ def models(
     *,
     options: ShowingOptions,
 ) -> int:
-    """List torchvision's models, with their parameters and default inputs.
+    """List torchvision's models: parameters and default inputs.
 
     Parameter counts are those that torchvision publishes for its weights. Does not import torch.
     """
     output = Output(options)
-    output.check_columns(_COLUMNS)
+    output.check_columns(COLUMNS)
     known = entries()
     if not known:
         raise UsageError("torchvision is not installed: pip install torchvision")
@@ -39,7 +39,7 @@ def models(
     if not found:
         raise UsageError(unknown("model", pattern, known, see="no name contains it"))
     rows = [Row({"name": e.name, "kind": e.kind, "params": e.params, "input": _input(e)}) for e in found]
-    output.write([Report("models", f"torchvision {installed_version()}", _COLUMNS, rows, totals={"models": len(rows)})])
+    output.write([Report("models", f"torchvision {installed_version()}", COLUMNS, rows, totals={"models": len(rows)})])
     return 0
 
 

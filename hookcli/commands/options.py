@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from hookcli.errors import UsageError, shortened, unknown
-from hookcli.hooks.option_values import BACKENDS, PARALLEL
+from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A torchvision name, package.module:callable, or path/to/file.py:callable.",
+        help="A torchvision name, module:callable or file.py:callable.",
         autocompletion=complete_models,
         show_default=True,
     ),
@@ -70,14 +70,14 @@ def choice(default: Any, panel: str, text: str, words: Sequence[str]) -> Any:
 def check_choice(option: str, given: str | None, words: Sequence[str]) -> None:
     """Raises UsageError unless the word is one of these, or None."""
     if given is not None and given not in words:
-        raise UsageError(unknown(option, given, words))
+        raise UsageError(unknown(option, given, words), option=option.removeprefix("--").replace("-", "_"))
 
 
 GRADIENTS = "Gradients"
 _MODEL, _INPUT, _RUN, _SHOW, _OUT = "Model", "Input", "Run", "Display", "Output"
 _PROCESSES = "Several processes"
-_BATCH = "Batch size (first dimension of each input) [1; with gradients: 2]."
-_DEPTH = "Depth to show (graph tables: group; trace: hide deeper rows) [fits the screen; files: all]."
+_BATCH = "First dimension of each input [1; with gradients: 2]."
+_DEPTH = "Group or hide deeper rows [fits a screen; files: all]."
 _EDIT = (
     "Change a value in the run, for example 'layer1:output=scale(2)'; repeatable. WHAT: input, output, grad_output, "
     "grad_input, grad. OP: zero, ones, scale(2), clamp(-1,1), noise(0.1), square, pkg.mod:fn."
@@ -89,30 +89,32 @@ class Options:
     """The shared options, as typed."""
 
     arg: list[str] = option(list, _MODEL, "Argument for the model's callable; repeatable.", metavar="KEY=VALUE")
-    weights: str | None = option(
-        None, _MODEL, "Downloaded torchvision weights, or a .pt or .safetensors file.", metavar="NAME|FILE"
+    weights: str | None = option(None, _MODEL, "A .pt or .safetensors file, or torchvision's name.", metavar="FILE")
+    strict: bool = option(
+        True, _MODEL, "Load what fits where weights do not fit the model exactly.", "--strict/--no-strict"
     )
-    strict: bool = option(True, _MODEL, "Require weights that fit the model exactly.", "--strict/--no-strict")
     seed: int = option(0, _MODEL, "Seed of random weights and inputs.", metavar="N", min=0, max=2**63 - 1)
     input: list[str] = option(
         list,
         _INPUT,
-        "Shape of an input: 10x3x224x224, or 2x128:int64; once per input.",
+        "Shape, once per input: 8x3x224x224, 2x128:int64.",
         "--input",
         "-i",
         metavar="SHAPE",
     )
     batch_size: int | None = option(None, _INPUT, _BATCH, "--batch-size", "-b", metavar="N", min=1)
-    fill: str = option("randn", _INPUT, "Values of the inputs.", metavar="ones|zeros|randn|rand")
+    fill: str = option("randn", _INPUT, "Values of the inputs.", metavar="|".join(FILLS))
     train: bool | None = option(
         None, _RUN, "Mode of the model [eval; with gradients: train].", "--train/--eval", show_default=False
     )
-    device: str = option("cpu", _RUN, "cpu, cuda, cuda:1, mps ...; `shapes` uses none.", metavar="DEVICE")
+    device: str = option("cpu", _RUN, "cpu, cuda, cuda:1, mps or meta.", metavar="DEVICE")
     dtype: str | None = option(
         None, _RUN, "dtype of model and inputs: float32, bfloat16 ... [the model's].", metavar="DTYPE"
     )
     threads: int | None = option(None, _RUN, "CPU threads [PyTorch's choice].", metavar="N", min=1)
-    fastpath: bool = option(True, _RUN, "Allow attention's fused path in eval mode.", "--fastpath/--no-fastpath")
+    fastpath: bool = option(
+        True, _RUN, "Show the parts of attention: no fused path in eval mode.", "--fastpath/--no-fastpath"
+    )
     edit: list[str] = option(list, _RUN, _EDIT, metavar="PATTERN:WHAT=OP")
     nproc: int | None = option(None, _PROCESSES, "Split the batch among N processes.", metavar="N", min=1)
     parallel: str = choice(
@@ -126,12 +128,10 @@ class Options:
         300, _PROCESSES, "Time limit for each stage of the run.", metavar="SECONDS", min=1, max=86400
     )
     depth: str | None = option(None, _SHOW, _DEPTH, metavar="N|all")
-    match: str | None = option(None, _SHOW, "Only matching names, for example 'layer4.*'.", metavar="GLOB")
+    match: str | None = option(None, _SHOW, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
     type: str | None = option(None, _SHOW, "Only modules of this class, for example Conv2d.", metavar="CLASS")
-    columns: str | None = option(None, _SHOW, "Only these columns, in this order.", metavar="A,B,...")
-    sort: str | None = option(
-        None, _SHOW, "Sort by a column, smallest first; -COLUMN: largest first.", metavar="COLUMN"
-    )
+    columns: str | None = option(None, _SHOW, "Only these columns, in this order.", metavar="A,B")
+    sort: str | None = option(None, _SHOW, "Sort by this column; -COLUMN: largest first.", metavar="COLUMN")
     # The command's help lists its formats; see typer_classes.
     format: str | None = option(None, _OUT, None, "--format", "-f", metavar="NAME", autocompletion=complete_formats)
     output: str | None = option(
@@ -145,9 +145,12 @@ class Options:
 class HistOptions:
     """The option of commands that show statistics of tensors."""
 
-    hist: bool = option(
-        False, _SHOW, "Quantiles, and shares outside float16, bfloat16 and float8, from histograms.", "--hist"
-    )
+    hist: bool = option(False, _SHOW, "Add quantiles and shares outside float16 and float8.", "--hist")
+
+
+SHARED = frozenset(one.name for one in fields(Options))
+SEVERAL = tuple(one.name for one in fields(Options) if one.metadata["option"].rich_help_panel == _PROCESSES)
+"""The options of a run in several processes."""
 
 
 class OnlyFields(frozenset[str]):

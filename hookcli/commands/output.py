@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from hookcli.commands.destination import check_target, written
 from hookcli.commands.options import Options, parse_depth
 from hookcli.errors import HookcliError, UsageError, class_name, unknown
 from hookcli.report import Column, Report, formatting
+from hookcli.report.columns import find_column
 from hookcli.report.files import write_whole
-from hookcli.report.grouping import View, apply_view, group_rows
+from hookcli.report.grouping import View, apply_view, as_asked, group_rows
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
-from hookcli.system.streams import is_terminal, say, terminal_size
+from hookcli.system.streams import asked, is_terminal, say, takes_color, terminal_size
 from hookcli.system.torchrun import world
 
 
@@ -130,14 +130,19 @@ class Output:
             self._require_suited(report.columns)
             view = _suited(self.view, report) if mixed else self.view
             if not self.view.columns or view.columns:  # else it has none of those chosen
-                yield apply_view(group_rows(report, view.depth or 1) if folds else report, view)
+                yield apply_view(group_rows(report, as_asked(report, view.depth or 1)) if folds else report, view)
 
 
 def _suited(view: View, report: Report) -> View:
     """Return the view without columns that the report lacks."""
-    known = {column.name for column in report.columns}
-    sort = view.sort if (view.sort or "").removeprefix("-") in known else None
-    return replace(view, columns=[name for name in view.columns if name in known], sort=sort)
+
+    def known(name: str) -> bool:
+        with suppress(UsageError):
+            return bool(find_column("", name, report.columns))
+        return False
+
+    sort = view.sort if view.sort and known(view.sort.removeprefix("-")) else None
+    return replace(view, columns=[*filter(known, view.columns)], sort=sort)
 
 
 class _Counted:
@@ -212,12 +217,11 @@ def _replace(path: Path, text: str, option: str) -> None:
 
 def _view(options: Options, terminal: bool) -> View:
     size = terminal_size(report_stream())
-    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return View(
         depth=parse_depth(options.depth),
         columns=[name.strip() for name in options.columns.split(",")] if options.columns else (),
         sort=options.sort,
-        width=size.columns if terminal else None,
+        width=size.columns if terminal else asked("COLUMNS") or None,
         height=size.lines if terminal else None,
-        color=color,
+        color=terminal and takes_color(report_stream()),
     )

@@ -7,16 +7,22 @@ from typing import Annotated
 
 import typer
 
-from hookcli.commands.options import DEFAULT_MODEL, Options, all_but, complete_models, option
+from hookcli.commands.options import DEFAULT_MODEL, SEVERAL, Options, all_but, complete_models, option
 from hookcli.commands.probe_command import inspect_model
 from hookcli.commands.typer_classes import TYPED
 from hookcli.errors import UsageError
 from hookcli.registry import load as load_plugin
+from hookcli.report.columns import PACKAGE
 
 EXAMPLES = (
     "hookcli package resnet50 --extern 'torchvision.**' --output resnet50.pt2pkg",
     "hookcli package net.py:Net --intern net --extern '**' --output net.pt2pkg",
     "hookcli package --load net.pt2pkg --trust",
+)
+COLUMNS = PACKAGE
+FIRST = (
+    *("extern", "intern", "mock", "deny", "load", "trust"),
+    *("weights", "columns", "format", "output"),
 )
 _PANEL = "Package"
 _KINDS = ("extern", "intern", "mock", "deny")
@@ -44,16 +50,16 @@ def package(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help=f"A torchvision name, package.module:callable, or path/to/file.py:callable [{DEFAULT_MODEL}].",
+            help=f"A torchvision name, module:callable or file.py:callable [{DEFAULT_MODEL}].",
             autocompletion=complete_models,
             show_default=False,
         ),
     ] = None,
     *,
     own: PackageOptions,
-    options: Annotated[Options, all_but("output")],
+    options: Annotated[Options, all_but("output", *SEVERAL)],
 ) -> int:
-    """Export a model with torch.package and show what became of each module.
+    """Export a model with torch.package; show what becomes of modules.
 
     The first pattern that matches a module decides, in the order typed. torch and the standard library (except sys and
     io) are always extern. Modules that block the export are listed, with patterns that work.

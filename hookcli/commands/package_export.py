@@ -19,7 +19,8 @@ from hookcli.commands.probe_command import feedback_of, setting_of
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import UsageError
-from hookcli.report import Column, Report, Row, columns_named, formatting
+from hookcli.report import Report, Row, formatting
+from hookcli.report.columns import PACKAGE
 from hookcli.sources.archive import INPUT_RESOURCE, Archive, read_archive
 from hookcli.system.escaping import shell_path, shell_word
 from hookcli.system.files import replacing
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
 
 KINDS = ("extern", "intern", "mock", "deny")
 SUFFIXES = (".pt2pkg", ".pt", ".package")
-COLUMNS = (
-    *columns_named("module", "action"),
-    Column("rule", "Why"),
-    Column("size", "Bytes", "bytes"),
-    *columns_named("needed_by", "index"),
-)
 _ACTIONS = ("blocked", "intern", "mock", "extern")  # in the order of rows
 
 
@@ -50,7 +45,7 @@ def export_model(spec: str, typed: Sequence[str], output: str | None, options: O
     if path:
         _check_target(path)
     shown = Output(options)
-    shown.check_columns(COLUMNS)
+    shown.check_columns(PACKAGE)
     with working(options) as progress:
         progress.stage("importing torch")
         from hookcli.hooks.packaging import BlockedError, Rule
@@ -172,7 +167,7 @@ def _report(run: PreparedRun, modules: Sequence[PackagedModule], archive: Archiv
     if archive:
         totals |= {"tensor_bytes": archive.tensor_bytes, "archive_bytes": archive.file_bytes}
     meta = run.info.to_meta() | {"exported": archive is not None}
-    return Report("package", run.name, COLUMNS, rows, meta, totals)
+    return Report("package", run.name, PACKAGE, rows, meta, totals)
 
 
 def _row(module: PackagedModule, archive: Archive | None) -> Row:

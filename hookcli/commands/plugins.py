@@ -14,7 +14,7 @@ from hookcli.report import Column, Report, Row, columns_named
 EXAMPLES = ("hookcli plugins", "hookcli plugins --load", "hookcli plugins --hooks", "hookcli plugins --format json")
 
 SHADOWED = "not used: a built-in plugin has the same name"
-_COLUMNS = (
+COLUMNS = (
     *columns_named("kind", "name"),
     Column("distribution", "From"),
     Column("target", "Object"),
@@ -36,18 +36,19 @@ class PluginsOptions:
 
 
 def plugins(*, own: PluginsOptions, options: ShowingOptions) -> int:
-    """List all plugins and the distributions that provide them.
+    """List all plugins, and all kinds of hooks.
 
-    Lists sources, probes, reporters, checks and edits, hookcli's own first. Loads none of them without --load.
+    Lists sources, probes, reporters, checks and edits, each with the distribution that provides it. Loads none of them
+    without --load.
     """
     output = Output(options)
-    output.check_columns(_HOOK_COLUMNS if own.hooks else _COLUMNS)
+    output.check_columns(_HOOK_COLUMNS if own.hooks else COLUMNS)
     if own.hooks:
         kinds = [Row(asdict(hook) | {"command": f"hookcli {hook.command}"}) for hook in HOOKS]
         output.write([Report("hooks", "PyTorch", _HOOK_COLUMNS, kinds, totals={"kinds of hooks": len(kinds)})])
         return 0
     rows = [_row(plugin, own.load) for kind in registry.KINDS for plugin in registry.plugins(kind)]
-    output.write([Report("plugins", "hookcli", _COLUMNS, rows, totals={"plugins": len(rows)})])
+    output.write([Report("plugins", "hookcli", COLUMNS, rows, totals={"plugins": len(rows)})])
     return 2 if any(row["state"] not in (None, "loads", SHADOWED) for row in rows) else 0
 
 

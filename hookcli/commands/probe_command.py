@@ -6,18 +6,19 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
 
 from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.options import Options
+from hookcli.commands.options import Options, check_choice
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, ToldError, UsageError, nearest, unknown
+from hookcli.hooks.option_values import FILLS
 from hookcli.report import Report
+from hookcli.report.names import name_filter
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
@@ -147,13 +148,12 @@ def edits_of(options: Options) -> list[Edit]:
 def setting_of(options: Options, train: bool, targets: bool = False) -> Setting:
     """The setting that the options describe. Raises UsageError for invalid ones."""
     from hookcli.engine.setting import Setting, parse_device
-    from hookcli.sources.inputs import FILLS, parse_dtype, parse_input
+    from hookcli.sources.inputs import parse_dtype, parse_input
 
     dtype = parse_dtype(options.dtype) if options.dtype else None
     if dtype and not (dtype.is_floating_point or dtype.is_complex):
         raise UsageError(f"--dtype {options.dtype}: give a floating-point dtype, such as bfloat16", option="dtype")
-    if options.fill not in FILLS:
-        raise UsageError(unknown("--fill", options.fill, FILLS), option="fill")
+    check_choice("--fill", options.fill, FILLS)
     return Setting(
         inputs=tuple(parse_input(text) for text in options.input),
         batch=options.batch_size,
@@ -189,34 +189,34 @@ def _select(probe: Probe, model: nn.Module, options: Options) -> Select | None:
 
 
 def selector(model: nn.Module, options: Options) -> Select | None:
-    """The selection by --match and --type; None without them. Raises UsageError for unknown names."""
+    """The selection by --match and --type; None without them. Raises UsageError for names that nothing has."""
     if options.match is None and options.type is None:
         return None
-    _check_names(model, options)
 
     from hookcli.tensors import tree
 
+    types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
+    if options.type is not None and options.type not in types.values():
+        raise UsageError(unknown("--type", options.type, sorted({*types.values()})))
+    names = types | dict.fromkeys(_tensor_names(model), "")
+    matches = name_filter(options.match, names)
+    if not any(matches(*named) for named in names.items()):
+        near = nearest(options.match or "", [*filter(None, names)])
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UsageError(f"--match: no module or parameter matches {options.match!r}{hint}")
+
     def select(fqn: str, module: nn.Module) -> bool:
-        return (options.match is None or fnmatchcase(fqn, options.match)) and (
-            options.type is None or tree.type_text(module) == options.type
-        )
+        kind = tree.type_text(module)
+        # The name of a parameter comes with its module, whose type is not the parameter's.
+        return matches(fqn, kind if fqn in types else "") and (options.type is None or kind == options.type)
 
     return select
 
 
-def _check_names(model: nn.Module, options: Options) -> None:
-    """Raises UsageError for a name that no module or parameter has, perhaps by a typing mistake."""
-    from hookcli.tensors import tree
-
-    names = [*(n for n, _ in model.named_modules()), *(n for n, _ in model.named_parameters())]
-    if options.match is not None and not any(fnmatchcase(name, options.match) for name in names):
-        inside = f"*{options.match}*"
-        near = [inside] if any(fnmatchcase(name, inside) for name in names) else nearest(options.match, names[1:])
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UsageError(f"--match: no module or parameter matches {options.match!r}{hint}")
-    types = {tree.type_text(module) for module in model.modules()}
-    if options.type is not None and options.type not in types:
-        raise UsageError(unknown("--type", options.type, types))
+def _tensor_names(model: nn.Module) -> list[str]:
+    """The names of the parameters and buffers."""
+    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    return [fqn for pairs in named for fqn, _ in pairs]
 
 
 def write_partial(error: BaseException, output: Output) -> None:

@@ -41,6 +41,10 @@ EXAMPLES = (
     "hookcli run --live tensorboard train.py",
     "hookcli run torchrun --nproc-per-node 4 train.py",
 )
+FIRST = (
+    *("module", "every", "probe", "first_bad", "check", "live"),
+    *("match", "output"),
+)
 SETTINGS = {"allow_interspersed_args": False}  # options after the script are the script's
 _PANEL = "Recording"
 _MADE = ("began", "ended")  # of a RecordingPlan, by each process for itself
@@ -54,11 +58,12 @@ class RunOptions:
     every: int = option(DEFAULT_EVERY, _PANEL, "Record every Nth step.", metavar="N", min=1)
     steps: str | None = option(None, _PANEL, "Record from step A until before B; 0:1000, 500:.", metavar="A:B")
     probe: list[str] = option(list, _PANEL, f"{', '.join(PROBES)}; inputs [all but the last].", metavar="A,B,...")
-    match: str | None = option(None, _PANEL, "Only modules and parameters whose name matches.", metavar="GLOB")
+    match: str | None = option(None, _PANEL, "Only names like 'layer4.*', or that contain conv.", metavar="PATTERN")
     first_bad: str | None = choice(
         None,
         _PANEL,
-        "Search every step for the first NaN or Inf, and report it or stop there (exit code 1).",
+        "Search every step for the first NaN or Inf; report it, or stop there with exit code 1. Each step then costs "
+        "what a recorded one costs (docs/performance.md).",
         FIRST_BAD,
     )
     keep_bad: str | None = option(

@@ -16,7 +16,7 @@ from hookcli.errors import UsageError, shortened
 from hookcli.record.file.comparison.against import beside
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
 from hookcli.record.file.reading import Record, latest_record
-from hookcli.record.file.views.every_step import COLUMNS
+from hookcli.record.file.views.every_step import COLUMNS as EVERY_STEP
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside
 from hookcli.record.file.views.summary import left_out_line, non_finite_line, ran_line
@@ -33,6 +33,10 @@ EXAMPLES = (
     "hookcli show train.run.jsonl -f tensorboard -o runs/train",
     "hookcli show train.run.jsonl --step all -o train.parquet",
     "hookcli show before.json --format markdown",
+)
+FIRST = (
+    *("step", "model", "probe", "over_time", "against", "follow"),
+    *("depth", "columns", "sort", "format", "output"),
 )
 _PANEL = "Selection"
 _DIGITS = 18  # int() refuses thousands of digits
@@ -174,7 +178,7 @@ def _selected(record: Record, query: Query, ranks: str) -> list[Report]:
 def _show_each(record: Record, query: Query, output: Output) -> int:
     """Write the reports of every selected step. The remarks come after, since damage shows when steps are read."""
     if not query.probe:
-        output.check_columns(COLUMNS)
+        output.check_columns(EVERY_STEP)
     output.write(query.each(record), mixed=not query.probe)
     for text in remarks(record):
         remark(text, output.options)

@@ -16,11 +16,17 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.option_values import OPTIMIZERS
 from hookcli.registry import load
 from hookcli.report import Report, Row, Skipped
+from hookcli.report.columns import TRACE
 
 EXAMPLES = (
     "hookcli trace resnet18 --kinds 'forward*,post_accumulate_grad' --depth all",
     "hookcli trace resnet18 --summary --sort -kept",
     "hookcli trace resnet18 --format chrome --output trace.json",
+)
+COLUMNS = TRACE
+FIRST = (
+    *("kinds", "summary", "loss"),
+    *("weights", "input", "depth", "match", "columns", "sort", "format", "output"),
 )
 
 _PANEL = "Hooks"
@@ -41,13 +47,13 @@ class TraceOptions:
 
 
 def trace(model: Model = DEFAULT_MODEL, *, own: TraceOptions, step: PassesOptions, options: Options) -> int:
-    """Show every hook that fires, in order, with its time.
+    """Show every hook that fires, in order, with time and memory.
 
     Covers building the model, forward, backward, an optimizer's step, and saving and loading its state dict.
     """
     check_choice("--optimizer", own.optimizer, OPTIMIZERS)
     if own.globally and own.summary:
-        raise UsageError("--global and --summary: an order has no summary; give one of them")
+        raise UsageError("--global and --summary: a summary has no order to compare; give one of them")
     chosen = _kinds(own.kinds)
     steps = bool(set(chosen) & set(OPTIMIZER_KINDS))
     if own.optimizer and not steps:

@@ -1,4 +1,4 @@
-"""The classes behind the commands: help under headings, and a start that does not wait for what it doesn't need."""
+"""The classes behind the commands: hookcli's own help, and a start that does not wait for what it doesn't need."""
 
 from __future__ import annotations
 
@@ -6,31 +6,11 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from hookcli.commands.help_pages import Details, command_page
 from hookcli.system.stdout import write_report
 
 TYPED = "hookcli.typed"
 """Key of the arguments as typed in a command's context: Typer loses the order among different options."""
-
-
-def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Options under the headings that they name (`rich_help_panel`), in the order of their declaration.
-
-    As plain text: importing Rich's help would double the time that `--help` takes.
-    """
-    sections: dict[str, list[tuple[str, str]]] = {}
-    for parameter in command.get_params(ctx):
-        if parameter.name == "format":
-            from hookcli.reporters.selection import offered  # which loads the reporters: not before help is asked for
-
-            parameter.help = ", ".join(offered(command.name))
-        record = parameter.get_help_record(ctx)
-        if record is not None:
-            default = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            heading = getattr(parameter, "rich_help_panel", None) or default
-            sections.setdefault(heading, []).append(record)
-    for heading in sorted(sections, key=lambda name: {"Arguments": 0, "Options": 2}.get(name, 1)):
-        with formatter.section(heading):
-            formatter.write_dl(sections[heading], col_max=34)
 
 
 class _AsItIs:
@@ -66,8 +46,8 @@ def _show_help(ctx: Any, parameter: Any, wanted: bool) -> None:
         ctx.exit()
 
 
-class _Grouped:
-    """Help under headings, and a start without Typer's conversion of values."""
+class _Helpful:
+    """Help as hookcli writes it, and a start without Typer's conversion of values."""
 
     def get_help_option(self, ctx: Any) -> Any:
         """The --help option, which writes as reports are written: Typer's fails where stdout is full."""
@@ -75,6 +55,7 @@ class _Grouped:
         option = whole.get_help_option(ctx)
         if option is not None:
             option.callback = _show_help
+            option.help = "Show help: -h the most used options, --help all."
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -85,19 +66,17 @@ class _Grouped:
         rest: list[str] = whole.parse_args(ctx, args)
         return rest
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options under their headings."""
-        _format_options(self, ctx, formatter)
+
+class HelpfulCommand(_Helpful, TyperCommand):
+    """A command whose help shows its most used options with -h, and all with --help."""
+
+    details = Details()
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help: after -h a first screen, otherwise all of it."""
+        typed = ctx.meta.get(TYPED, ())
+        return command_page(self, ctx, self.details, whole="-h" not in typed or "--help" in typed)
 
 
-class GroupedCommand(_Grouped, TyperCommand):
-    """A command whose options stand under headings."""
-
-
-class GroupedGroup(_Grouped, TyperGroup):
+class HelpfulGroup(_Helpful, TyperGroup):
     """The group of all commands."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options under their headings, then the commands."""
-        super().format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)

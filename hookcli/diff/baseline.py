@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hookcli.diff.changes import Change, changes
+from hookcli.diff.rows import DERIVED
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError, unknown
 from hookcli.report import STATS_KEYS, Report, Row, columns_named, relaxed, strict
@@ -31,7 +32,7 @@ _IF_KNOWN = ("fill", "seed")
 _OF_GRADIENTS = ("loss", "backward_vector")
 _NOTED = ("torch", "torchvision", "device")
 # Columns on the order of calls rather than the model, or that follow from other columns.
-_LEFT_OUT = {"index", "depth", "order"}
+_LEFT_OUT = {"index", "depth", "order", *DERIVED}
 _DIGITS = 6
 _LEFT_OUT_IF_ZERO = ("nan", "inf")
 
@@ -60,13 +61,13 @@ class Baseline:
         differentiated = all(any(run.get(key) for key in _OF_GRADIENTS) for run in (self.run, meta))
         known = [key for key in _IF_KNOWN if key in self.run and key in meta]
         if other := _other(self.run, meta, (*_SAME, *known, *(_OF_GRADIENTS if differentiated else ()))):
-            said = f"the baseline of {self.model} is of another run: {', '.join(other)}"
-            raise UsageError(f"{said}; run it as then, or --save a new one")
+            said = f"the baseline of {self.model} was made by a different run: {', '.join(other)}"
+            raise UsageError(f"{said}; repeat that run, or --save a new baseline")
 
     def notes(self, reports: Sequence[Report], meta: Mapping[str, Any]) -> list[str]:
         """Remarks on a comparison: another version or device, and measurements that only one side has."""
         elsewhere = _other(self.run, meta, _NOTED)
-        notes = [f"the baseline is from elsewhere: {', '.join(elsewhere)}"] if elsewhere else []
+        notes = [f"the baseline comes from another environment: {', '.join(elsewhere)}"] if elsewhere else []
         if untold := [key for key in _IF_KNOWN if (key in self.run) != (key in meta)]:
             notes.append(f"only one of the runs tells its {' and '.join(untold)}: were both given the same values?")
         ours, theirs = ({report.probe for report in side} for side in (reports, self.reports))

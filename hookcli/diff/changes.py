@@ -44,7 +44,7 @@ def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: To
     if "shapes" in shared:
         _shapes(compared["shapes"], then["shapes"].rows, now["shapes"].rows, causes)
     _lost(compared.get("grads", ()), causes)
-    _statistics(compared.get("activations", ()), "activation", "what it returns", causes)
+    _statistics(compared.get("activations", ()), "activation", "its output", causes)
     _statistics(compared.get("grads", ()), "gradient", "its gradient", causes)
     return list(causes.changes())
 
@@ -76,7 +76,7 @@ class _Causes:
         """Yield a change per place; the last one counts what follows."""
         follow = ", ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in self.follow.items())
         for number, (fqn, said) in enumerate(self.said.items()):
-            more = f"; others that follow: {follow}" if follow and number == len(self.said) - 1 else ""
+            more = f"; changed as a result: {follow}" if follow and number == len(self.said) - 1 else ""
             kind = f" ({self.types[fqn]})" if self.types.get(fqn) else ""
             yield Change(fqn, f"{fqn or '(model)'}{kind}: {'; '.join(said)}{more}", self.excess.get(fqn))
 
@@ -111,7 +111,7 @@ def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], ca
     for row in compared:
         fqn = row.fqn
         if row.get("change") == "added" and fqn in old:  # what had the name before is called otherwise now
-            causes.add(fqn, f"a {row.get('type')} of this name is new")
+            causes.add(fqn, f"replaced by a {row.get('type')}")
         elif row.get("change"):
             causes.add(fqn, _become(row["change"]))
         elif row.get("beyond") and fqn not in causes.said:
@@ -146,10 +146,10 @@ def _is_own(old: Row, new: Row) -> bool:
 
 
 def _become(change: str) -> str:
-    words = {"added": "is new", "removed": "is gone"}
+    words = {"added": "added", "removed": "removed"}
     if change.startswith("renamed: "):
-        return f"is called {change.removeprefix('renamed: ')} now"
-    return words.get(change) or f"is {change.rpartition(' → ')[2]} now"
+        return f"renamed to {change.removeprefix('renamed: ')}"
+    return words.get(change) or f"changed: {change}"
 
 
 def _unmeasured(row: Row) -> str:
@@ -159,7 +159,7 @@ def _unmeasured(row: Row) -> str:
 
 def _lost(rows: Sequence[Row], causes: _Causes) -> None:
     """Gradients that only one run has: the first on each side, unless its module is known to have changed."""
-    for side, said in (("A", "gets no gradient any more"), ("B", "gets a gradient now")):
+    for side, said in (("A", "no longer gets a gradient"), ("B", "now gets a gradient")):
         lost = [row for row in rows if row.get("only") == side and row.fqn.rpartition(".")[0] not in causes.said]
         if lost:
             reason = f" ({lost[0]['reason']})" if lost[0].get("reason") else ""
@@ -173,4 +173,4 @@ def _statistics(rows: Sequence[Row], what: str, said: str, causes: _Causes) -> N
     for row in rows:
         if row.get("only") and what == "activation" and row.fqn not in causes.said:
             causes.add(row.fqn, _unmeasured(row))
-    causes.first_of([row for row in rows if row.get("beyond") and not row.get("only")], what, f"{said} moved: ")
+    causes.first_of([row for row in rows if row.get("beyond") and not row.get("only")], what, f"{said} changed: ")

@@ -19,7 +19,9 @@ from hookcli.report.formatting import shape
 Key = tuple[Any, ...]
 _KEY = ("kind", "call", "pass", "path")
 # Columns that identify a row rather than hold a measurement.
-_PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", "handed_on", *_KEY}
+_PLACE = {"fqn", "type", "index", "depth", "order", "edited", "note", "handed_on", "input_names", *_KEY}
+# What follows from other columns, or from how PyTorch computes.
+DERIVED = {"kept", "params_share", "macs_share"}
 
 _NAMED = 2  # figures that a row tells of in words
 
@@ -211,7 +213,7 @@ def differences(a: Row, b: Row, runs: tuple[Any, Any], rtol: float, atol: float)
     """
     for name, value in a.values.items():
         other = b.get(name)
-        if name in _PLACE or value == other or (name == "dtype" and (value, other) == runs):
+        if name in _PLACE or name in DERIVED or value == other or (name == "dtype" and (value, other) == runs):
             continue
         floats = isinstance(value, float) and isinstance(other, float)  # anything else is compared exactly
         apart = times_allowed(value, other, rtol * abs(value) + atol) if floats else math.inf

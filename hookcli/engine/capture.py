@@ -153,7 +153,9 @@ def capture_run(
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:
     model = run.model
-    step = replace(run.step, backward=any(p.needs_backward for p in probes))
+    # Gradients on is another way to run the model: not where values are looked at.
+    graph = any(p.records_graph for p in probes) and not any(p.values for p in probes)
+    step = replace(run.step, backward=any(p.needs_backward for p in probes), graph=graph)
     edits = parse_edits(hooking.edits, model, step.backward)
     # A probe that looks at no values has no say where another looks at them: the model runs as it really does.
     fastpath = hooking.fastpath and all(p.fastpath for p in [p for p in probes if p.values] or probes)
@@ -161,7 +163,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
     if compiled_parts(model):
         info.compiled = "run without torch.compile"
     probing = Probing(probes, run.name, info)
-    restore = restore or any(map(offers_another, probes))
+    restore = restore or any(p.values and offers_another(p) for p in probes)
     with step.mode(), uncompiled(model), preserved(model, run.inputs, parameters=restore), _strangers(model, restore):
         session = HookSession(
             model,
@@ -169,6 +171,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
             fastpath=fastpath,
             globally=hooking.globally,
             edits=edits,
+            discard_saved=not step.backward,
             processes=step.share.of if step.backward and step.share.averaged else 1,
         )
         with session:

@@ -65,7 +65,8 @@ def check(
 ) -> Report:
     """Run the model once on `inputs`, in its present mode, and judge the run as `hookcli check` does.
 
-    `inputs` and `loss` are those of `capture`; without a loss, gradients start from a random projection of the outputs.
+    `inputs` and `loss` are those of `capture`; without a loss, neither given nor returned by the model, gradients start
+    from a random projection of the outputs.
     `save` is a file that gets a baseline, unless the model crashes. The settings, all optional: `select` and `ignore`
     take ids, names or beginnings of ids; `thresholds` maps ids or names to figures, budgets ("max-params") among them;
     `expect_output` says what the model returns; `backward=False` runs no backward pass; `repeat` runs the model so
@@ -158,11 +159,8 @@ class _Examiner:
         return reports
 
     def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
-        step = self.run.step
-        if step.loss is None and self.backward:
-            step = replace(step, backward_vector="randn")
         try:
-            return capture_run(replace(self.run, step=step), probes)
+            return capture_run(replace(self.run, step=replace(self.run.step, otherwise="randn")), probes)
         except NoGradientsError as error:  # a finding of the checks, not a failure
             return tuple(error.reports)
         except ModelError as error:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookcli.probes.shared.containers import containers
+from hookcli.report.formatting import listed
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import noted
 
@@ -44,6 +46,8 @@ class RunInfo:
     call: str = UNSET
     backward_vector: str = UNSET
     loss: str = UNSET
+    no_own_loss: str = UNSET
+    """Why the `loss` that the model returned was not differentiated; "" if it returned none."""
     loss_reduction: str = UNSET
     loss_value: float | None = UNSET
     """None for a loss on the meta device."""
@@ -53,6 +57,10 @@ class RunInfo:
     hookcli_seconds: float = UNSET
     """Seconds of `seconds` that hookcli's own work took."""
     complete: bool = UNSET
+    containers: Sequence[str] = UNSET
+    """Names of modules that are no level of depth; see hookcli.report.levels."""
+    notes: Sequence[str] = UNSET
+    """Remarks on how to read the figures."""
 
     def overlaid(self, other: RunInfo) -> RunInfo:
         """This description with the fields that the other one sets."""
@@ -64,7 +72,13 @@ class RunInfo:
         meta: dict[str, Any] = {}
         for name in (f.name for f in fields(self)):
             value = getattr(self, name)
-            meta |= value if name == "source" else {} if value is UNSET else {name: value}
+            meta |= (
+                value
+                if name == "source"
+                else {}
+                if value is UNSET or (name == "no_own_loss" and not value)
+                else {name: value}
+            )
         return noted(meta)
 
 
@@ -79,7 +93,18 @@ def describe_run(model: nn.Module, inputs: Any) -> RunInfo:
         dtype=str(dtype).removeprefix("torch."),
         mode="train" if model.training else "eval",
         input=", ".join(map(tree.shape_text, given)),
+        containers=containers(model) or UNSET,
+        notes=(tensors[0].is_meta and _of_meta(model)) or UNSET,
     )
+
+
+def _of_meta(model: nn.Module) -> Sequence[str]:
+    """What a run on the meta device leaves unchecked."""
+    sizes = {n: m.num_embeddings for n, m in model.named_modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
+    if not sizes:
+        return []
+    said = listed([f"{fqn or '(model)'} takes 0 to {size - 1}" for fqn, size in sizes.items()], 2)
+    return [f"the meta device does not check indices ({said}); `hookcli activations` with the same input does"]
 
 
 def torchvision_version() -> str:

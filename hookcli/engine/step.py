@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,28 +46,32 @@ _OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = dict(zip(OPTIMIZER
 class Step:
     """What a run does besides one forward.
 
-    `passes` forwards (and backward passes) are made without zeroing gradients in between. Gradients start from `loss`
-    (a function of the output, "sum", "mean" or "cross-entropy"; the sum by default), or from a `backward_vector`
-    ("ones" or "randn") on every output. `call` "grad" differentiates by `torch.autograd.grad` with respect to all
-    parameters, which leaves `.grad` alone. `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict`
-    makes a round trip of the state dict. `backward` and `input_grad` (the model's inputs require grad, too) follow from
-    the probes. Raises UsageError for an unknown name.
+    `passes` forwards (and backward passes) are made without zeroing gradients in between. Gradients start from `loss`:
+    a function of the output, "sum", "mean", "cross-entropy", or the path of an item of the output, such as
+    "losses.total"; or from a `backward_vector` ("ones" or "randn") on every output. With neither, they start from the
+    `loss` that the model itself returns, and for other models from the sum, or from the vector `otherwise`. `call`
+    "grad" differentiates by `torch.autograd.grad` with respect to all parameters, which leaves `.grad` alone.
+    `optimizer` ("sgd" or "adamw") takes a step at the end, and `state_dict` makes a round trip of the state dict.
+    `backward`, `graph` (the forward records one, although nothing runs backward) and `input_grad` (the model's inputs
+    require grad, too) follow from the probes. Raises UsageError for an unknown name.
     """
 
     backward: bool = False
     loss: str | Loss | None = None
     backward_vector: str | None = None
+    otherwise: str | None = None
     call: str = "backward"
     passes: int = 1
     optimizer: str | None = None
     state_dict: bool = False
+    graph: bool = False
     share: BatchShare = BatchShare()
     input_grad: bool = False
 
     def __post_init__(self) -> None:
         for what, given, known in (
-            ("loss", self.loss, losses.NAMED),
             ("backward_vector", self.backward_vector, VECTORS),
+            ("otherwise", self.otherwise, VECTORS),
             ("call", self.call, AUTOGRAD_CALLS),
             ("optimizer", self.optimizer, OPTIMIZERS),
         ):
@@ -84,7 +89,7 @@ class Step:
 
     def mode(self) -> AbstractContextManager[Any]:
         """Gradients on or off for the run, whatever the caller has set."""
-        return torch.inference_mode(False) if self.backward else torch.no_grad()
+        return torch.inference_mode(False) if self.backward or self.graph else torch.no_grad()
 
     def _run(self, session: HookSession, args: tuple[Any, ...], kwargs: dict[str, Any], info: RunInfo) -> None:
         optimizer = self._optimizer(session, info)
@@ -114,7 +119,7 @@ class Step:
             # A copy is not a leaf, so the model may write into it.
             return same_layout((same_layout(x) if x.is_inference() else x.detach()).requires_grad_())
         if x.is_inference():
-            return same_layout(x) if self.backward else x  # autograd saves none
+            return same_layout(x) if self.backward or self.graph else x  # autograd saves none
         return x.detach().requires_grad_(x.requires_grad)
 
     def _called(self, model: nn.Module) -> nn.Module:
@@ -123,7 +128,7 @@ class Step:
         return self.share.wrap(model) if self.share.wrap and reduces else model
 
     def _differentiate(self, session: HookSession, output: Any, info: RunInfo) -> None:
-        roots, vectors = self._vectors(output, info) if self.backward_vector else self._loss(session, output, info)
+        roots, vectors = self._start(session, output, info)
         del output
         session.backward_begins(roots)
         if self.call == "backward":
@@ -134,15 +139,27 @@ class Step:
         wanted = [p for p in session.model.parameters() if p.requires_grad]
         torch.autograd.grad(roots, wanted, vectors, allow_unused=True)
 
-    def _vectors(self, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
+    def _start(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
+        """The tensors at which backward starts, and a vector for each."""
+        if self.backward_vector:
+            return self._vectors(self.backward_vector, output, info)
+        if self.loss is None:
+            own, info.no_own_loss = losses.own_loss(output)
+            if own is not None:
+                return self._scalar(own, "the model's own loss", info)
+            if self.otherwise:
+                return self._vectors(self.otherwise, output, info)
+        return self._loss(self.loss or "sum", session, output, info)
+
+    def _vectors(self, kind: str, output: Any, info: RunInfo) -> tuple[list[Tensor], list[Tensor] | None]:
         roots = [t for t in losses.floating(output) if t.requires_grad]
         _require_something(bool(roots))
-        info.backward_vector = str(self.backward_vector)
-        return roots, [_vector(info.backward_vector, root, self.share) for root in roots]
+        info.backward_vector = kind
+        return roots, [_vector(kind, root, self.share) for root in roots]
 
-    def _loss(self, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
-        name = self.loss or "sum"
-        function: Loss = losses.NAMED[name] if isinstance(name, str) else name
+    def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
+        name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", None) or repr(loss)
+        function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
         with session.inner_gradients():  # a loss function may compute gradients itself, for a penalty on them
             value = function(output)
         refuse_coroutine(value, "the loss")
@@ -150,11 +167,14 @@ class Step:
             one = f"one of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise UsageError(f"the loss must be a tensor of one element, not {one}")
         _require_something(value.requires_grad)
+        return self._scalar(value, name, info)
+
+    def _scalar(self, value: Tensor, name: str, info: RunInfo) -> tuple[list[Tensor], None]:
         if self.share.of > 1 and name != "sum":  # treated as a mean over the batch, as DistributedDataParallel does
             value = value / self.share.of
             info.loss_reduction = "mean"
         if info.loss is UNSET:
-            info.loss = name if isinstance(name, str) else getattr(name, "__qualname__", None) or repr(name)
+            info.loss = name
         info.loss_value = float(value.detach()) if value.device.type != "meta" else None
         return [value], None
 

@@ -7,6 +7,7 @@ VIA = ("tensor", "module")
 VECTORS = ("ones", "randn")
 AUTOGRAD_CALLS = ("backward", "grad")
 PARALLEL = ("ddp", "fsdp")
+FILLS = ("ones", "zeros", "randn", "rand")
 BACKENDS = ("gloo", "nccl")
 OPTIMIZERS = ("sgd", "adamw")
 COMM_HOOKS = (

@@ -31,9 +31,9 @@ _FUNC = "torch.func fails while saved tensors are watched"
 
 @dataclass(slots=True)
 class _Packed:
-    """A saved tensor, its version when it was saved, and the module call that was running."""
+    """A saved tensor (None if it was let go), its version when saved, and the module call that was running."""
 
-    tensor: Tensor
+    tensor: Tensor | None
     version: int
     call: Call | None
 
@@ -80,11 +80,15 @@ class SavedTensorHooks(HookGroup):
     def _pack(self, tensor: Tensor) -> _Packed:
         call = self.core.calls.innermost()
         self._emit(HookKind.SAVED_TENSOR_PACK, call, tensor)
+        if self.core.discard_saved and not tensor.is_meta:
+            return _Packed(None, 0, call)
         # Detached: a node that keeps its own output through a hook would keep itself alive.
         kept = tensor.detach()
         return _Packed(kept, version(kept), call)
 
     def _unpack(self, packed: _Packed) -> Tensor:
+        if packed.tensor is None:
+            raise RuntimeError("saved tensors were discarded: the model runs backward in its forward")
         if version(packed.tensor) != packed.version:  # PyTorch checks this where it calls no such hooks
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "

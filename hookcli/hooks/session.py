@@ -36,6 +36,8 @@ class HookSession(SessionCore):
     `edits`: changes to what flows through the model, whether a probe watches it or not.
     `follow`: the caller runs backward; the model's outputs are taken as the graph's roots.
     `callers_run` (implied by `follow`): the gradients are the caller's, so not even the order of their sums may change.
+    `discard_saved`: nothing runs backward, so that tensors saved for it need not be kept (except on the meta device,
+    where they take no memory).
     `processes`: how many processes average the gradients of parameters in the course of backward.
     `guard`: wraps every callback that is registered on modules and tensors; it keeps the errors of hookcli's own
     callbacks out of a program that hookcli only observes.

@@ -48,6 +48,7 @@ class SessionCore:
     processes: int = 1
     guard: CallbackGuard | None = None
     callers_run: bool = False
+    discard_saved: bool = False
 
     def __post_init__(self) -> None:
         self.unhooked = scripted_parts(self.model) | (compiled_parts(self.model) if self.follow else {})

@@ -15,7 +15,8 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.session import HookSession
 from hookcli.probes.shared.unreachable import UnreachableTensors
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import HIST_COLUMNS, STATS_COLUMNS, Column, Reason, Report, Row, Skipped, columns_named
+from hookcli.report import HIST_COLUMNS, Column, Reason, Report, Row, Skipped
+from hookcli.report.columns import STATISTICS
 from hookcli.report.names import around
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
@@ -39,6 +40,8 @@ class Probe(ABC):
     """True if its rows are parameters rather than modules."""
     values: bool = True
     """True if the numbers in the tensors matter. Where they don't, the model may run on the meta device."""
+    records_graph: bool = False
+    """True if its forward should record autograd's graph although nothing runs backward."""
     grouping: str = "nested"
     """The grouping of its rows for a screen; see Report."""
     fastpath: bool = True
@@ -68,7 +71,7 @@ class Probe(ABC):
         """The finished report of the run that `meta` describes."""
         skipped = self.skipped()
         if meta.get("complete") is False:
-            late = "not reached: the run ended before"
+            late = "not reached: the run ended earlier"
             skipped = [replace(s, reason=late) if s.kind is Reason.NEVER_CALLED else s for s in skipped]
         rows = self.rows()
         _require("rows", rows, Row)
@@ -103,10 +106,7 @@ class StatsProbe(Probe):
     `hist`: with histograms, from which come quantiles and the shares that narrower formats have no place for.
     """
 
-    columns: Sequence[Column] = (
-        *columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"),
-        *STATS_COLUMNS,
-    )
+    columns: Sequence[Column] = STATISTICS
 
     session: HookSession | Any = None
     """The session of a probe that is attached to one."""

@@ -85,7 +85,8 @@ class CommProbe:
                 )
             ):
                 self.skip(
-                    "", f"step {step} under {hook}: other gradients than the first step's, which gave the exact mean"
+                    "",
+                    f"step {step} under {hook}: gradients differ from the first step's, which gave the exact mean",
                 )
 
     def _row(self, exchange: Exchange, before: TensorStats, after: TensorStats, error: Discrepancy | None) -> Row:

@@ -16,7 +16,8 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import STATS_COLUMNS, Column, Report, Row, Skipped, columns_named, formatting
+from hookcli.report import Report, Row, Skipped, formatting
+from hookcli.report.columns import GRADS
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version
 
@@ -38,11 +39,7 @@ class GradsProbe(StatsProbe):
 
     name = "grads"
     needs_backward = True
-    columns = (
-        Column("fqn", "Name"),
-        *columns_named("kind", "type", "call", "pass", "index", "path", "shape", "dtype"),
-        *STATS_COLUMNS,
-    )
+    columns = GRADS
 
     def __init__(self, of: Of = "parameters", via: Via = "tensor", *, hist: bool = False) -> None:
         super().__init__(hist=hist)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from hookcli.hooks.events import NodeInfo
@@ -13,7 +12,8 @@ from hookcli.hooks.nodes.node_hooks import OUTSIDE
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.probes.graph_nodes import NativeHooks, PythonHooks, Seen
-from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Row, Skipped, TensorStats, columns_named
+from hookcli.report import STATS_KEYS, Row, Skipped, TensorStats
+from hookcli.report.columns import GRAPH
 from hookcli.tensors.tree import lone
 
 
@@ -30,19 +30,7 @@ class GraphProbe(Probe):
     name = "graph"
     needs_backward = True
     grouping = "disjoint"
-    columns = (
-        *columns_named("order", "node"),
-        Column("fqn", "Made by"),
-        *columns_named("call", "pass"),
-        Column("fired", "Fired", "times"),
-        Column("in_shape", "Gradient in"),
-        Column("out_shape", "Gradient out"),
-        *columns_named("dtype"),
-        *STATS_COLUMNS,
-        *(replace(column, name=f"out_{column.name}", title=f"Out {column.title}") for column in STATS_COLUMNS),
-        Column("us", "µs", "microseconds"),
-        *columns_named("id", "next"),
-    )
+    columns = GRAPH
 
     def __init__(self, native: bool = False, on_build: Callable[[str], None] | None = None) -> None:
         self._native = native
@@ -112,6 +100,6 @@ class GraphProbe(Probe):
     def skipped(self) -> list[Skipped]:
         """Return what is not part of the graph, each with its reason."""
         beyond = [Skipped(OUTSIDE, "beyond the model's outputs, from which the graph is followed")]
-        unseen = [Skipped("", "nodes that no module's output leads to are not seen: torch 2.15 tells of them")]
+        unseen = [Skipped("", "nodes outside the graph of the modules' outputs are not seen before torch 2.15")]
         parts = [Skipped(*item) for item in (*self.session.not_hooked().items(), *self._hooks.unmeasured.items())]
         return parts + (beyond if self.session.follow else []) + ([] if self.session.nodes.exact else unseen)

@@ -1,88 +1,128 @@
-"""The shapes of each module's inputs and outputs, its parameters and its multiply-accumulates."""
+"""The shapes of each module's inputs and outputs, its parameters, multiply-accumulates and memory kept for backward."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from hookcli.errors import in_brief
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.function_calls import FunctionCalls
+from hookcli.hooks.function_calls import FunctionCalls, Signature
+from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured
+from hookcli.probes.shared.containers import containers
 from hookcli.probes.shared.costs import Costs, matters
-from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters
+from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
+from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import Column, Row, Skipped, columns_named
-from hookcli.tensors.tree import dtype_text, lone, shape_of
+from hookcli.report import Report, Row, Skipped
+from hookcli.report.columns import SHAPES
+from hookcli.report.levels import Levels
+from hookcli.tensors.tree import dtype_text, keyword, lone, shape_of
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call of a module: what went in, what came out, and its first and last position in the log."""
+    """One call of a module: what went in, what came out, and the log's and the saved bytes' length before and after."""
 
     fqn: str
     module: nn.Module
     call: int
     index: int
     inputs: list[list[int]]
+    names: list[str]
     began: int
+    kept_before: int
     outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
     ended: int | None = None
+    kept_after: int = 0
     edited: str = ""
 
 
 class ShapesProbe(Probe):
     """A row per call of a module (and per tensor of a nested output), in the order in which modules are entered.
 
-    `params` counts the module's parameters and those of its parts, each tensor once; `macs` what ran inside the call.
-    Where an output is nested, its first row carries both and the others None, so that sums stay right.
-    Nothing is counted while the model runs: the calls that it makes of PyTorch's functions are remembered by their
-    shapes, from which `costs` computes the figures afterwards.
+    `params` counts the module's parameters and those of its parts, each tensor once; `macs` what ran inside the call,
+    `kept` the memory that it saved for backward. Where an output is nested, its first row carries them and the others
+    None, so that sums stay right. Nothing is counted while the model runs: the calls that it makes of PyTorch's
+    functions are remembered by their shapes, from which `costs` computes the figures afterwards.
+
+    For `kept` the forward records autograd's graph, except where another probe looks at values. A model that can't run
+    so is run again without: `memory=False`.
     """
 
     name = "shapes"
     values = False
+    records_graph = True
     fastpath = False
-    columns = (
-        *columns_named("fqn", "type", "depth", "call", "index", "path"),
-        Column("input_shape", "Input"),
-        Column("output_shape", "Output"),
-        *columns_named("dtype"),
-        Column("params", "Params", "parameters"),
-        Column("trainable", "Trainable", "parameters"),
-        Column("macs", "MACs", "multiply-accumulates"),
-    )
+    columns = SHAPES
 
-    def __init__(self) -> None:
+    def __init__(self, *, memory: bool = True) -> None:
+        self.records_graph = memory
+        self._memory: SavedMemory | None = None
+        self._kept = 0
+        self._refused = ""
         self._calls: dict[tuple[str, int], _Call] = {}
         self._unseen = UnreachableTensors()
         self._functions = FunctionCalls(matters)
         self._cost = Costs()
 
     def attach(self, session: HookSession) -> None:
-        """Register forward pre-hooks and forward hooks, and count operations."""
+        """Register forward pre-hooks and forward hooks, and count operations and saved tensors."""
         self.session = session
+        self._levels = Levels(containers(session.model))
         self._functions.past_compiled = session.follow
         session.enter_context(self._functions)
         session.forward_pre(self._enter)
         session.forward(self._leave)
+        if self.records_graph and torch.is_grad_enabled():
+            self._memory = SavedMemory([*session.model.parameters(), *session.model.buffers()])
+            session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
+
+    def instead(self, error: Exception) -> Probe | None:
+        """Return a probe that runs the forward without gradients."""
+        if self._memory is None:
+            return None
+        other = ShapesProbe(memory=False)
+        other._refused = in_brief(error.__cause__ or error)
+        return other
+
+    def in_callers_run(self) -> Probe:
+        """Return a probe without hooks on the tensors that the caller's program saves."""
+        return ShapesProbe(memory=False)
+
+    def _keep(self, event: HookEvent) -> None:
+        assert event.tensor is not None and self._memory is not None
+        if not recomputed(self.session.calls.running):
+            self._kept += self._memory.keep(event.tensor)
 
     def _enter(self, event: HookEvent) -> None:
-        inputs = [shape_of(x) for _, x in self._unseen.arguments(event.fqn, event.args, event.kwargs)]
+        received = self._unseen.arguments(event.fqn, event.args, event.kwargs)
         assert event.module is not None
-        began = len(self._functions.log)
-        call = _Call(event.fqn, event.module, event.call, event.index, inputs, began, edited=event.edited)
-        self._calls[event.fqn, event.call] = call
+        self._calls[event.fqn, event.call] = _Call(
+            event.fqn,
+            event.module,
+            event.call,
+            event.index,
+            inputs=[shape_of(x) for _, x in received],
+            names=[keyword(path) for path, _ in received],
+            began=len(self._functions.log),
+            kept_before=self._kept,
+            edited=event.edited,
+        )
 
     def _leave(self, event: HookEvent) -> None:
         call = self._calls[event.fqn, event.call]
         call.ended = len(self._functions.log)
+        call.kept_after = self._kept
         call.edited = ", ".join(filter(None, [call.edited, event.edited]))
         returned = self._unseen.leaves(event.fqn, event.output)
         call.outputs = [(path, shape_of(tensor), dtype_text(tensor)) for path, tensor in returned]
@@ -90,17 +130,26 @@ class ShapesProbe(Probe):
     def rows(self) -> list[Row]:
         """Return the rows in the order in which modules were entered."""
         spent = self._spent()
-        return [row for call in self._calls.values() for row in self._rows_of(call, _between(spent, call))]
+        whole = self.totals()
+        return [row for call in self._calls.values() for row in self._rows_of(call, _between(spent, call), whole)]
 
-    def _rows_of(self, call: _Call, macs: int | None) -> Iterable[Row]:
+    def _rows_of(self, call: _Call, macs: int | None, whole: Mapping[str, int]) -> Iterable[Row]:
         params, trainable = count_parameters(call.module)
+        figures = {
+            "params": params,
+            "params_share": params / whole["params"] if whole["params"] else None,
+            "trainable": trainable,
+            "macs": macs,
+            "macs_share": macs / whole["macs"] if macs is not None and whole["macs"] else None,
+            "kept": None if self._memory is None or call.ended is None else call.kept_after - call.kept_before,
+        }
         for number, (path, shape, dtype) in enumerate(call.outputs or [("", None, None)]):
             first = number == 0
             yield Row(
                 {
                     "fqn": call.fqn,
                     "type": type(call.module).__name__,
-                    "depth": call.fqn.count(".") + 1 if call.fqn else 0,
+                    "depth": self._levels.depth(call.fqn),
                     "call": call.call,
                     "index": call.index,
                     "path": path,
@@ -108,20 +157,26 @@ class ShapesProbe(Probe):
                     "input_shape": lone(call.inputs),
                     "output_shape": shape,
                     "dtype": dtype,
-                    "params": params if first else None,
-                    "trainable": trainable if first else None,
-                    "macs": macs if first else None,
+                    **(figures if first else dict.fromkeys(figures)),
+                    **({"input_names": call.names} if any(call.names) else {}),
                     **({"edited": call.edited} if call.edited else {}),
                 }
             )
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the model's parameters and multiply-accumulates."""
+        """Return the model's parameters, multiply-accumulates, and the bytes that training takes with AdamW."""
         model = self.session.model
         params, trainable = count_parameters(model)
         tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
         size = sum(x.numel() * x.element_size() for x in tensors)
-        return {"params": params, "trainable": trainable, "param_bytes": size, "macs": self._forward_macs()}
+        macs = {"macs": self._forward_macs()}
+        kept = {"kept_bytes": self._forward_kept()} if self._memory is not None else {}
+        return {"params": params, "trainable": trainable, "param_bytes": size, **training_bytes(model), **kept, **macs}
+
+    def _forward_kept(self) -> int:
+        """The bytes that the model's first forward saved for backward."""
+        root = self._calls.get(("", 0))
+        return self._kept if root is None or root.ended is None else root.kept_after - root.kept_before
 
     def _spent(self) -> list[int]:
         """The multiply-accumulates before each of the calls that were remembered, and in the end."""
@@ -142,7 +197,17 @@ class ShapesProbe(Probe):
             for n, p in self.session.model.named_parameters()
             if is_lazy(p)
         ]
+        refused = [Skipped("", f"memory kept for backward: fails with gradients on ({self._refused})")]
+        lazy += refused if self._refused else []
         return [*self._uncounted(), *lazy, *self._unseen.skipped(), *unmeasured(self.session)]
+
+    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
+        """Return the report, with a note where the memory kept is not that of other devices."""
+        found = super().report(model, meta)
+        attends = any(map(_attends, self._functions.signatures))
+        if self._memory is None or not attends or meta.get("device") != "meta":
+            return found
+        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), _ATTENTION]})
 
     def _uncounted(self) -> Iterable[Skipped]:
         """Operations inside modules that have no known cost."""
@@ -156,6 +221,16 @@ class ShapesProbe(Probe):
             unknown.add("compiled parts")
         if unknown:
             yield Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")
+
+
+def _attends(call: Signature) -> bool:
+    """True for attention that PyTorch may fuse: not where its weights are asked for."""
+    if call.function is nn.functional.multi_head_attention_forward:
+        return ("need_weights", False) in getattr(call.kwargs, "items", ())
+    return call.function is nn.functional.scaled_dot_product_attention
+
+
+_ATTENTION = "attention keeps its weights on the meta device; fused kernels of other devices keep less for backward"
 
 
 def _between(spent: list[int], call: _Call) -> int | None:

@@ -21,21 +21,10 @@ from hookcli.probes.base import Probe, edited, unmeasured
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.probes.trace_summary import KEPT, most_kept, summarized, summary_columns
-from hookcli.report import Column, Row, Skipped, columns_named
+from hookcli.probes.trace_summary import most_kept, summarized, summary_columns
+from hookcli.report import Row, Skipped
+from hookcli.report.columns import TRACE
 from hookcli.tensors import tree
-
-_COLUMNS = (
-    *columns_named("index"),
-    Column("us", "µs", "microseconds"),
-    *columns_named("kind"),
-    Column("fqn", "Where"),
-    *columns_named("type", "call", "pass", "path"),
-    Column("name", "What"),
-    *columns_named("shape", "dtype"),
-    Column("bytes", "Bytes", "bytes"),
-    KEPT,
-)
 
 
 class TraceProbe(Probe):
@@ -57,7 +46,7 @@ class TraceProbe(Probe):
         self.summary = summary
         self.needs_backward = any(kind not in FORWARD for kind in self.kinds)
         self.grouping = "disjoint" if summary else "events"
-        self.columns = summary_columns(self.kinds) if summary else _COLUMNS
+        self.columns = summary_columns(self.kinds) if summary else TRACE
         self._refused: dict[Skipped, None] = {}
         self._rows: list[dict[str, Any]] = []
         self._built: list[tuple[int, HookKind, nn.Module, str, Any]] = []

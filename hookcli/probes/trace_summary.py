@@ -11,8 +11,8 @@ from torch import nn
 
 from hookcli.hooks.kinds import HookKind
 from hookcli.report import Column, Row, columns_named
+from hookcli.report.columns import KEPT
 
-KEPT = Column("kept", "Kept", "bytes")
 Firings = Sequence[Mapping[str, Any]]
 """The rows of a trace."""
 

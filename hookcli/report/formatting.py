@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from hookcli.report import Report, Row, TensorStats
+from hookcli.report.folding import times
 from hookcli.report.histogram import OUTSIDE
 from hookcli.report.stats import COUNTS, FIGURES
 from hookcli.system.escaping import visible, visible_lines
@@ -88,13 +89,31 @@ def shape(value: Any) -> str:
     return "x".join("*" if size < 0 else str(size) for size in value) or "scalar"
 
 
+def _shapes(row: Row, name: str) -> str:
+    """Write a shape, with the names of keyword arguments; of calls with several shapes each, or the first and last."""
+    each = row.get(f"{name}s")
+    if row.get(name) is None and each:
+        said = [shape(one) for one in (each if len(each) <= _SHAPES else (each[0], each[-1]))]
+        return (" | " if len(each) <= _SHAPES else " … ").join(said)
+    names = row.get("input_names") if name == "input_shape" else None
+    if not names:
+        return shape(row.get(name))
+    parts = row[name] if names[1:] else [row[name]]
+    return ", ".join(f"{key}={shape(part)}" if key else shape(part) for key, part in zip(names, parts, strict=True))
+
+
+_SHAPES = 3  # shapes of one module's calls that a cell lists
+
+
 def cell(row: Row, name: str) -> str:
     """The text of one cell."""
     value = row.get(name)
+    if name.endswith("shape"):
+        return _shapes(row, name)
     if name == "mark":
         return mark(row)
     if name == "fqn":
-        return f"{row.fqn or '(model)'}{_times(row)}"
+        return f"{row.fqn or '(model)'}{times(row)}"
     if name in OUTSIDE or (name in COUNTS and name != "numel"):
         return share(row, name)
     if name == "file" and row.get("line"):
@@ -106,8 +125,6 @@ def cell(row: Row, name: str) -> str:
 
 def _plain(name: str, value: Any) -> str:
     """Write a value in the format of its column."""
-    if name.endswith("shape"):
-        return shape(value)
     if name in _WRITTEN:
         return _WRITTEN[name](value)
     if name.removeprefix("out_") in FIGURES or isinstance(value, float):
@@ -133,6 +150,11 @@ def ends(value: list[str] | None) -> str:
 def seconds(value: float | None) -> str:
     """0.25 s, 25 ms, or 250 µs."""
     return "-" if value is None else duration(value)
+
+
+def percent(value: float | None) -> str:
+    """A share of 1 as 12.3%."""
+    return "-" if value is None else f"{100 * value:.1f}%"
 
 
 def cosine(value: float | None) -> str:
@@ -161,6 +183,7 @@ def setting(value: Any) -> str:
 
 _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
+    **dict.fromkeys(("params_share", "macs_share"), percent),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"), size),
     **dict.fromkeys(("loss", "first_loss"), loss),
     "us": microseconds,
@@ -171,13 +194,6 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "value": figure,
     "threshold": figure,
 }
-
-
-def _times(row: Row) -> str:
-    merged = row.get("merged")
-    if not merged:
-        return ""
-    return f" ({merged})" if row.get("kind") == "parameter" else f" x{merged}"
 
 
 def share(row: Row, name: str) -> str:

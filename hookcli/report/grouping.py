@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hookcli.errors import UsageError, unknown
-from hookcli.report import Column, Report, Row, TensorStats
-from hookcli.report.discrepancy import Discrepancy
+from hookcli.report import Report, Row, TensorStats
+from hookcli.report.columns import find_column
+from hookcli.report.folding import folded
+from hookcli.report.levels import Levels
+from hookcli.report.merged_rows import merged
 from hookcli.report.norms import NORMS, gathered
-
-_SIZES = ("params", "trainable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,6 @@ class View:
     color: bool = False
 
 
-def depth_of(row: Row) -> int:
-    """The number of names in an fqn; 0 for the model itself."""
-    return row.fqn.count(".") + 1 if row.fqn else 0
-
-
 def for_people(report: Report) -> Report:
     """The report without the rows marked `aside`, which a line below the table sums up."""
     return replace(report, rows=[row for row in report.rows if not row.get("aside")])
@@ -45,7 +40,24 @@ def for_people(report: Report) -> Report:
 
 def deepest(report: Report) -> int:
     """The depth of the deepest row."""
-    return max((depth_of(row) for row in report.rows), default=0)
+    levels = Levels.of(report.meta)
+    return max((levels.depth(row.fqn) for row in report.rows), default=0)
+
+
+def as_asked(report: Report, depth: float) -> float:
+    """The depth that was asked for; math.inf if the report is not so deep."""
+    return math.inf if _has_names(report) and depth > deepest(report) else depth
+
+
+def fitted(report: Report, lines: int) -> Report:
+    """The report, grouped to at most `lines` rows where possible; repeated blocks are folded if more depth fits so."""
+    depth = fitting_depth(report, lines)
+    if math.isinf(depth) or report.grouping not in ("nested", "disjoint"):
+        return group_rows(report, depth)
+    blocks = folded(report)
+    deeper = range(deepest(blocks), int(depth), -1) if blocks is not report else ()
+    found = (group_rows(blocks, each) for each in deeper)
+    return next((rows for rows in found if len(rows.rows) <= lines), None) or group_rows(report, depth)
 
 
 def fitting_depth(report: Report, lines: int) -> float:
@@ -60,8 +72,9 @@ def fitting_depth(report: Report, lines: int) -> float:
 
 def _branching(report: Report) -> int:
     """The least depth at which there is more than a lone child of the model, whose row would say nothing new."""
-    names = {tuple(row.fqn.split(".")) for row in report.rows if row.fqn}
-    return next((n for n in range(1, deepest(report) + 1) if len({parts[:n] for parts in names}) > 1), 1)
+    levels = Levels.of(report.meta)
+    names = {row.fqn for row in report.rows if levels.depth(row.fqn)}
+    return next((n for n in range(1, deepest(report) + 1) if len({levels.owner(x, n) for x in names}) > 1), 1)
 
 
 def _has_names(report: Report) -> bool:
@@ -85,8 +98,9 @@ def group_rows(report: Report, depth: float) -> Report:
         return report
     if report.grouping == "steps":
         return replace(report, rows=_first_and_last(report.rows))
+    levels = Levels.of(report.meta)
     if report.grouping == "events":
-        return replace(report, rows=[row for row in report.rows if depth_of(row) <= depth])
+        return replace(report, rows=[row for row in report.rows if levels.depth(row.fqn) <= depth])
     if report.grouping == "disjoint":
         return replace(report, rows=_merged_by_owner(report, depth))
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -95,25 +109,29 @@ def group_rows(report: Report, depth: float) -> Report:
     parents = {row.fqn.rpartition(".")[0] for row in report.rows}
     costs = any("macs" in row.values for row in report.rows)
     for row in report.rows:
-        owner = ".".join(row.fqn.split(".")[: int(depth)]) if depth_of(row) > depth else row.fqn
+        owner = levels.owner(row.fqn, depth) if levels.depth(row.fqn) > depth else row.fqn
         if owner == row.fqn:
             groups.setdefault(_identity(row), []).append(row)
         elif owner in present:
             hidden[owner].append(row)
         elif not _has_ancestor(row.fqn, owner, present) if costs else row.fqn not in parents:
             groups.setdefault((owner, row.get("kind"), row.get("pass"), "", row.get("rank")), []).append(row)
-    rows = [_merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    rows = [merged(rows, key[0], hidden[key[0]]) for key, rows in groups.items()]
+    rows = [
+        replace(row, values={**row.values, "depth": levels.depth(row.fqn)}) if "depth" in row.values else row
+        for row in rows
+    ]
     if any(name in row.values for row in report.rows[:1] for name in NORMS):
-        rows = _gathered(report.rows, rows, int(depth))
+        rows = _gathered(report.rows, rows, levels, depth)
     return replace(report, rows=rows)
 
 
-def _gathered(rows: Sequence[Row], folded: Sequence[Row], depth: int) -> list[Row]:
+def _gathered(rows: Sequence[Row], grouped: Sequence[Row], levels: Levels, depth: float) -> list[Row]:
     """The grouped rows with the norms of all parameters within, on the first row of each module."""
     parts: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        parts[".".join(row.fqn.split(".")[:depth])].append(row)
-    return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in folded]
+        parts[levels.owner(row.fqn, depth)].append(row)
+    return [replace(row, values={**row.values, **gathered(parts.pop(row.fqn, ()))}) for row in grouped]
 
 
 def _first_and_last(rows: Sequence[Row]) -> list[Row]:
@@ -124,16 +142,17 @@ def _first_and_last(rows: Sequence[Row]) -> list[Row]:
 
 def _merged_by_owner(report: Report, depth: float) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
+    levels = Levels.of(report.meta)
     for row in report.rows:
-        owner = ".".join(row.fqn.split(".")[: int(depth)])
+        owner = levels.owner(row.fqn, depth)
         groups.setdefault((owner, row.get("pass"), row.get("rank")), []).append(row)
     counted = [c.name for c in report.columns if c.unit and c.unit != "elements"]
-    merged = []
+    found = []
     for (owner, *_), rows in groups.items():
-        row = _merged(rows, owner, ())
+        row = merged(rows, owner, ())
         sums = {name: sum(filter(None, (r.get(name) for r in rows))) for name in counted} if rows[1:] else {}
-        merged.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
-    return merged
+        found.append(replace(row, values={**row.values, **sums, **_merged_out(rows)}))
+    return found
 
 
 def _merged_out(rows: Sequence[Row]) -> dict[str, Any]:
@@ -156,75 +175,15 @@ def _identity(row: Row) -> tuple[Any, ...]:
     return row.fqn, row.get("kind"), row.get("pass"), row.get("path", ""), row.get("rank")
 
 
-def _merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
-    values = dict(rows[0].values)
-    if len(rows) > 1:
-        # Values that differ between the rows and can't be merged are left out; they would be the first row's.
-        differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
-        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
-        if "macs" in values:
-            values |= _summed_costs(rows) | {"depth": fqn.count(".") + 1 if fqn else 0}
-        if "times" in values:
-            values |= _worst(rows)
-    if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
-        own = [values["edited"]] if values.get("edited") else []
-        values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
-    if note := _note(below, fqn):
-        values["note"] = note
-    stats = [row.stats for row in rows if row.stats]
-    return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
-
-
-def _worst(rows: Sequence[Row]) -> dict[str, Any]:
-    """The merged figures of compared rows, with the message of the row that is furthest off."""
-    worst = max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0))
-    said = {key: worst.get(key) for key in ("figure", "a", "b", "times", "differs", "beyond")}
-    parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
-    return said | (Discrepancy.merge(parts).figures() if parts else {})
-
-
-def _summed_costs(rows: Sequence[Row]) -> dict[str, int | None]:
-    """MACs of every call, and parameters of every module once; None if none is known."""
-    once = {row.fqn: row for row in reversed(rows) if row["params"] is not None}.values()
-    known = [row["macs"] for row in rows if row["macs"] is not None]
-    sums: dict[str, int | None] = {key: sum(row[key] for row in once) if once else None for key in _SIZES}
-    return sums | {"macs": sum(known) if known else None}
-
-
-def _note(below: Sequence[Row], fqn: str) -> str | None:
-    beyond = [row.fqn for row in below if row.get("beyond")]
-    if beyond:
-        return f"beyond in {_first_of(beyond, fqn)}"
-    bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
-    if not bad:
-        return None
-    what = "NaN" if bad[0]["nan"] else "Inf"
-    return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
-
-
-def _first_of(fqns: Sequence[str], owner: str) -> str:
-    """The first of these parts of a module, and how many more there are."""
-    return fqns[0].removeprefix(f"{owner}.") + (f" and {len(fqns) - 1} more" if fqns[1:] else "")
-
-
 def apply_view(report: Report, view: View) -> Report:
     """The report, sorted and reduced to the chosen columns. Raises UsageError for an unknown column."""
-    known = [column.name for column in report.columns]
     if view.sort:
-        name = view.sort.removeprefix("-")
-        _check("--sort", name, known)
+        name = find_column("--sort", view.sort.removeprefix("-"), report.columns).name
         report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
     if view.columns:
-        for name in view.columns:
-            _check("--columns", name, known)
-        by_name: dict[str, Column] = {column.name: column for column in report.columns}
-        report = replace(report, columns=[by_name[name] for name in view.columns])
+        chosen = dict.fromkeys(find_column("--columns", name, report.columns) for name in view.columns)
+        report = replace(report, columns=[*chosen])
     return report
-
-
-def _check(option: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise UsageError(f"{option}: {unknown('column', name, known)}")
 
 
 def _sorted(rows: Sequence[Row], name: str, descending: bool) -> list[Row]:

@@ -160,7 +160,7 @@ def _verdict(place: _Place, whole: Any) -> _Verdict:
             return _Verdict(None, merged=False, remark=SUMMANDS)
         if place.alike:
             return _Verdict(first, merged=False, remark=unseen)
-        return _together(place, "does not grow with the batch, and each rank has another")
+        return _together(place, "does not grow with the batch, and differs between ranks")
     if not (whole and math.prod(whole) == sum(math.prod(shape) * number for shape, number in sizes)):
         whole = _concatenated(sizes)
     if whole is not None:

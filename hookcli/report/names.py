@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 
 
 def is_within(fqn: str, owner: str) -> bool:
@@ -20,3 +21,19 @@ def around(fqn: str) -> Iterator[str]:
     while fqn:
         fqn = fqn.rpartition(".")[0]
         yield fqn
+
+
+def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str, str], bool]:
+    """The test of a name (and the type of its module, "" for other names) that `--match` asks for.
+
+    A pattern is a glob, and "(model)" the model itself. Without wildcards, and if it is none of these `names` (with
+    their types), it also matches as a part of a name or type, in any case: `conv` is in `layer1.0.conv1` and `Conv2d`.
+    """
+    if pattern is None:
+        return lambda fqn, kind: True
+    if pattern == "(model)":
+        return lambda fqn, kind: not fqn
+    if pattern in names or not pattern or any(wildcard in pattern for wildcard in "*?["):
+        return lambda fqn, kind: fnmatchcase(fqn, pattern)
+    part = pattern.lower()
+    return lambda fqn, kind: part in fqn.lower() or part in kind.lower()

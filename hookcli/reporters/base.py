@@ -14,6 +14,8 @@ from hookcli.report.grouping import View
 
 # About a screen; used if the output has no height.
 SCREEN = 40
+PIPE = 160
+"""Columns of a table in a pipe or file, where COLUMNS does not say otherwise."""
 
 
 class Reporter(Protocol):

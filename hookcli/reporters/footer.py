@@ -14,14 +14,35 @@ def totals_line(report: Report) -> str:
     """Write the exact totals; for checks, the numbers of findings."""
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
+    if not report.rows and not any(value for key, value in report.totals.items() if key != "nothing"):
+        return str(report.totals.get("nothing", "Nothing was measured"))
     sentences = [report.totals.get(key) for key in _SENTENCES]
     clipped = before_clipping(report.totals)
-    totals = {key: value for key, value in report.totals.items() if key not in _SENTENCES and not is_of_step(key)}
+    memory = _memory(report.totals)
+    aside = (*_SENTENCES, *(_MEMORY if memory else ()))
+    totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
     said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
-    return "\n".join(filter(None, (" · ".join(filter(None, said)), *sentences, *step_lines(report.totals))))
+    return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
 
 
 _SENTENCES = ("verdict", "structure", "grew", "settings", "weights")  # on lines of their own
+_MEMORY = {
+    "param_bytes": "parameters",
+    "grad_bytes": "gradients",
+    "optimizer_bytes": "AdamW",
+    "kept_bytes": "kept for backward",
+}
+
+
+def _memory(totals: Mapping[str, Any]) -> str:
+    """Write the memory that training takes, part by part; "" for totals without the parts."""
+    if "grad_bytes" not in totals:
+        return ""
+    parts = {name: totals[key] for key, name in _MEMORY.items() if key in totals}
+    said = " + ".join(f"{size(value)} {name}" for name, value in parts.items())
+    return f"memory to train: {said} = {size(sum(parts.values()))}"
+
+
 _NAMED = {
     "params": "parameters",
     "trainable": "trainable",
@@ -83,9 +104,9 @@ def run_line(report: Report) -> str:
     said += [f"input {meta['input']}"] if meta.get("input") else []
     said += [str(meta[key]) for key in ("device", "dtype", "mode") if meta.get(key)]
     if "loss_value" in meta and meta["loss_value"] is not None:
-        said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')})")
+        said.append(f"loss {meta['loss_value']:.4g} ({meta.get('loss')}{_not_own(meta)})")
     elif "backward_vector" in meta:
-        said.append(f"vector-Jacobian product with {meta['backward_vector']}")
+        said.append(f"vector-Jacobian product with {meta['backward_vector']}{_not_own(meta)}")
     said += [f"edited {edit}" for edit in meta.get("edits", ())]
     if "processes" in meta:
         how = f" ({meta['parallel']})" if meta.get("parallel") else ""
@@ -97,6 +118,11 @@ def run_line(report: Report) -> str:
     if meta.get("complete") is False:
         said.append("incomplete: the run failed" if meta.get("error") else "incomplete")
     return " · ".join(said)
+
+
+def _not_own(meta: Mapping[str, Any]) -> str:
+    """Say why the loss that the model returned was not the one that was differentiated."""
+    return f"; {meta['no_own_loss']}" if meta.get("no_own_loss") else ""
 
 
 _STEP = {"step", "forward", "forwards", "observed_forwards", "losses", "phase"}

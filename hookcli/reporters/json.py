@@ -26,7 +26,8 @@ def _chosen(document: dict[str, Any], view: View) -> dict[str, Any]:
     """Reduce rows to the chosen columns."""
     if view.columns:
         for report in document["reports"]:
-            report["rows"] = [{name: row.get(name) for name in view.columns} for row in report["rows"]]
+            names = [column["name"] for column in report["columns"]]
+            report["rows"] = [{name: row.get(name) for name in names} for row in report["rows"]]
     return document
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from hookcli.report import Report, formatting
-from hookcli.report.grouping import View, fitting_depth, for_people, group_rows
+from hookcli.report.grouping import View, fitted, for_people
 from hookcli.reporters import footer, table_columns
 from hookcli.reporters.base import SCREEN, Reporter
 
@@ -28,19 +28,19 @@ class MarkdownReporter(Reporter):
 def _render(report: Report, view: View) -> str:
     report = for_people(formatting.printable(report))
     if view.depth is None and not view.sort:
-        report = group_rows(report, fitting_depth(report, SCREEN))
+        report = fitted(report, SCREEN)
     columns = table_columns.visible(report, view)
     head = [_escaped(column.title or " ") for column in columns]
     rule = [":---" if table_columns.reads_left(report, column.name) else "---:" for column in columns]
     body = [[_escaped(formatting.cell(row, column.name)) for column in columns] for row in report.rows]
-    table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)]
+    table = ["| " + " | ".join(line) + " |" for line in (head, rule, *body)] if body else []
     notes = [footer.totals_line(report), *footer.remarks(report)]
     notes += table_columns.notes(report, columns)
     if report.skipped:
         notes.append(f"Not measured: {footer.skipped_line(report)}")
     below = [f"{_escaped(line)}  " for note in notes for line in note.split("\n") if line]
     above = [f"### {_escaped(f'{report.probe}: {report.model}')}", _escaped(footer.run_line(report))]
-    return "\n".join([*(f"{line}\n" for line in above if line), *table, "", *below, ""])
+    return "\n".join([*(f"{line}\n" for line in above if line), *table, *([""] if table else []), *below, ""])
 
 
 def _escaped(text: str) -> str:

@@ -13,11 +13,9 @@ from rich.text import Text
 from hookcli.report import Row
 from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
+from hookcli.reporters.base import PIPE
 from hookcli.reporters.table_cells import Table
 from hookcli.system.wrapping import wrapped
-
-# Width for a file or pipe, which has none.
-_UNBOUNDED = 10_000
 
 
 def draw(tables: Sequence[Table], view: View) -> str:
@@ -25,7 +23,7 @@ def draw(tables: Sequence[Table], view: View) -> str:
     text = io.StringIO()
     console = Console(
         file=text,
-        width=view.width or _UNBOUNDED,
+        width=view.width or max([PIPE, *(one.least for one in tables)]),
         force_terminal=view.color,
         color_system="auto" if view.color else None,
         highlight=False,

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from hookcli.report import Report, formatting
 from hookcli.report.grouping import View
-from hookcli.reporters.base import Reporter
+from hookcli.reporters.base import PIPE, Reporter
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.system.streams import is_terminal, terminal_size
 
@@ -23,7 +23,7 @@ class TableReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a table per report."""
         tables = [tabulated(formatting.printable(report), view) for report in reports]
-        if view.width is not None or view.color:
+        if view.width is not None or view.color or any(table.width > PIPE for table in tables):
             from hookcli.reporters.rich_table import draw  # imports Rich, which is slow
 
             text = draw(tables, view)
@@ -39,7 +39,7 @@ class TableReporter(Reporter):
 
 def _plain(table: Table) -> list[str]:
     """Write a table that needs no fitting and no colour."""
-    rule = "─" * (sum(table.widths) + 2 * (len(table.widths) - 1))
+    rule = "─" * table.width
     lines = [[column.title for column in table.columns], *table.cells]
     padded = [
         "  ".join(

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, deepest, depth_of, fitting_depth, for_people, group_rows
+from hookcli.report.folding import repeats
+from hookcli.report.grouping import View, deepest, fitted, for_people
+from hookcli.report.levels import Levels
 from hookcli.reporters import footer, table_columns
-from hookcli.reporters.base import SCREEN
+from hookcli.reporters.base import PIPE, SCREEN
 
 _NAMED = 10  # hidden columns that are named
+_FOLDED = 24  # width to which a column of words is folded in a pipe
 _MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
 
@@ -32,12 +35,23 @@ class Table:
     above: str
     below: Sequence[str]
 
+    @property
+    def width(self) -> int:
+        """The width of the table if no cell is folded."""
+        return sum(width + 2 for width in self.widths) - 2
+
+    @property
+    def least(self) -> int:
+        """The width of the table with its words folded, but no figure."""
+        folded = (min(w, _FOLDED) if left else w for w, left in zip(self.widths, self.left, strict=True))
+        return sum(width + 2 for width in folded) - 2
+
 
 def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     shown = report = for_people(report)
     if view.depth is None and not view.sort:
-        shown = group_rows(report, fitting_depth(report, max(view.height - _AROUND, 12) if view.height else SCREEN))
+        shown = fitted(report, max(view.height - _AROUND, 12) if view.height else SCREEN)
     columns = table_columns.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
@@ -47,10 +61,10 @@ def tabulated(report: Report, view: View) -> Table:
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
     narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
-    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width)
+    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width or PIPE)
     places = [columns.index(column) for column in kept]
-    if not cells and report.totals.get("checks"):
-        kept, places = columns, []  # no findings; the totals say so
+    if not cells:
+        kept, places = columns, []  # a sentence below says so
     return Table(
         shown.rows,
         [columns[i] for i in places],
@@ -91,13 +105,18 @@ def _branch(row: Row, levels: dict[str, int]) -> str:
 
 
 def _cell(row: Row, column: str, name: str, continued: bool) -> str:
-    if continued and column in ("fqn", "type", "input_shape", "params", "macs"):
+    if continued and column in _OF_CALLS:
         return ""
     return name if column == "fqn" else formatting.cell(row, column)
 
 
+# Columns of a call, which a further tensor of it leaves empty.
+_OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
+
+
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
-    lines = [footer.totals_line(report)] if report.totals and report.totals.keys() != {"rows"} else []
+    said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
+    lines = [footer.totals_line(report)] if said else []
     lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
@@ -110,12 +129,22 @@ def _grouped(report: Report, shown: Report) -> str:
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
-    level = max((depth_of(row) for row in shown.rows), default=0)
+    level = deepest(shown)
+    if any(row.get("folded") for row in shown.rows):
+        return f"{rows} rows; repeated blocks are one, with the figures of all (--depth {_unfolded(shown)} shows each)"
     said = {
         "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
     }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
     return f"{said} (--depth all shows all)"
+
+
+def _unfolded(shown: Report) -> int:
+    """Return the depth at which the outermost repeated blocks have a row each."""
+    levels = Levels.of(shown.meta)
+    names = [row.fqn for row in shown.rows if row.get("folded")]
+    depths = (n for n in range(1, deepest(shown) + 1) for x in names if repeats(levels.owner(x, n)) > 1)
+    return next(depths, 1)
 
 
 def _hidden(columns: Sequence[Column]) -> str:

@@ -30,6 +30,8 @@ _DISPENSABLE = (
         "update",
         "dtype",
         "numel",
+        "macs_share",
+        "params_share",
         "input_shape",
         "before_l2",
         "l2",

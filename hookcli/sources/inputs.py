@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from hookcli.errors import UsageError, shortened, unknown
+from hookcli.hooks.option_values import FILLS
 from hookcli.sources.base import InputSpec, Recipe
 
-FILLS = ("ones", "zeros", "randn", "rand")
 _SHAPE = re.compile(r"(\d{1,30}(?:[x,]\d{1,30})*)(?::([\w.]+))?")  # Python refuses to convert thousands of digits
 _COMMON = ("float32", "float64", "float16", "bfloat16", "complex64", "int64", "int32", "uint8", "bool")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}

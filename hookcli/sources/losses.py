@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy as torch_cross_entropy
 
-from hookcli.errors import UsageError
+from hookcli.errors import UsageError, unknown
 from hookcli.tensors import tree
+from hookcli.tensors.containers import items_of
 
 
 def floating(output: Any) -> list[Tensor]:
@@ -56,6 +58,60 @@ def flow_sequence(output: Any) -> Tensor:
     """The L1 distance of each refinement to zero flow, weighted 0.8^(n-1-i) (Teed and Deng 2020, equation 7)."""
     flows = floating(output)
     return torch.stack([0.8 ** (len(flows) - 1 - i) * flow.abs().mean() for i, flow in enumerate(flows)]).sum()
+
+
+def own_loss(output: Any) -> tuple[Tensor | None, str]:
+    """The `loss` that the model itself returned, in a mapping, dataclass or Hugging Face's ModelOutput.
+
+    None without one to differentiate, and why if the output has a `loss` all the same.
+    """
+    found = _item(output, _OWN)
+    if found is _ABSENT:
+        return None, ""
+    if found is None:
+        return None, "the output's loss is None"
+    if not isinstance(found, Tensor) or found.numel() != 1:
+        return None, f"the output's loss is {_described(found)}"
+    return (found, "") if found.requires_grad else (None, "the output's loss does not require grad")
+
+
+def at_path(output: Any, *, path: str) -> Any:
+    """The item of an output at a path such as `loss`, `losses.total`, `1` or `["losses"][0]`.
+
+    Raises UsageError if there is none, or if it is None.
+    """
+    found = output
+    for name in _NAMES.findall(path):
+        found = _item(found, name)
+    if found is _ABSENT:
+        items = [_dotted(where) for where, _ in tree.leaves(output) if where]
+        raise UsageError(unknown("loss", path, [*NAMED, *items]) + _OWN_FUNCTION, option="loss")
+    if found is None:
+        raise UsageError(f"loss {path}: it is None in the model's output", option="loss")
+    return found
+
+
+_OWN_FUNCTION = " (your own function: file.py:fn)"
+_OWN = "loss"
+_ABSENT: Any = object()
+_NAMES = re.compile(r"[^.\[\]\"']+")
+
+
+def _dotted(path: str) -> str:
+    """`losses.0` for the path `["losses"][0]`."""
+    return ".".join(_NAMES.findall(path))
+
+
+def _item(value: Any, name: str) -> Any:
+    """The item of a container, or the attribute that a ModelOutput has also where its item is missing."""
+    for step, item in items_of(value) or ():
+        if _dotted(step) == name:
+            return item
+    return _ABSENT if isinstance(value, Tensor) else getattr(value, name, _ABSENT)
+
+
+def _described(value: Any) -> str:
+    return f"of shape {tree.shape_text(value)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 NAMED: dict[str, Callable[[Any], Tensor]] = {

@@ -134,14 +134,23 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
+def takes_color(stream: TextIO | None) -> bool:
+    """Return whether the stream is a terminal that shows colours, which NO_COLOR refuses."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def terminal_size(stream: TextIO | None) -> os.terminal_size:
     """Return the columns and lines of a stream's terminal; COLUMNS and LINES override them, as is customary."""
     found = os.terminal_size((0, 0))
     with suppress(Exception):
         found = os.get_terminal_size(stream.fileno()) if stream is not None else found
-    given = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
-    columns, lines = (int(text[:5]) if text.isdecimal() else 0 for text in given)
-    return os.terminal_size((columns or found.columns or 80, lines or found.lines or 24))
+    return os.terminal_size((asked("COLUMNS") or found.columns or 80, asked("LINES") or found.lines or 24))
+
+
+def asked(name: str) -> int:
+    """Return the number of columns or lines that COLUMNS or LINES asks for; 0 if it doesn't."""
+    text = os.environ.get(name, "")
+    return int(text[:5]) if text.isdecimal() else 0
 
 
 def encodable(text: str, stream: Any) -> str:

@@ -114,6 +114,12 @@ def type_text(module: nn.Module) -> str:
     return bases[-1].__name__ if bases[0].__name__ == "FSDPModule" else type(module).__name__
 
 
+def keyword(path: str) -> str:
+    """The name of the keyword argument at a path of `arguments`, with its items; "" for a positional argument."""
+    name, _, rest = path.removeprefix('["').partition('"]')
+    return name + rest if path.startswith('["') else ""
+
+
 def is_plain(tensor: Tensor) -> bool:
     """True for a tensor in strided memory, as most operators need it: not nested, quantized, mapped by vmap, on the
     meta device or of a class that computes in its own way (MaskedTensor, DTensor).

@@ -46,13 +46,13 @@ def test_what_changed_is_named(cli: Cli, saved: Path) -> None:
     found = json.loads(ran.out)["reports"][0]["findings"]
     assert ran.code == 1 and {finding["check"] for finding in found} == {"HK027"}
     assert [finding["fqn"] for finding in found] == ["fc"]
-    assert found[0]["message"].startswith("fc (Linear): out_features 10 → 9; others that follow: 1 shape, ")
+    assert found[0]["message"].startswith("fc (Linear): out_features 10 → 9; changed as a result: 1 shape, ")
 
 
 def test_an_initialisation_that_moved(cli: Cli, saved: Path) -> None:
     edit(saved, "        self.act = ", "        nn.init.zeros_(self.conv.bias)\n        self.act = ")
     ran = cli("check", *NET, "--against", "base.json")
-    assert ran.code == 1 and "conv (Conv2d): what it returns moved: " in ran.out and "others that follow: " in ran.out
+    assert ran.code == 1 and "conv (Conv2d): its output changed: " in ran.out and "changed as a result: " in ran.out
     assert cli("check", *NET, "--against", "base.json", "--rtol", "10").code == 0
     assert cli("check", *NET, "--against", "base.json", "--ignore", "HK027").code == 0
 
@@ -75,7 +75,10 @@ def test_in_the_configuration(cli: Cli, saved: Path) -> None:
     )
     assert cli("check").code == 0
     ran = cli("check", "--seed", "3")
-    assert ran.code == 2 and "is of another run: seed 0 → 3; run it as then, or --save a new one" in ran.err
+    assert (
+        ran.code == 2
+        and "was made by a different run: seed 0 → 3; repeat that run, or --save a new baseline" in ran.err
+    )
     (saved / "pyproject.toml").write_text("[tool.hookcli]\nrtol = -1\n")
     assert "pyproject.toml [tool.hookcli] rtol = -1: give a number from 0" in cli("check").err
 
@@ -84,7 +87,10 @@ def test_another_version_is_noted(cli: Cli, saved: Path) -> None:
     file = saved / "base.json"
     file.write_text(re.sub(r'"torch": "[^"]*"', '"torch": "1.0"', file.read_text()))
     ran = cli("check", *NET, "--against", "base.json")
-    assert ran.code == 0 and f"hookcli: the baseline is from elsewhere: torch 1.0 → {torch.__version__}" in ran.err
+    assert (
+        ran.code == 0
+        and f"hookcli: the baseline comes from another environment: torch 1.0 → {torch.__version__}" in ran.err
+    )
 
 
 OWN = """
@@ -102,9 +108,9 @@ def pair():
 """
 
 MISTAKES: dict[tuple[str, ...], str] = {
-    ("net.py:Net", "--input", "4x3x4x4", "--against", "base.json"): "of another run: input 2x3x4x4 → 4x3x4x4",
-    (*NET, "--eval", "--against", "base.json"): "of another run: mode train → eval",
-    (*NET, "--dtype", "float64", "--against", "base.json"): "of another run: dtype float32 → float64",
+    ("net.py:Net", "--input", "4x3x4x4", "--against", "base.json"): "by a different run: input 2x3x4x4 → 4x3x4x4",
+    (*NET, "--eval", "--against", "base.json"): "by a different run: mode train → eval",
+    (*NET, "--dtype", "float64", "--against", "base.json"): "by a different run: dtype float32 → float64",
     ("net.py:pair", "--against", "base.json"): "base.json: no baseline of this model: unknown model 'net.py:pair'",
     (*NET, "--against", "gone.json"): "gone.json: can't be read as a baseline of hookcli (No such file or directory)",
     (*NET, "--against", "net.py"): "net.py: damaged, or not a baseline of hookcli: not JSON",
@@ -159,7 +165,7 @@ def test_python_holds_a_model_against_what_the_command_saved(cli: Cli, net: Path
         ran = cli("check", spec, *argv, "--against", "python.json")
         assert ran.code == 0, ran.out
         assert "only one of the runs tells its fill and seed: were both given the same values?" in ran.err
-        with pytest.raises(UsageError, match=r"of another run: input 2x4 → 3x4"):
+        with pytest.raises(UsageError, match=r"by a different run: input 2x4 → 3x4"):
             check(own["Net"]().train(), torch.ones(3, 4), against="base.json", name=spec)
 
 

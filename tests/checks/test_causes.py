@@ -174,7 +174,7 @@ def test_the_first_module_that_overflows_is_named_not_the_largest() -> None:
     assert (finding.fqn, finding.value) == ("1.1", 2e4)
     assert (
         finding.message
-        == "what it returns reaches 20000; up to 50000 in 2, 4 places in all; the largest float16 number is 65504"
+        == "its output reaches 20000; up to 50000 in 2, 4 places in all; the largest float16 number is 65504"
     )
     assert figure(finding.value) in finding.message, "as in the column of figures"
 

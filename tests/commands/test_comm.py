@@ -19,7 +19,7 @@ MISTAKES = {
     ("--hook", "powersgd", "--warm-up", "1"): "'--warm-up': Input should be greater than or equal to 2",
     ("--hook", "net.py:nope"): "net.py: unknown name 'nope'",
     ("--hook", "net.py:loss"): "--hook net.py:loss: takes (output); a communication hook takes (state, bucket)",
-    ("--loss", "sums"): "unknown --loss 'sums'; did you mean sum",
+    ("--loss", "sums"): "unknown loss 'sums'; did you mean sum",
     ("--columns", "hook,byte"): "--columns: unknown column 'byte'",
     ("--nproc", "1"): "--nproc 1: communication needs 2 processes or more",
     ("--parallel", "fsdp"): "--parallel fsdp: communication hooks are DDP's; FSDP2 has none",

@@ -63,7 +63,12 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "resnet18", "--weights", "IMAGENET1K_V3"): "did you mean IMAGENET1K_V1",
     ("activations", "resnet18", "--weights", "DEFAULT"): "hookcli does not download",
     ("grads", *NET, "--of", "weights"): "unknown --of 'weights'",
-    ("grads", *NET, "--loss", "crossentropy"): "unknown --loss 'crossentropy'; did you mean cross-entropy?",
+    (
+        "grads",
+        *NET,
+        "--loss",
+        "crossentropy",
+    ): "unknown loss 'crossentropy'; did you mean cross-entropy? (choose from: sum, mean, cross-entropy) (your own",
     ("grads", *NET, "--loss", "net.py:los"): "net.py: unknown name 'los'; did you mean loss?",
     ("grads", *NET, "--backward-vector", "one"): "unknown --backward-vector 'one'; did you mean ones?",
     ("grads", *NET, "--loss", "sum", "--backward-vector", "ones"): "give one of them",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
@@ -53,13 +52,6 @@ def test_plugins(cli: Cli) -> None:
     assert ran.code == 0
 
 
-@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
-def test_help_ends_with_examples(cli: Cli, command: tuple[str, ...]) -> None:
-    ran = cli(*command, "--help")
-    assert ran.code == 0 and "Examples:" in ran.out
-    assert "\x1b" not in ran.out and max(map(len, ran.out.splitlines())) <= 80
-
-
 def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
     text = cli("grads", "--help").out
     for heading in ("Arguments:", "Gradients:", "Model:", "Input:", "Run:", "Display:", "Output:"):
@@ -71,9 +63,7 @@ def test_help_of_every_option_stands_under_a_heading(cli: Cli) -> None:
     assert [option for option in options.split() if f"--{option}" not in text] == []
 
 
-def test_the_list_of_commands_has_the_first_line_of_each_docstring() -> None:
-    for name, line in COMMANDS.items():
-        assert inspect.getdoc(getattr(import_module(f"hookcli.commands.{name}"), name)).splitlines()[0] == line
+def test_every_file_of_a_command_is_listed() -> None:
     files = {path.stem for path in Path(commands.__file__).parent.glob("*.py")}
     assert {name for name in files if hasattr(import_module(f"hookcli.commands.{name}"), "EXAMPLES")} == {
         *COMMANDS,
@@ -85,7 +75,8 @@ def test_help_imports_no_command() -> None:
     code = (
         "import sys; from hookcli.cli import main; main(['--help'])\n"
         "sys.exit(' '.join(name for name in sys.modules if name.split('.')[0] in ('rich', 'torch')"
-        " or name.startswith('hookcli.commands.') and name.split('.')[-1] not in ('app', 'typer_classes')))"
+        " or name.startswith('hookcli.commands.')"
+        " and name.split('.')[-1] not in ('app', 'typer_classes', 'help_pages')))"
     )
     ran = forks.run([sys.executable, "-c", code], fresh=True, capture_output=True, text=True, check=False)
     assert ran.stderr == "\n"
@@ -132,7 +123,7 @@ def test_examples_work(cli: Cli, line: str, tmp_path: Path, monkeypatch: pytest.
 
 def test_no_arguments_show_the_help(cli: Cli) -> None:
     ran = cli()
-    assert ran.code == 0 and "Commands:" in ran.out
+    assert ran.code == 0 and "What is in the model, and how big is it?" in ran.out
 
 
 def test_version(cli: Cli) -> None:

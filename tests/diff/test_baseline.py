@@ -16,6 +16,7 @@ from torch import nn
 
 import hookcli
 from hookcli.diff.baseline import text_of
+from hookcli.diff.rows import DERIVED
 from hookcli.diff.tolerance import Tolerance, excess
 from hookcli.engine.run_info import describe_run
 from hookcli.probes.settings import SettingsProbe
@@ -34,7 +35,7 @@ def test_a_baseline_keeps_what_it_compares(tmp_path: Path) -> None:
         assert len(report.rows) == len(kept[report.probe].rows)
         for row, other in zip(report.rows, kept[report.probe].rows, strict=True):
             for key, value in row.flat().items():
-                if key not in ("index", "depth", "call", "pass", "path") and value is not None:
+                if key not in ("index", "depth", "call", "pass", "path", *DERIVED) and value is not None:
                     wanted = pytest.approx(value, rel=5e-6) if isinstance(value, float) else strict(value)
                     assert other[key] == wanted, key
 
@@ -58,43 +59,43 @@ def test_the_text_is_stable_and_a_line_a_row(tmp_path: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Net], Any], list[str]]] = {
     "a layer": (
         lambda net: setattr(net, "fc", nn.Linear(4, 3)),
-        ["fc (Linear): out_features 2 → 3; others that follow: "],
+        ["fc (Linear): out_features 2 → 3; changed as a result: "],
     ),
-    "a type": (lambda net: setattr(net, "act", nn.GELU()), ["act (ReLU): is GELU now; others that follow: "]),
+    "a type": (lambda net: setattr(net, "act", nn.GELU()), ["act (ReLU): changed: ReLU → GELU; changed as a result: "]),
     "a stride": (
         lambda net: setattr(net.conv, "stride", (2, 1)),
-        ["conv (Conv2d): stride 1 → 2x1; others that follow: 2 shapes, "],
+        ["conv (Conv2d): stride 1 → 2x1; changed as a result: 2 shapes, "],
     ),
     "a new layer": (
         lambda net: setattr(net, "act", nn.Sequential(net.act, nn.Linear(6, 6))),
         [
-            "act (ReLU): a Sequential of this name is new; is called act.0 now",
-            "act.1 (Linear): is new; others that follow: 1 shape, ",
+            "act (ReLU): replaced by a Sequential; renamed to act.0",
+            "act.1 (Linear): added; changed as a result: 1 shape, ",
         ],
     ),
     "an initialisation": (
         lambda net: net.conv.weight.data.mul_(1.2),
-        ["conv (Conv2d): what it returns moved: "],
+        ["conv (Conv2d): its output changed: "],
     ),
     "a frozen parameter": (
         lambda net: net.conv.bias.requires_grad_(False),
-        ["conv (Conv2d): trainable parameters 112 → 108; others that follow: 1 shape"],
+        ["conv (Conv2d): trainable parameters 112 → 108; changed as a result: 1 shape"],
     ),
     "a lost gradient": (
         lambda net: setattr(net.act, "forward", lambda y: y.detach().relu()),
-        ["conv.weight: gets no gradient any more (no gradient reached it), nor does 1 more"],
+        ["conv.weight: no longer gets a gradient (no gradient reached it), nor does 1 more"],
     ),
     "NaN": (
         lambda net: net.fc.bias.data.fill_(math.nan),
-        ["fc (Linear): what it returns moved: nan 0 → 4, "],
+        ["fc (Linear): its output changed: nan 0 → 4, "],
     ),
     "a scale": (
         lambda net: net.fc.register_forward_hook(lambda m, i, y: y * 2),
-        ["fc (Linear): what it returns moved: "],
+        ["fc (Linear): its output changed: "],
     ),
     "a parameter of one's own": (
         lambda net: net.act.register_parameter("slope", nn.Parameter(torch.ones(3))),
-        ["act (ReLU): parameters 0 → 3; others that follow: 1 shape"],
+        ["act (ReLU): parameters 0 → 3; changed as a result: 1 shape"],
     ),
 }
 

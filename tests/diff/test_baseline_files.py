@@ -20,10 +20,12 @@ from hookcli.errors import UsageError
 def test_another_version_is_a_note_and_another_run_an_error(tmp_path: Path) -> None:
     baseline = through_a_file(run(Net()), tmp_path)
     newer = run(Net(), torch="2.99")
-    assert baseline.notes(newer, newer[0].meta) == [f"the baseline is from elsewhere: torch {torch.__version__} → 2.99"]
+    assert baseline.notes(newer, newer[0].meta) == [
+        f"the baseline comes from another environment: torch {torch.__version__} → 2.99"
+    ]
     assert changes(baseline, newer) == []
     for other in ({"seed": 1}, {"input": "1x3x8x8"}, {"mode": "eval"}, {"edits": ["a"]}):
-        with pytest.raises(UsageError, match=f"the baseline of Net is of another run: {next(iter(other))} "):
+        with pytest.raises(UsageError, match=f"the baseline of Net was made by a different run: {next(iter(other))} "):
             baseline.require_same_run(run(Net(), **other)[0].meta)
     baseline.require_same_run(newer[0].meta)
 

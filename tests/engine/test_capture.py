@@ -167,9 +167,12 @@ def test_a_failing_probe_is_the_probes_fault() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"loss": "nll"}, "unknown loss 'nll'"), ({"backward_vector": "zeros"}, "unknown backward_vector 'zeros'")],
+    [
+        ({"loss": "nll"}, "unknown loss 'nll'; choose from: cross-entropy, mean, sum"),
+        ({"backward_vector": "zeros"}, "unknown backward_vector 'zeros'"),
+    ],
 )
-def test_names_are_checked_before_the_run(settings: Any, said: str) -> None:
+def test_unknown_names(settings: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         capture(Hand(), torch.ones(1, 2), "grads", step=Step(**settings))
     with pytest.raises(UsageError, match=r"needs an nn\.Module, not int"):

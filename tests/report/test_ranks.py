@@ -68,7 +68,7 @@ def test_what_does_not_grow_with_the_batch_counts_once_if_the_ranks_agree() -> N
     assert found.rows[0]["shape"] == [3, 2] and found.rows[0].stats == stats(table) and not found.skipped
     differing = merged(parts_of(table, table + 1), report(row("a", table)))
     assert_stats(differing.rows[0].stats, float64_stats(torch.cat([table, table + 1])))
-    assert differing.skipped == [Skipped("a", "does not grow with the batch, and each rank has another")]
+    assert differing.skipped == [Skipped("a", "does not grow with the batch, and differs between ranks")]
 
 
 def test_a_gradient_that_is_a_sum_over_ranks_has_no_row() -> None:

@@ -210,7 +210,7 @@ class TensorPairs:
         for key in self._unmatched[A].keys() & self._unmatched[B].keys():
             seen = self._unmatched[A].pop(key)
             del self._unmatched[B][key]
-            self._skipped.append(Skipped(seen.fqn, "the sides reach it in orders too different to compare it"))
+            self._skipped.append(Skipped(seen.fqn, "the two sides call it in orders too different to compare"))
         for side in (A, B):
             for seen in self._unmatched[side].values():
                 self._note_unmatched(side, seen, _only(side, "there"))

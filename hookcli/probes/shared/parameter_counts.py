@@ -18,6 +18,12 @@ def count_parameters(module: nn.Module) -> tuple[int, int]:
     return sum(n for n, _ in sizes) + packed, sum(n for n, trained in sizes if trained)
 
 
+def training_bytes(module: nn.Module) -> dict[str, int]:
+    """The bytes of all gradients, and of AdamW's state: two moments, and a step count in float32 for each tensor."""
+    sizes = [p.numel() * p.element_size() for p in module.parameters() if p.requires_grad and not is_lazy(p)]
+    return {"grad_bytes": sum(sizes), "optimizer_bytes": 2 * sum(sizes) + 4 * len(sizes)}
+
+
 def packed_parameters(module: nn.Module) -> Iterator[Tensor]:
     """Weights and biases of quantized modules, which are no parameters for PyTorch but packed for their kernels."""
     part: Any

@@ -22,6 +22,8 @@ from hookcli.report.formatting import loss as loss_text
 
 Pair = tuple[StepEntry, StepEntry]
 Wanted = Callable[[Row], bool]
+Narrowing = Callable[[Iterable[Report], Iterable[Report]], Wanted]
+"""Makes the test of rows that are compared, for the reports of both sides."""
 _ORDER = ("inputs", "activations", "loss", "grads", "updates")
 _NOT_COMPARED = ("time", "optimizer", "check")
 _FOLLOWED = 24  # steps after the first one beyond tolerance
@@ -61,10 +63,10 @@ class StepDiff:
         return next(((probe, row) for probe, row in found if row is not None), None)
 
 
-def diff_records(a: Record, b: Record, tolerance: Tolerance, wanted: Wanted) -> list[Report]:
+def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) -> list[Report]:
     """For each model a report of its steps, and one of the modules in the first step beyond tolerance.
 
-    All steps that both records have are compared up to that step, then some of the others. `wanted` narrows the rows.
+    All steps that both records have are compared up to that step, then some of the others. `narrow` selects rows.
     Raises UsageError if the records have no step in common.
     """
     pairs = _pairs(a, b)
@@ -73,7 +75,7 @@ def diff_records(a: Record, b: Record, tolerance: Tolerance, wanted: Wanted) -> 
     settings = Settings(a, b)
     found = []
     for model, steps in pairs.items():
-        compared = list(_compared(a, b, steps, tolerance, wanted, settings))
+        compared = list(_compared(a, b, steps, tolerance, narrow, settings))
         found += _reports(model, compared, a, b, tolerance)
     said = settings.line()
     return [replace(r, totals={**r.totals, "settings": said}) if said and r is found[0] else r for r in found]
@@ -95,7 +97,7 @@ def _pairs(a: Record, b: Record) -> dict[str, list[Pair]]:
 
 
 def _compared(
-    a: Record, b: Record, pairs: Sequence[Pair], tolerance: Tolerance, wanted: Wanted, settings: Settings
+    a: Record, b: Record, pairs: Sequence[Pair], tolerance: Tolerance, narrow: Narrowing, settings: Settings
 ) -> Iterator[StepDiff]:
     parted = len(pairs)
     for place, (ours, theirs) in enumerate(pairs):
@@ -104,7 +106,7 @@ def _compared(
         one, other = next(a.steps([ours]), None), next(b.steps([theirs]), None)
         if one and other:  # neither is damaged
             settings.see(one, other)
-            found = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
+            found = StepDiff(one, other, dict(_diffs(one, other, tolerance, narrow)))
             parted = min(parted, place) if found.beyond else parted
             yield found
 
@@ -114,15 +116,16 @@ def _is_followed(place: int, steps: int) -> bool:
     return place == steps or place * _FOLLOWED // steps != (place - 1) * _FOLLOWED // steps
 
 
-def _diffs(a: RecordedStep, b: RecordedStep, tolerance: Tolerance, wanted: Wanted) -> Iterator[tuple[str, Report]]:
+def _diffs(a: RecordedStep, b: RecordedStep, tolerance: Tolerance, narrow: Narrowing) -> Iterator[tuple[str, Report]]:
     ours, theirs = ({r.probe: r for r in step.reports if r.probe not in _NOT_COMPARED} for step in (a, b))
     shared = [probe for probe in ours if probe in theirs]
+    wanted = narrow(ours.values(), theirs.values())
     for probe in sorted({*shared, "loss"}, key=lambda name: _ORDER.index(name) if name in _ORDER else 1):
         if probe == "loss":
             yield probe, _loss(a, b, tolerance)
         else:
-            narrow = [replace(r, rows=[*filter(wanted, r.rows)]) for r in (ours[probe], theirs[probe])]
-            yield probe, diff(narrow[0], narrow[1], tolerance)
+            left, right = (replace(r, rows=[*filter(wanted, r.rows)]) for r in (ours[probe], theirs[probe]))
+            yield probe, diff(left, right, tolerance)
 
 
 def _loss(a: RecordedStep, b: RecordedStep, tolerance: Tolerance) -> Report:

@@ -11,7 +11,7 @@ from hookcli.report import Report, Row, Skipped
 from hookcli.report.norms import norm, ratio
 from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
 
-_OWN_NORMS = "each rank has another: norms are those of all ranks together"
+_OWN_NORMS = "differs between ranks: norms are those of all ranks together"
 _MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"
 _OF_PARAMETERS = ("weight", "update")
 _OF_GROUPS = ("unclipped_grad", "param_grad", *_OF_PARAMETERS)

@@ -105,7 +105,7 @@ def rows_before(found: NonFinite) -> list[Report]:
 
 def step_meta(step: RecordedStep) -> dict[str, Any]:
     """The figures of a step as meta of its reports; `seconds` only if known."""
-    ran = {key: r.meta[key] for r in step.reports for key in ("device", "dtype") if key in r.meta}
+    ran = {key: r.meta[key] for r in step.reports for key in ("device", "dtype", "containers") if key in r.meta}
     found = ran | {
         "complete": step.complete,
         "phase": step.phase,

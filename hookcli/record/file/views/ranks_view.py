@@ -84,7 +84,7 @@ def rank_remarks(record: RankedRecord) -> list[str]:
 
 def further(record: RankedRecord) -> str:
     """The command that shows the ranks beside each other."""
-    return f"ranks beside each other: hookcli show {shell_path(record.path)} --ranks each"
+    return f"ranks side by side: hookcli show {shell_path(record.path)} --ranks each"
 
 
 def _stopped(part: Record) -> str:

@@ -14,7 +14,7 @@ from hookcli.record.file.record_lines import End, Header, NonFinite, RecordedSte
 from hookcli.record.file.views.overview import findings, overview, rows_before
 from hookcli.registry import load
 from hookcli.report import Column, Report, Row, formatting
-from hookcli.report.grouping import View, fitting_depth, group_rows
+from hookcli.report.grouping import View, fitted
 from hookcli.system.escaping import shell_path, shell_word, visible
 from hookcli.system.wrapping import wrapped
 
@@ -160,7 +160,7 @@ def condensed(report: Report) -> Report:
     Leaves out the norms that `ratio` is made of.
     """
     report = replace(report, columns=[column for column in report.columns if column.name not in ("weight", "update")])
-    report = group_rows(report, fitting_depth(report, _ROWS))
+    report = fitted(report, _ROWS)
     left_out = len(report.rows) - _ROWS
     if left_out <= 0:
         return report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of
 from hookcli.report import Report, Skipped
+from hookcli.report.names import name_filter
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -58,6 +58,10 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
+        modules = module.named_modules(remove_duplicate=False) if plan.match is not None else ()
+        self._types = {self.name(fqn): tree.type_text(one) for fqn, one in modules}
+        names = self._types | dict.fromkeys((self.name(fqn) for fqn, _ in module.named_parameters()), "")
+        self._named = name_filter(plan.match, names)
         self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._replicas: dict[str, int] = {}
@@ -70,8 +74,7 @@ class StepMeasurements:
             guard=guard,
             callers_run=True,
         )
-        names = (fqn for named in (module.named_modules(), module.named_parameters()) for fqn, _ in named)
-        if plan.match is not None and not any(map(self._matches, names)):
+        if plan.match is not None and not any(self._named(*named) for named in names.items()):
             model.counts.note(f"no module or parameter matches --match {plan.match}")
         self._probes: list[Probe] = [
             GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
@@ -83,7 +86,8 @@ class StepMeasurements:
             self._probes.insert(0, InventoryProbe(backward=True))
 
     def _matches(self, fqn: str) -> bool:
-        return self._plan.match is None or fnmatchcase(self.name(fqn), self._plan.match)
+        name = self.name(fqn)
+        return self._plan.match is None or self._named(name, self._types.get(name, ""))
 
     # While the step is open.
 

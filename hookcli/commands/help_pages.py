@@ -1,0 +1,193 @@
+"""Help pages: the commands in groups by question, and the arguments, options and examples of a command."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hookcli.commands import COMMANDS, QUESTIONS
+from hookcli.system.stdout import report_stream
+from hookcli.system.streams import takes_color, terminal_size
+
+if TYPE_CHECKING:
+    from hookcli.report import Column
+
+_WIDEST = 100
+_NARROWEST = 40
+_FIRST_SCREEN = 30  # lines of help after -h, at 80 columns
+_LISTED = 12  # columns that the first screen lists
+_NAMES = 24  # columns for names at most; the text of a longer name begins below it
+_HEADING, _NAME, _METAVAR = "1;32", "1;36", "36"  # bold green, bold cyan, cyan
+_COMMON = frozenset(
+    ("input", "batch_size", "weights", "device", "depth", "match", "columns", "sort", "format", "output", "help")
+)
+
+Entry = tuple[str, str, str]
+"""The names of an option (or a command), its metavar, and its text."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """Parts of a command's help besides its options."""
+
+    examples: Sequence[str] = ()
+    columns: Sequence[Column] = ()
+    """The columns that --columns and --sort take; empty if they depend on what is shown."""
+    first: Sequence[str] | None = None
+    """Names of the parameters that `-h` shows; None: the command's own and the most common ones."""
+
+
+class Page:
+    """Text of a help page, in colour on a terminal."""
+
+    def __init__(self) -> None:
+        stream = report_stream()
+        self._color = takes_color(stream)
+        self._width = max(min(terminal_size(stream).columns, _WIDEST), _NARROWEST)
+        self._blocks: list[str] = []
+
+    def text(self) -> str:
+        """Return the page, its blocks separated by empty lines."""
+        return "\n\n".join(self._blocks)
+
+    @property
+    def height(self) -> int:
+        """The number of lines so far."""
+        return self.text().count("\n") + 1
+
+    def paragraph(self, text: str) -> None:
+        """Add a paragraph, filled to the width."""
+        self._blocks.append("\n".join(self._filled(" ".join(text.split()), self._width)))
+
+    def usage(self, path: str, rest: str) -> None:
+        """Add the usage line."""
+        self._blocks.append(f"{self._styled('Usage:', _HEADING)} {self._styled(path, _NAME)} {rest}")
+
+    def lines(self, heading: str, lines: Iterable[str]) -> None:
+        """Add lines as they are below a heading."""
+        self._blocks.append("\n".join([self._styled(heading, _HEADING), *(f"  {line}" for line in lines)]))
+
+    def entries(self, heading: str, entries: Sequence[Entry], widest: int = 0) -> None:
+        """Add names with their texts beside them below a heading; `widest` aligns the texts of several blocks."""
+        widths = [len(f"{names} {metavar}".rstrip()) for names, metavar, _ in entries]
+        column = max([widest, *(width for width in widths if width <= _NAMES)])
+        lines = [self._styled(heading, _HEADING)]
+        for (names, metavar, text), width in zip(entries, widths, strict=True):
+            name = self._styled(names, _NAME) + (f" {self._styled(metavar, _METAVAR)}" if metavar else "")
+            filled = self._filled(text, self._width - column - 4) or [""]
+            if width > column:
+                lines.append(f"  {name}")
+            else:
+                lines.append(f"  {name}{' ' * (column - width)}  {filled.pop(0)}".rstrip())
+            lines += [" " * (column + 4) + line for line in filled]
+        self._blocks.append("\n".join(lines))
+
+    def _filled(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, max(width, 20), break_on_hyphens=False, break_long_words=False)
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._color else text
+
+
+def commands_page(about: str, examples: Sequence[str], note: str) -> str:
+    """Return the help of hookcli itself. Imports no command."""
+    page = Page()
+    page.paragraph(about)
+    page.usage("hookcli", "COMMAND [OPTIONS]")
+    widest = max(map(len, COMMANDS))
+    for question, names in QUESTIONS.items():
+        page.entries(question, [(name, "", COMMANDS[name].rstrip(".")) for name in names], widest)
+    page.entries(
+        "Options:",
+        [
+            ("-h, --help", "", "Show help; after a command, --help shows all of its options"),
+            ("--version", "", "Show the version"),
+            ("--install-completion", "", "Complete commands and models in this shell"),
+            ("--show-completion", "", "Print the shell code for that, to install it by hand"),
+        ],
+    )
+    page.lines("Examples:", examples)
+    page.paragraph(note)
+    return page.text()
+
+
+def command_page(command: Any, ctx: Any, details: Details, *, whole: bool) -> str:
+    """Return the help of a command: with `whole` all of it, else a first screen with the most used options."""
+    page = Page()
+    paragraphs = (command.help or "").partition("\f")[0].split("\n\n")
+    for paragraph in paragraphs if whole else paragraphs[:1]:
+        page.paragraph(paragraph)
+    shown = [one for one in command.get_params(ctx) if not one.hidden]
+    arguments = [one for one in shown if one.param_type_name == "argument"]
+    page.usage(ctx.command_path, " ".join(["[OPTIONS]", *map(_in_usage, arguments)]))
+    if arguments:
+        page.entries(
+            "Arguments:", [(_plain(one), "", _text(one, command.name, details, whole=whole)) for one in arguments]
+        )
+    options = [one for one in shown if one.param_type_name != "argument"]
+    for heading, some in _sections(options) if whole else [("Options", _first(options, details))]:
+        page.entries(f"{heading}:", [_entry(one, command.name, details, whole=whole) for one in some])
+    fitting = 2 if page.height + 6 <= _FIRST_SCREEN else 1
+    page.lines("Examples:", details.examples if whole else details.examples[:fitting])
+    if not whole:
+        page.paragraph(f"All options: {ctx.command_path} --help")
+    return page.text()
+
+
+def _sections(options: Sequence[Any]) -> list[tuple[str, list[Any]]]:
+    """Return the options under the headings that they name (`rich_help_panel`), in the order of declaration."""
+    sections: dict[str, list[Any]] = {}
+    for one in options:
+        sections.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(one)
+    return sorted(sections.items(), key=lambda section: section[0] == "Options")
+
+
+def _first(options: Sequence[Any], details: Details) -> Iterator[Any]:
+    """Yield the options that the first screen shows."""
+    from hookcli.commands.options import SHARED
+
+    for one in options:
+        own = one.name not in SHARED
+        if one.name in (*details.first, "help") if details.first is not None else own or one.name in _COMMON:
+            yield one
+
+
+def _in_usage(argument: Any) -> str:
+    name = _plain(argument)
+    return name if argument.required else f"[{name}]" if not name.endswith("...") else f"[{name[:-3]}]..."
+
+
+def _plain(argument: Any) -> str:
+    """Return an argument's name, without the brackets that Typer adds."""
+    name = (argument.metavar or argument.name.upper()).strip("[].")
+    return f"{name}..." if argument.nargs != 1 else name
+
+
+def _entry(option: Any, command: str, details: Details, *, whole: bool) -> Entry:
+    # A switch that is on by default is shown by the name that turns it off, which is what its text is about.
+    opts = option.secondary_opts if option.is_flag and option.default is True else option.opts
+    if option.is_flag and option.default is None:
+        opts = [*opts, *option.secondary_opts]
+    short = [name for name in opts if not name.startswith("--")]
+    long = [name for name in opts if name.startswith("--")]
+    names = ", ".join([*short, *long]) if short else "    " + ", ".join(long)
+    return names, "" if option.is_flag else option.metavar or "", _text(option, command, details, whole=whole)
+
+
+def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str:
+    """Return the text of a parameter, with its choices and its default."""
+    text = (parameter.help or "").rstrip(".")
+    if parameter.name == "format":
+        from hookcli.reporters.selection import offered  # which loads the reporters: not before help is asked for
+
+        text = ", ".join(offered(command))
+    if parameter.name == "columns" and details.columns:
+        names = [column.name for column in details.columns]
+        text += f": {', '.join(names if whole else names[:_LISTED])}" + (
+            ", ..." if names[_LISTED:] and not whole else ""
+        )
+    default = parameter.default
+    shown = parameter.show_default and type(default) in (int, float, str)
+    return f"{text} [{default}]" if shown else text

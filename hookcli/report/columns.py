@@ -1,0 +1,77 @@
+"""The columns of probes' reports, apart from the probes, so that help can list them without importing torch; and the
+column that a user names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hookcli.errors import UsageError, unknown
+from hookcli.report.report import STATS_COLUMNS, Column, columns_named
+
+KEPT = Column("kept", "Kept", "bytes")
+SHAPES = (
+    *columns_named("fqn", "type", "depth", "call", "index", "path"),
+    Column("input_shape", "Input"),
+    Column("output_shape", "Output"),
+    *columns_named("dtype"),
+    Column("params", "Params", "parameters"),
+    Column("params_share", "Params %"),
+    Column("trainable", "Trainable", "parameters"),
+    Column("macs", "MACs", "multiply-accumulates"),
+    Column("macs_share", "MACs %"),
+    KEPT,
+)
+STATISTICS = (*columns_named("fqn", "type", "call", "index", "path", "shape", "dtype"), *STATS_COLUMNS)
+"""Statistics of the tensors that modules receive or return."""
+GRADS = (
+    Column("fqn", "Name"),
+    *columns_named("kind", "type", "call", "pass", "index", "path", "shape", "dtype"),
+    *STATS_COLUMNS,
+)
+GRAPH = (
+    *columns_named("order", "node"),
+    Column("fqn", "Made by"),
+    *columns_named("call", "pass"),
+    Column("fired", "Fired", "times"),
+    Column("in_shape", "Gradient in"),
+    Column("out_shape", "Gradient out"),
+    *columns_named("dtype"),
+    *STATS_COLUMNS,
+    *(replace(column, name=f"out_{column.name}", title=f"Out {column.title}") for column in STATS_COLUMNS),
+    Column("us", "µs", "microseconds"),
+    *columns_named("id", "next"),
+)
+TRACE = (
+    *columns_named("index"),
+    Column("us", "µs", "microseconds"),
+    *columns_named("kind"),
+    Column("fqn", "Where"),
+    *columns_named("type", "call", "pass", "path"),
+    Column("name", "What"),
+    *columns_named("shape", "dtype"),
+    Column("bytes", "Bytes", "bytes"),
+    KEPT,
+)
+PACKAGE = (
+    *columns_named("module", "action"),
+    Column("rule", "Why"),
+    Column("size", "Bytes", "bytes"),
+    *columns_named("needed_by", "index"),
+)
+
+
+def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
+    """The column with this name, or this heading, in any case. Raises UsageError if there is none, or several."""
+    named = {column.name: column for column in columns}
+    if given in named:
+        return named[given]
+    asked = " ".join(given.casefold().split())
+    found = [c for c in named.values() if asked in (c.name.casefold(), " ".join(c.title.casefold().split()))]
+    if not found:
+        raise UsageError(f"{option}: {unknown('column', given, [*named])}")
+    if len(found) > 1:
+        names = ", ".join(column.name for column in found)
+        raise UsageError(f"{option}: several columns are headed {given!r}; choose from: {names}")
+    return found[0]

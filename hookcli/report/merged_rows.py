@@ -1,0 +1,92 @@
+"""Merges rows into one: calls of a module, parts of a container, repeated blocks. Exact, and free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hookcli.report import Row, TensorStats
+from hookcli.report.discrepancy import Discrepancy
+
+_SIZES = ("params", "params_share", "trainable")
+_COSTS = ("macs", "macs_share", "kept")
+
+
+def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
+    """One row named `fqn` for all these; `below` are the rows that it hides."""
+    values = dict(rows[0].values)
+    if len(rows) > 1:
+        # Values that differ between the rows and can't be merged are left out; they would be the first row's.
+        differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
+        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
+        if all(row.fqn == fqn for row in rows):
+            values |= _each_shape(rows, differing)
+        if "origin" in values:
+            values |= _blocks(rows)
+        if "macs" in values:
+            values |= _summed_costs(rows)
+        if "times" in values:
+            values |= _worst(rows)
+    if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
+        own = [values["edited"]] if values.get("edited") else []
+        values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
+    if note := _note(below, fqn):
+        values["note"] = note
+    stats = [row.stats for row in rows if row.stats]
+    return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
+
+
+def _worst(rows: Sequence[Row]) -> dict[str, Any]:
+    """The merged figures of compared rows, with the message of the row that is furthest off."""
+    worst = max(rows, key=lambda row: (bool(row.get("beyond")), row.get("times") or 0.0))
+    said = {key: worst.get(key) for key in ("figure", "a", "b", "times", "differs", "beyond")}
+    parts = [Discrepancy.of(row.values) for row in rows if "error_l2" in row.values]
+    return said | (Discrepancy.merge(parts).figures() if parts else {})
+
+
+def _each_shape(rows: Sequence[Row], differing: Iterable[str]) -> dict[str, Any]:
+    """The shapes that a module had in its calls, each once."""
+    names = (key for key in differing if key.endswith("shape"))
+    return {f"{key}s": [list(x) for x in dict.fromkeys(_frozen(r[key]) for r in rows if r.get(key))] for key in names}
+
+
+def _frozen(shape: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(part) if isinstance(part, list) else part for part in shape)
+
+
+def _blocks(rows: Sequence[Row]) -> dict[str, Any]:
+    """How many blocks were folded, and between which ends their L2 norms lie if they are far apart."""
+    origins = [str(row["origin"]) for row in rows]
+    norms = sorted((row.stats.l2, origin) for row, origin in zip(rows, origins, strict=True) if row.stats)
+    said: dict[str, Any] = {"folded": len(set(origins)), "origin": None}
+    if norms and norms[-1][0] > _APART * norms[0][0]:
+        (least, first), (most, last) = norms[0], norms[-1]
+        said["note"] = f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
+    return said
+
+
+_APART = 10  # times the least norm: more is worth a word
+
+
+def _summed_costs(rows: Sequence[Row]) -> dict[str, Any]:
+    """Costs of every call, and parameters of every module once; None if none is known."""
+    once = {row.get("origin", row.fqn): row for row in reversed(rows) if row["params"] is not None}.values()
+    sums = {key: [row.get(key) for row in (once if key in _SIZES else rows)] for key in (*_SIZES, *_COSTS)}
+    known = {key: [value for value in values if value is not None] for key, values in sums.items()}
+    return {key: sum(values) if values else None for key, values in known.items() if key in rows[0].values}
+
+
+def _note(below: Sequence[Row], fqn: str) -> str | None:
+    beyond = [row.fqn for row in below if row.get("beyond")]
+    if beyond:
+        return f"beyond in {_first_of(beyond, fqn)}"
+    bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
+    if not bad:
+        return None
+    what = "NaN" if bad[0]["nan"] else "Inf"
+    return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
+
+
+def _first_of(fqns: Sequence[str], owner: str) -> str:
+    """The first of these parts of a module, and how many more there are."""
+    return fqns[0].removeprefix(f"{owner}.") + (f" and {len(fqns) - 1} more" if fqns[1:] else "")

@@ -1,0 +1,112 @@
+"""What is typed is taken: parts of names, headings of columns in any case, and a width for pipes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookcli.report.names import name_filter
+
+Cli = Callable[..., Any]
+MODULES = {
+    "": "Net",
+    "conv": "Conv2d",
+    "body": "Sequential",
+    "body.0": "Conv2d",
+    "body.conv_in": "Identity",
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "selected"),
+    [
+        ("conv", "conv"),  # a name as it is
+        ("conv2d", "conv body.0"),
+        ("Conv", "conv body.0 body.conv_in"),  # a part of a name or type, in any case
+        ("CONV_", "body.conv_in"),
+        ("body.*", "body.0 body.conv_in"),
+        ("Conv*", ""),  # a glob is for names, and exact
+        ("zz", ""),
+    ],
+)
+def test_a_pattern_without_wildcards_that_is_no_name_is_a_part(pattern: str, selected: str) -> None:
+    matches = name_filter(pattern, MODULES)
+    assert [fqn for fqn, kind in MODULES.items() if matches(fqn, kind)] == selected.split()
+
+
+def test_the_model_itself_has_the_name_that_tables_show() -> None:
+    for pattern in ("(model)", ""):
+        matches = name_filter(pattern, MODULES)
+        assert [fqn for fqn, kind in MODULES.items() if matches(fqn, kind)] == [""]
+
+
+NET = ("net.py:Net", "-i", "2x3x4x4")
+
+
+def fqns(ran: Any) -> list[str]:
+    assert ran.code == 0, ran.err
+    return [row["fqn"] for row in csv.DictReader(io.StringIO(ran.out))]
+
+
+def test_match_takes_a_part_in_every_command(cli: Cli, net: Path) -> None:
+    assert fqns(cli("shapes", *NET, "--match", "onv", "-f", "csv")) == ["conv"]
+    assert fqns(cli("activations", *NET, "--match", "relu", "-f", "csv")) == ["act"]
+    assert sorted(fqns(cli("grads", *NET, "--match", "onv", "-f", "csv"))) == ["conv.bias", "conv.weight"]
+    assert sorted(fqns(cli("grads", *NET, "--match", "LINEAR", "-f", "csv"))) == ["fc.bias", "fc.weight"]
+    for side in ("a.json", "b.json"):
+        assert cli("activations", *NET, "-o", side).code == 0
+    assert (
+        json.loads(cli("diff", "a.json", "b.json", "--match", "ReLU", "-f", "json").out)["reports"][0]["totals"][
+            "compared"
+        ]
+        == 1
+    )
+    assert "nothing to compare" in cli("diff", "a.json", "b.json", "--match", "zz").err
+
+
+def test_run_records_the_modules_that_a_part_names(cli: Cli, net: Path) -> None:
+    (net / "train.py").write_text(
+        "import torch\nfrom net import Net\nnet = Net()\noptimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        "for _ in range(2):\n    net(torch.ones(2, 3, 4, 4)).sum().backward()\n    optimizer.step()\n"
+    )
+    assert cli("run", "--every", "1", "--match", "2d", "-o", "a.run.jsonl", "train.py").code == 0
+    assert fqns(cli("show", "a.run.jsonl", "-f", "csv")) == ["conv"]
+
+
+def test_columns_and_sort_take_headings_in_any_case(cli: Cli, net: Path) -> None:
+    ran = cli("shapes", *NET, "--columns", "Layer, output,MACs", "--sort", "-PARAMS", "-f", "csv")
+    assert ran.out.splitlines()[0] == "fqn,output_shape,macs"
+    assert fqns(ran)[:2] == ["", "fc"]
+    for form in ("json", "markdown", "table"):
+        assert cli("shapes", *NET, "--columns", "layer,Output,layer", "-f", form).code == 0
+    ran = cli("activations", *NET, "--columns", "Layr")
+    assert ran.code == 2 and "unknown column 'Layr'; choose from: fqn, type, " in ran.err
+
+
+def test_a_wrong_choice_lists_the_choices(cli: Cli, net: Path) -> None:
+    said = cli("shapes", *NET, "--fill", "one").err
+    assert said == "hookcli: error: unknown --fill 'one'; did you mean ones? (choose from: ones, zeros, randn, rand)\n"
+    assert "unknown --of 'x'; choose from: parameters, outputs, inputs" in cli("grads", *NET, "--of", "x").err
+
+
+def test_the_width_of_a_table_in_a_pipe(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def widest(*argv: str) -> int:
+        ran = cli(*argv)
+        table = ran.out.partition("─\n")[2].split("\n\n")[0].splitlines()
+        assert ran.code in (0, 1) and table, ran.err
+        return max(len(line) for line in ran.out.splitlines() if "─" in line)
+
+    assert widest("graph", *NET) <= 160
+    assert widest("check", "--list") <= 160
+    assert "columns hidden (" in cli("trace", *NET, "--summary").out
+    monkeypatch.setenv("COLUMNS", "72")
+    assert widest("graph", *NET) <= 72
+    assert "\x1b" not in cli("graph", *NET).out
+    header = cli("graph", *NET, "-f", "csv").out.splitlines()[0]
+    assert len(header) > 160

@@ -1,0 +1,101 @@
+"""Help: one screen after -h, everything after --help, held against golden files at 80 columns."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pty
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+from typer.main import get_command
+
+from hookcli.commands import COMMANDS, QUESTIONS
+from hookcli.commands.app import build_app
+from hookcli.commands.options import SEVERAL, SHARED
+from hookcli.probes.shapes import ShapesProbe
+from hookcli.reporters.selection import offered
+from hookcli.sources.losses import NAMED
+
+Cli = Callable[..., Any]
+GOLDEN = Path(__file__).parent.parent / "golden" / "help"
+BACKWARD = ("grads", "graph", "trace", "comm", "check", "diff")
+
+
+def test_golden_first_page(cli: Cli, request: pytest.FixtureRequest) -> None:
+    pages = [cli(*words) for words in ((), ("-h",), ("--help",))]
+    assert len({page.out for page in pages}) == 1 and {page.code for page in pages} == {0}
+    compare("hookcli", pages[0].out, request)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_golden(cli: Cli, command: str, request: pytest.FixtureRequest) -> None:
+    first, whole = cli(command, "-h"), cli(command, "--help")
+    assert (first.code, first.err, whole.code, whole.err) == (0, "", 0, "")
+    assert len(first.out.splitlines()) <= 30 and first.out.endswith(f"\nAll options: hookcli {command} --help\n")
+    assert "Examples:" in first.out and "Examples:" in whole.out
+    text = f"{first.out}\n{'=' * 80}\n\n{whole.out}"
+    assert max(map(len, text.splitlines())) <= 80 and "\x1b" not in text
+    for clutter in ("<=x", "[x>=", "{", "[[", "<str>", "[default:"):
+        assert clutter not in text
+    compare(command, text, request)
+
+
+def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
+    """Hold a page against its golden file, or write that anew."""
+    path = GOLDEN / f"{name}.txt"
+    if request.config.getoption("--golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_a_command_is_in_its_whole_help(cli: Cli, command: str) -> None:
+    app: Any = get_command(build_app())
+    text = cli(command, "--help").out
+    options = [one for one in app.commands[command].params if one.param_type_name == "option"]
+    assert options or command == "explain"
+    assert [o.opts for o in options if not any(f" {name}" in text for name in (*o.opts, *o.secondary_opts))] == []
+
+
+def test_first_page_lists_every_command_once_with_the_first_line_of_its_help() -> None:
+    assert sorted(name for names in QUESTIONS.values() for name in names) == sorted(COMMANDS)
+    for name, line in COMMANDS.items():
+        assert inspect.getdoc(getattr(import_module(f"hookcli.commands.{name}"), name)).splitlines()[0] == line
+
+
+def test_choices_are_listed_where_they_are_chosen(cli: Cli) -> None:
+    shapes = " ".join(cli("shapes", "--help").out.split())
+    assert ", ".join(column.name for column in ShapesProbe.columns) in shapes
+    for command in BACKWARD:
+        text = " ".join(cli(command, "--help").out.split())
+        assert all(loss in text for loss in NAMED) and ", ".join(offered(command)) in text
+
+
+def test_options_of_several_processes_stand_only_where_they_do_something(cli: Cli) -> None:
+    having = {name for name in COMMANDS if "--nproc N" in cli(name, "--help").out}
+    assert having == {"inputs", "activations", "grads", "graph", "trace", "comm"}
+    assert set(SEVERAL) < SHARED
+    assert cli("shapes", "--nproc", "2").code == 2
+
+
+def test_help_is_in_colour_on_a_terminal_alone() -> None:
+    for color in (True, False):
+        parent, child = pty.openpty()
+        env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"} | ({} if color else {"NO_COLOR": "1"})
+        command = [sys.executable, "-m", "hookcli", "shapes", "-h"]
+        ran = forks.run(command, stdout=child, stderr=child, env=env, check=False)
+        os.close(child)
+        text = os.read(parent, 100_000).decode().replace("\r\n", "\n")
+        os.close(parent)
+        assert ran.returncode == 0 and ("\x1b[1;32mUsage:" in text) == color
+        plain = text.replace("\x1b[0m", "")
+        for code in ("1;32", "1;36", "36"):
+            plain = plain.replace(f"\x1b[{code}m", "")
+        assert plain == (GOLDEN / "shapes.txt").read_text().split("=" * 80)[0].rstrip("\n") + "\n"
