@@ -19,7 +19,7 @@ BUILT_IN = {
     "reporters": {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
         for name in (
-            *("table", "json", "csv", "markdown", "dot", "svg", "chrome", "chart", "hist"),
+            *("table", "json", "csv", "markdown", "html", "dot", "svg", "chrome", "chart", "hist"),
             *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
         )
     },

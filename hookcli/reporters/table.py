@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -11,6 +12,7 @@ from hookcli.report.grouping import View
 from hookcli.reporters.base import PIPE, Reporter
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.system.escaping import visible
+from hookcli.system.streams import is_terminal, terminal_size
 
 
 class TableReporter(Reporter):
@@ -30,6 +32,11 @@ class TableReporter(Reporter):
             text = "\n".join("\n".join(_plain(table)) + "\n" for table in tables)
         then = next((f"Next: {report.meta['next']}" for report in reports if report.meta.get("next")), "")
         return "".join(line.rstrip() + "\n" for line in [*text.splitlines(), *filter(None, [visible(then)])])
+
+    def printed(self, report: Report) -> str:
+        """Write one report for `print`: as wide as the terminal, without colour codes since text may go anywhere."""
+        size = terminal_size(sys.stdout) if is_terminal(sys.stdout) else None
+        return self.render([report], View(width=size.columns, height=size.lines) if size else View()).rstrip("\n")
 
 
 def _plain(table: Table) -> list[str]:
