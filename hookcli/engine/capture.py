@@ -23,6 +23,7 @@ from hookcli.errors import ModelError, UsageError, UserCode, message_of
 from hookcli.hooks.edits.base import check_applied
 from hookcli.hooks.select import Select
 from hookcli.hooks.session import HookSession
+from hookcli.hooks.torch_private.dynamo import not_imported_by_operators
 from hookcli.hooks.unhooked import compiled_parts, uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.fallbacks import offers_another, with_fallbacks
@@ -123,7 +124,8 @@ def capture_recipe(
     try:
         if setting.device.type != "cpu" or any(probe.values for probe in make_probes(probes)):
             return attempt(setting)
-        return _on_meta(attempt, setting)
+        with not_imported_by_operators():
+            return _on_meta(attempt, setting)
     finally:
         set_random_states(devices, states)
 

@@ -11,9 +11,12 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hookcli import registry
+from hookcli.report.data_frame import data_frame
 from hookcli.report.histogram import OUTSIDE, QUANTILES, Histogram
 from hookcli.report.stats import FIGURES, HIST_KEYS, STATS_KEYS, TITLES, TensorStats
 from hookcli.report.strict_json import relaxed, strict
+from hookcli.system.escaping import visible
 
 SCHEMA = 1
 SEVERITIES = ("error", "warning")  # of findings that can make a check fail, the worst first
@@ -132,8 +135,8 @@ class Finding:
     """A fault that a check found: the check's id, the severity, the place, the figure and the threshold that it
     crossed.
 
-    `hint` names the usual cause and what to try; `file` and `line` are where the model's own code for this place
-    begins, if known.
+    `hint` names the usual cause and what to try, `remedy` only what to try, `cause` the finding that this one follows
+    from ("HK010 relu"). `file` and `line` are where the model's own code for this place begins, if known.
     """
 
     check: str
@@ -145,6 +148,13 @@ class Finding:
     hint: str = ""
     file: str | None = None
     line: int | None = None
+    remedy: str = ""
+    cause: str = ""
+
+    @property
+    def name(self) -> str:
+        """The finding in a word or two, for others that follow from it: HK010 relu."""
+        return f"{self.check} {self.fqn}".rstrip()
 
     def fails(self, severity: str) -> bool:
         """True if the finding is at least as bad as this severity (--fail-on)."""
@@ -177,6 +187,29 @@ class Report:
         for key in lacking:
             values.pop(key, None)
         return values
+
+    def __repr__(self) -> str:
+        """One line: the probe, the model, and how much the report holds."""
+        counts = [(len(self.rows), "row"), (len(self.findings), "finding"), (len(self.skipped), "item")]
+        said = [f"{number:,} {what}{'s' * (number != 1)}" for number, what in counts if number or what == "row"]
+        text = f"<Report {self.probe} of {self.model}: {', '.join(said)}"
+        return visible(text) + (" not measured>" if self.skipped else ">")
+
+    def __str__(self) -> str:
+        """The table of the command line: as wide as the terminal, or as it needs where stdout is none."""
+        return str(registry.load("reporters", "table")().printed(self))
+
+    def _repr_html_(self) -> str:
+        """The table in HTML, which notebooks show."""
+        return str(registry.load("reporters", "html")().fragment(self))
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with every row, in the report's columns and then those that only some rows have.
+
+        Shapes and lists are tuples. Integers and flags with missing values have pandas' nullable dtypes. Raises
+        ImportError if pandas is not installed.
+        """
+        return data_frame([column.name for column in self.columns], [row.flat() for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON object; floats stay floats."""

@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "show": ("show", "a.jsonl"),
     "show --over-time": ("show", "a.jsonl", "--over-time", "."),
 }
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown", "html")
 FORMATS_OF = {"graph": ("dot", "svg"), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
 EXPORTS = ("tensorboard", "parquet", "wandb")  # of any report, with --output
 # Graphviz's own program draws svg: without it that is what is said.

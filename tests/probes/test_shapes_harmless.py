@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import forks
 import pytest
 import torch
 from torch import Tensor, nn
@@ -152,3 +154,27 @@ def test_nothing_stays_exchanged() -> None:
         raise RuntimeError("broken")
     capture(nn.Linear(2, 2), torch.ones(1, 2), ["shapes"])
     assert state() == before and not torch._C._len_torch_function_stack()
+
+
+def test_shapes_on_meta_does_without_torch_compile_and_leaves_its_functions_alone() -> None:
+    code = """
+import sys, torch
+from torch import nn
+from hookcli.engine.capture import capture_recipe
+from hookcli.hooks.torch_private import dynamo
+from hookcli.sources.base import Recipe, InputSpec
+from hookcli.engine.setting import Setting
+def net():
+    parts = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(4)
+    return nn.Sequential(*parts, nn.Linear(4, 2), nn.Softmax(-1))
+setting = Setting(inputs=[InputSpec(shape=(2, 3, 8, 8))])
+report = capture_recipe(Recipe("net", net), ["shapes"], setting)[0]
+assert report.meta["device"] == "meta" and report.rows[-1]["output_shape"] == [2, 2], report
+assert "torch._dynamo" not in sys.modules
+functions = dynamo._never_traced()
+assert len(functions) > 100 and not any(hasattr(f, "__dynamo_disable") for f in functions)
+again = torch.compile(lambda x: torch.relu(x) + 1, backend="eager")(torch.ones(2))
+assert again.tolist() == [2, 2]
+"""
+    ran = forks.run([sys.executable, "-c", code], capture_output=True, text=True, fresh=True)
+    assert ran.returncode == 0, ran.stderr

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from importlib import import_module
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from torch import nn
 
+from hookcli.hooks.torch_private.overrides import TorchDispatchMode
 from hookcli.tensors.torch_private import getter, private
 
 _COMPILED = "compiled parts are not told from others, and a script that is recorded may compile them again"
@@ -37,6 +39,54 @@ def use_fake_tensors() -> None:
 def compiles() -> bool:
     """True if anything can be compiled: torch.compile imports what it is made of when it is first used."""
     return _imported("torch._dynamo") is not None
+
+
+_disabling: Callable[..., Any] | None = private(
+    "torch._compile", "_disable_dynamo", None, "shapes takes two seconds more: operators on meta import torch.compile"
+)
+_DISABLED = "__dynamo_disable"  # the attribute in which such a function keeps what it calls
+
+
+@contextmanager
+def not_imported_by_operators() -> Iterator[None]:
+    """Keep operators on the meta device from importing torch.compile in this block: the import takes two seconds.
+
+    Many of these operators are Python functions that torch.compile must not trace, and they import it to be marked so.
+    As long as it is not imported nothing is traced, and they need no mark. Afterwards they are as before.
+    """
+    ours = [] if compiles() else [f for f in _never_traced() if not hasattr(f, _DISABLED)]
+    for function in ours:
+        setattr(function, _DISABLED, function)
+    try:
+        yield
+    finally:
+        for function in ours:
+            vars(function).pop(_DISABLED, None)
+
+
+@cache
+def _never_traced() -> list[Any]:
+    """Return the functions for operators on the meta device that torch.compile must not trace."""
+    if _disabling is None:
+        return []
+    marker = _disabling(len).__code__
+    modules = [module for name, module in [*sys.modules.items()] if name.startswith(_OPERATORS)]
+    todo = [value for module in modules for value in vars(module).values()]
+    todo += [vars(mode).get("__torch_dispatch__") for mode in TorchDispatchMode.__subclasses__()]
+    seen: set[int] = set()
+    found = []
+    while todo:
+        function = todo.pop()
+        if isinstance(function, FunctionType) and id(function) not in seen:
+            seen.add(id(function))
+            inside = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
+            found += inside[:1] if function.__code__ is marker else []  # the function that it wraps
+            todo += inside
+    return found
+
+
+_EMPTY = CellType()
+_OPERATORS = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations")
 
 
 def _imported(name: str) -> ModuleType | None:

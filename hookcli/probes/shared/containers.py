@@ -12,7 +12,9 @@ def containers(model: nn.Module) -> list[str]:
 
     The lone child of a lone child, too; but not one without parts, since then nothing would be left to show.
     """
-    lists = [fqn for fqn, part in model.named_modules() if fqn and type(part).forward is nn.Module.forward]
+    lists = [
+        fqn for fqn, part in model.named_modules() if fqn and getattr(type(part), "forward", None) is nn.Module.forward
+    ]
     return list(dict.fromkeys([*_lone(model), *lists]))
 
 

@@ -1,0 +1,117 @@
+"""Reports in Python and notebooks: one line, a table, HTML, a DataFrame."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookcli.cli import main
+from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named
+from hookcli.report.grouping import View
+from hookcli.reporters.html import HtmlReporter
+from hookcli.reporters.table import TableReporter
+
+COLUMNS = (*columns_named("fqn", "type"), Column("output_shape", "Output"), Column("params", "Params"))
+ROWS = [
+    Row({"fqn": "", "type": "Net", "output_shape": [2, 4], "params": 20, "frozen": None}),
+    Row({"fqn": "a<b>&\x1b[31m", "type": "Linear", "output_shape": [2, 4], "params": 20, "frozen": True}),
+    Row({"fqn": "act", "type": "ReLU", "output_shape": [2, 4], "params": None, "frozen": None, "mean": 1.5}),
+]
+REPORT = Report("shapes", "Net", COLUMNS, ROWS, meta={"device": "cpu"}, totals={"params": 20})
+
+
+class Page(HTMLParser):
+    """The text of cells, and every tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.cells: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        assert not {"src", "href"} & {name for name, _ in attrs}  # nothing is fetched
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] in ("td", "th"):
+            self.cells[-1] += data.rstrip("\n")
+
+
+def test_repr_is_one_line() -> None:
+    assert repr(REPORT) == "<Report shapes of Net: 3 rows>"
+    found = replace(
+        REPORT,
+        probe="check",
+        model="a\nb",
+        rows=ROWS[:1],
+        findings=[Finding("HK1", "error", "", "x")] * 2,
+        skipped=[Skipped("act", "why")],
+    )
+    assert repr(found) == r"<Report check of a\nb: 1 row, 2 findings, 1 item not measured>"
+
+
+def test_str_is_the_table_and_nothing_else(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    print(REPORT)
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert any(line.split() == ["Layer", "Type", "Output", "Params"] for line in lines)
+    assert any(line.split() == ["act", "ReLU", "2x4", "-"] for line in lines) and "20 parameters" in out
+    assert "\x1b" not in out and out.endswith("\n") and not out.endswith("\n\n")
+    # On a terminal the table is as wide as that, still without colour codes.
+    _, terminal = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "20")
+    with os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        narrow = str(REPORT)
+        monkeypatch.undo()
+    assert "\x1b" not in narrow and max(map(len, narrow.splitlines())) <= 20 < max(map(len, lines))
+
+
+def test_html_shows_the_cells_of_the_table_and_makes_no_tag_of_a_name() -> None:
+    text = REPORT._repr_html_()
+    page = Page(text)
+    assert page.cells[:4] == ["Layer", "Type", "Output", "Params"]
+    assert r"a<b>&\x1b[31m" in page.cells and "\x1b" not in text
+    assert set(page.tags) == {"div", "style", "table", "thead", "tbody", "tr", "th", "td", "p"}
+    table = [line.split("  ") for line in TableReporter().printed(REPORT).splitlines()]
+    assert {cell.strip() for cell in page.cells} <= {cell.strip() for line in table for cell in line}
+
+
+def test_html_is_a_format_with_all_its_style_inside(tmp_path: Path) -> None:
+    model = tmp_path / "net.py"
+    model.write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Linear(4, 3), nn.ReLU())\n")
+    page = tmp_path / "out.html"
+    assert main(["shapes", f"{model}:net", "--input", "2x4", "--output", str(page)]) == 0
+    text = page.read_text()
+    assert text.startswith("<!doctype html>") and "2x3" in Page(text).cells
+    assert "color-scheme: light dark" in text and "<script" not in text
+    hostile = HtmlReporter().render([replace(REPORT, model="</title><script>")], View())
+    assert "script" not in Page(hostile).tags
+
+
+def test_to_pandas_has_every_row_and_sensible_dtypes() -> None:
+    pd = pytest.importorskip("pandas")
+    frame = REPORT.to_pandas()
+    assert list(frame.columns) == ["fqn", "type", "output_shape", "params", "frozen", "mean"]
+    assert frame["params"].dtype == "Int64" and frame["frozen"].dtype == "boolean" and frame["mean"].dtype == float
+    assert pd.api.types.is_string_dtype(frame["fqn"]) and frame["output_shape"].tolist() == [(2, 4)] * 3
+    assert frame["params"].sum() == 40 and frame.groupby("output_shape").size().tolist() == [3]
+    whole = replace(REPORT, rows=ROWS[:2]).to_pandas()
+    assert whole["params"].dtype == int
+    assert list(replace(REPORT, rows=[]).to_pandas().columns) == ["fqn", "type", "output_shape", "params"]
+
+
+def test_without_pandas_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"to_pandas\(\) needs pandas: pip install pandas$"):
+        REPORT.to_pandas()
