@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -32,11 +33,14 @@ def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured:
         ]
         for place, found in enumerate(ordered)
     }
-    return [_with_cause(ordered, place, causes[place]) for place in _Listed(causes).places()]
+    return [_with_cause(ordered, place, causes[place], flow) for place in _Listed(causes).places()]
 
 
-def _with_cause(findings: Sequence[Finding], place: int, causes: Sequence[int]) -> Finding:
-    return replace(findings[place], cause=findings[causes[-1]].name) if causes else findings[place]
+def _with_cause(findings: Sequence[Finding], place: int, causes: Sequence[int], flow: _Flow) -> Finding:
+    if not causes:
+        return findings[place]
+    near = min(reversed(causes), key=lambda cause: flow.distance(findings[cause], findings[place]))
+    return replace(findings[place], cause=findings[near].name)
 
 
 @dataclass
@@ -119,6 +123,11 @@ class _Flow:
         if effect.check in self._backward or None in places:
             return True
         return places[0] < places[1]  # type: ignore[operator]
+
+    def distance(self, cause: Finding, effect: Finding) -> float:
+        """How far apart the first calls at two places are; infinite if one of them is not known."""
+        a, b = self._place(cause.fqn), self._place(effect.fqn)
+        return math.inf if a is None or b is None else abs(a - b)
 
     def _place(self, fqn: str) -> int | None:
         """The number of the first call of a module, or of a parameter's module; None if it is not known."""

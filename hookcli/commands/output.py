@@ -224,4 +224,5 @@ def _view(options: Options, terminal: bool) -> View:
         width=size.columns if terminal else asked("COLUMNS") or None,
         height=size.lines if terminal else None,
         color=terminal and takes_color(report_stream()),
+        bars=terminal,  # programs that read columns would take them for one
     )

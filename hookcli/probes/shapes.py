@@ -20,6 +20,7 @@ from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured
 from hookcli.probes.shared.containers import containers
 from hookcli.probes.shared.costs import Costs, matters
+from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
 from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
@@ -164,13 +165,15 @@ class ShapesProbe(Probe):
             )
 
     def totals(self) -> Mapping[str, Any]:
-        """Return the model's parameters, multiply-accumulates, and the bytes that training takes with AdamW."""
+        """Return parameters, multiply-accumulates, bytes of training with AdamW; `kept_mode` if train mode differs."""
         model = self.session.model
         params, trainable = count_parameters(model)
         tensors = [*(p for p in model.parameters() if not is_lazy(p)), *packed_parameters(model)]
         size = sum(x.numel() * x.element_size() for x in tensors)
         macs = {"macs": self._forward_macs()}
-        kept = {"kept_bytes": self._forward_kept()} if self._memory is not None else {}
+        kept: dict[str, Any] = {"kept_bytes": self._forward_kept()} if self._memory is not None else {}
+        if kept and not model.training and any(map(acts_in_training, model.modules())):
+            kept["kept_mode"] = "eval"
         return {"params": params, "trainable": trainable, "param_bytes": size, **training_bytes(model), **kept, **macs}
 
     def _forward_kept(self) -> int:

@@ -208,7 +208,7 @@ TOTALS: Mapping[str, Fits] = {
     ),
     **dict.fromkeys(("unclipped_grad", "param_grad", "ratio"), is_figure),
     **dict.fromkeys(("resident_bytes", "peak_bytes"), is_count),
-    **dict.fromkeys(("order", "verdict", "structure", "weights", "grew", "settings"), is_text),
+    **dict.fromkeys(("order", "verdict", "structure", "weights", "grew", "settings", "kept_mode"), is_text),
     "hooks": lambda value: (is_mapping(value) and _is_hooks(value)) or is_figure(value),
     **dict.fromkeys(("errors", "warnings", "checks", "modules", "backward_us"), is_count),
     **dict.fromkeys(("macs", "kept_bytes", "param_bytes", "grad_bytes", "optimizer_bytes"), is_count),

@@ -21,8 +21,8 @@ class View:
     """The way a report is shown.
 
     `depth` groups rows below it (None: the reporter decides; math.inf: no grouping); `columns` and `sort` name columns
-    (`-mean`: largest first). `width` and `height` are the terminal's, None if the output is a file or a pipe; `color`
-    allows escape codes.
+    (`-mean`: largest first). `width` and `height` are the terminal's, None if the output is a file or a pipe, where
+    `COLUMNS` may ask for a width; `color` allows escape codes, `bars` bars beside figures.
     """
 
     depth: float | None = None
@@ -31,6 +31,7 @@ class View:
     width: int | None = None
     height: int | None = None
     color: bool = False
+    bars: bool = False
 
 
 def for_people(report: Report) -> Report:

@@ -102,15 +102,18 @@ def _figure(title: str, points: Points, size: tuple[int, int]) -> Iterator[str]:
 
 def _compared(title: str, ours: Points, theirs: Points, size: tuple[int, int]) -> Iterator[str]:
     """Draw a figure of two runs, with the first step in which they are apart; in one line if neither changed."""
-    a, b = ([value for _, value in points if not math.isnan(value)] for points in (ours, theirs))
+    parted = _apart(ours, theirs)
+    shown = [[(step, _finite(value)) for step, value in points] for points in (ours, theirs)]
+    a, b = ([value for _, value in points if not math.isnan(value)] for points in shown)
     if all(not values or _is_flat(values) for values in (a, b)):
+        where = "throughout" if [*map(len, shown)] == [len(a), len(b)] else f"({parted})"
         said = {f"{name} {formatting.number(values[0])}": None for name, values in (("A", a), ("B", b)) if values}
         alike = a and b and _is_flat([a[0], b[0]])
-        yield f"{title}: {formatting.number(a[0]) if alike else ', '.join(said)} throughout"
+        yield f"{title}: {formatting.number(a[0]) if alike else ', '.join(said)} {where}"
         return
     scale = ", logarithmic" if _is_logarithmic([*a, *b]) else ""
-    yield f"{title} ({_apart(ours, theirs)}{scale})"
-    yield from two_curves(ours, theirs, bool(scale), size)
+    yield f"{title} ({parted}{scale})"
+    yield from two_curves(shown[0], shown[1], bool(scale), size)
 
 
 def _apart(ours: Points, theirs: Points) -> str:
@@ -119,18 +122,23 @@ def _apart(ours: Points, theirs: Points) -> str:
     pairs = [(step, a, other[step]) for step, a in ours if step in other]
     if not pairs:
         return "no step in both"
-    parted = [pair for pair in pairs if not math.isclose(*pair[1:], rel_tol=_APART)]
+    parted = [pair for pair in pairs if not _alike(*pair[1:])]
     if not parted:
         return f"A and B agree within {_APART:.1%}"
     first, last = (
-        f"step {step:,}: A {formatting.number(a)}, B {formatting.number(b)}" for step, a, b in (parted[0], pairs[-1])
+        f"step {step:,}: A {formatting.loss(a)}, B {formatting.loss(b)}" for step, a, b in (parted[0], pairs[-1])
     )
     return f"apart from {first}" + (f"; {last}" if pairs[-1] != parted[0] else "")
 
 
 def _own_points(report: Report, name: str) -> Points:
-    """Return a run's own points; the other one may have recorded further steps."""
-    return [(row["step"], _finite(row[name])) for row in report.rows if row.get(name) is not None]
+    """Return a run's own points, NaN and infinite ones too; the other one may have recorded further steps."""
+    return [(row["step"], value) for row in report.rows if isinstance(value := row.get(name), (int, float))]
+
+
+def _alike(a: float, b: float) -> bool:
+    """True if two runs have the same figure, but for rounding; NaN is as NaN."""
+    return math.isclose(a, b, rel_tol=_APART) or (math.isnan(a) and math.isnan(b))
 
 
 def _is_flat(values: Sequence[float]) -> bool:

@@ -1,4 +1,4 @@
-"""Findings as lines for people: one for each finding, and below it one on what to try, at any width."""
+"""Findings as lines for people: one for each finding, and below it its cause and what to try, at any width."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A finding in words. `remedy` is "" if the next finding has the same one."""
+    """A finding in words. `below` are the lines on its cause and remedy; none if the next finding has the same."""
 
     check: str
     severity: str
     said: str
-    remedy: str
+    below: Sequence[str]
 
     def heads(self) -> tuple[str, str]:
-        """The beginnings of the finding's line and of the line below it."""
+        """The beginnings of the finding's line and of the lines below it."""
         head = f"{self.check}{' ' * _GAP}{self.severity:<{_SEVERITY + _GAP}}"
         return head, " " * (len(self.check) + _GAP)
 
@@ -38,13 +38,14 @@ def entries(report: Report, view: View) -> Sequence[Entry] | None:
 def _entries(rows: Sequence[Row]) -> Iterator[Entry]:
     longest = max(len(str(row["check"])) for row in rows)
     for row, after in zip(rows, [*rows[1:], None], strict=True):
-        remedy = _remedy(row)
-        repeated = after is not None and after["check"] == row["check"] and _remedy(after) == remedy
+        below = _below(row)
+        repeated = after is not None and after["check"] == row["check"] and _below(after) == below
         said = f"{row.fqn or '(model)'}: {row['message']}"
-        yield Entry(str(row["check"]).ljust(longest), str(row["severity"]), said, "" if repeated else remedy)
+        yield Entry(str(row["check"]).ljust(longest), str(row["severity"]), said, () if repeated else below)
 
 
-def _remedy(row: Row) -> str:
-    if row.get("cause"):
-        return f"May follow from {row['cause']}: fix that first"
-    return f"Try: {row['remedy']}" if row.get("remedy") else ""
+def _below(row: Row) -> Sequence[str]:
+    """The lines on a finding's cause and remedy: a cause may be another one, and then the remedy holds."""
+    cause = [f"May follow from {row['cause']}: fix that first"] if row.get("cause") else []
+    remedy = [f"{'Else' if cause else 'Try'}: {row['remedy']}"] if row.get("remedy") else []
+    return [*cause, *remedy]

@@ -19,7 +19,7 @@ def totals_line(report: Report) -> str:
     sentences = [report.totals.get(key) for key in _SENTENCES]
     clipped = before_clipping(report.totals)
     memory = _memory(report.totals)
-    aside = (*_SENTENCES, *(_MEMORY if memory else ()))
+    aside = (*_SENTENCES, "kept_mode", *(_MEMORY if memory else ()))
     totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
     said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
     return "\n".join(filter(None, (" · ".join(filter(None, said)), memory, *sentences, *step_lines(report.totals))))
@@ -40,7 +40,8 @@ def _memory(totals: Mapping[str, Any]) -> str:
         return ""
     parts = {name: totals[key] for key, name in _MEMORY.items() if key in totals}
     said = " + ".join(f"{size(value)} {name}" for name, value in parts.items())
-    return f"memory to train: {said} = {size(sum(parts.values()))}"
+    mode = f" in {totals['kept_mode']} mode (--train: in train mode)" if totals.get("kept_mode") else ""
+    return f"memory to train: {said}{mode} = {size(sum(parts.values()))}"
 
 
 _NAMED = {
@@ -149,6 +150,11 @@ def _of_ranks(meta: Mapping[str, Any]) -> str:
     if shown is None:
         return ""
     return f", rank {shown} shown" if isinstance(shown, int) else f", ranks {', '.join(map(str, shown))} shown"
+
+
+def next_line(reports: Iterable[Report]) -> str:
+    """Name the command to type next, as the first report that has one says it; "" if none has."""
+    return next((f"Next: {report.meta['next']}" for report in reports if report.meta.get("next")), "")
 
 
 def remarks(report: Report) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
 from hookcli.report import Report, formatting
 from hookcli.report.grouping import View
+from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
+from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.system.escaping import visible
 
@@ -24,9 +26,11 @@ _STYLE = """\
   vertical-align: bottom }
 .hookcli tbody tr:hover { background: color-mix(in srgb, currentcolor 9%, transparent) }
 .hookcli .left { text-align: left }
-.hookcli .mark { color: #d33; font-weight: 600 }
-.hookcli h2 { font: inherit; font-weight: 600; margin: 0 0 .3em }
+.hookcli .mark, .hookcli .error { color: #d33; font-weight: 600 }
+.hookcli .warning { color: #b80 }
 .hookcli p { margin: .15em 0; opacity: .72; white-space: pre-wrap }
+.hookcli p.above { font-weight: 600; opacity: 1 }
+.hookcli p.finding { opacity: 1 }
 """
 _PAGE = """\
 <!doctype html>
@@ -53,7 +57,7 @@ class HtmlReporter(Reporter):
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a page."""
         title = ", ".join(dict.fromkeys(f"{report.probe}: {report.model}" for report in reports))
-        shown = [_fragment(report, view, headed=True) for report in reports]
+        shown = [_fragment(report, view) for report in reports]
         return _PAGE.format(title=escape(visible(title)), body="\n".join(shown))
 
     def fragment(self, report: Report) -> str:
@@ -61,13 +65,21 @@ class HtmlReporter(Reporter):
         return _fragment(report, View())
 
 
-def _fragment(report: Report, view: View, *, headed: bool = False) -> str:
-    view = replace(view, width=None, height=view.height or _LINES, color=False)
-    table = tabulated(formatting.printable(report), view)
-    head = [f"<h2>{escape(table.above)}</h2>"] if headed and table.above else []
-    below = [f"<p>{escape(line)}</p>" for line in table.below]
-    parts = [f"<style>{_STYLE}</style>", *head, *(_rows(table) if table.columns else []), *below]
+def _fragment(report: Report, view: View) -> str:
+    view = replace(view, width=None, height=view.height or _LINES, color=False, bars=False)
+    report = formatting.printable(report)
+    table = tabulated(report, view)
+    above = [f'<p class="above">{escape(line)}</p>' for line in table.above.splitlines()]
+    found = [line for entry in table.entries for line in _finding(entry)]
+    below = [f"<p>{escape(line)}</p>" for line in (*table.below, footer.next_line([report])) if line]
+    parts = [f"<style>{_STYLE}</style>", *above, *found, *(_rows(table) if table.columns else []), *below]
     return "\n".join(['<div class="hookcli">', *parts, "</div>"])
+
+
+def _finding(entry: Entry) -> Iterator[str]:
+    first, indent = entry.heads()
+    yield f'<p class="finding"><span class="{escape(entry.severity)}">{escape(first)}</span>{escape(entry.said)}</p>'
+    yield from (f"<p>{escape(indent + line)}</p>" for line in entry.below)
 
 
 def _rows(table: Table) -> list[str]:

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from hookcli.report import Report, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters.base import PIPE, Reporter
+from hookcli.reporters.footer import next_line
 from hookcli.reporters.table_cells import Table, tabulated
 from hookcli.system.escaping import visible
 from hookcli.system.streams import is_terminal, terminal_size
@@ -30,13 +31,14 @@ class TableReporter(Reporter):
             text = draw(tables, view)
         else:
             text = "\n".join("\n".join(_plain(table)) + "\n" for table in tables)
-        then = next((f"Next: {report.meta['next']}" for report in reports if report.meta.get("next")), "")
-        return "".join(line.rstrip() + "\n" for line in [*text.splitlines(), *filter(None, [visible(then)])])
+        then = visible(next_line(reports))
+        return "".join(line.rstrip() + "\n" for line in [*text.splitlines(), *filter(None, [then])])
 
     def printed(self, report: Report) -> str:
         """Write one report for `print`: as wide as the terminal, without colour codes since text may go anywhere."""
         size = terminal_size(sys.stdout) if is_terminal(sys.stdout) else None
-        return self.render([report], View(width=size.columns, height=size.lines) if size else View()).rstrip("\n")
+        view = View(width=size.columns, height=size.lines, bars=True) if size else View()
+        return self.render([report], view).rstrip("\n")
 
 
 def _plain(table: Table) -> list[str]:
@@ -54,5 +56,5 @@ def _plain(table: Table) -> list[str]:
     above = [table.above] if table.above else []
     for entry in table.entries:
         first, indent = entry.heads()
-        above += [f"{first}{entry.said}", *([f"{indent}{entry.remedy}"] if entry.remedy else [])]
+        above += [f"{first}{entry.said}", *(f"{indent}{line}" for line in entry.below)]
     return [*above, *([padded[0], rule, *padded[1:]] if table.columns else []), *table.below]

@@ -73,7 +73,7 @@ def tabulated(report: Report, view: View) -> Table:
     if not cells:
         kept, places = columns, []  # a sentence below says so
     below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
-    drawn = bars.drawn(shown.rows, columns, places, widths, view.width)
+    drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
     return Table(
         shown.rows,

@@ -14,7 +14,7 @@ from hookcli.checks.measurements import Measurements
 from hookcli.checks.selection import known_checks
 from hookcli.report import Finding, Report, Row
 
-_ROOM = 68  # of 80 columns
+_ROOM = 67  # of 80 columns, after an id and "Else: "
 
 
 def made(name: str, *follows: str, needs: tuple[str, ...] = ()) -> Any:
@@ -46,6 +46,14 @@ def test_outputs_follow_from_what_ran_before_and_gradients_from_anything() -> No
     ]
     assert order(("SPREADS", "error", "a"), ("ACT", "warning", "b")) == [("SPREADS a", ""), ("ACT b", "")]
     assert order(("GRAD", "error", "a"), ("ACT", "warning", "b")) == [("ACT b", ""), ("GRAD a", "ACT b")]
+
+
+def test_the_nearest_of_several_causes_is_named() -> None:
+    """By the way that data takes; the severity, by which findings are listed, says nothing on it."""
+    forward = order(("SPREADS", "error", "c"), ("ACT", "error", "b"), ("ACT", "warning", "a"))
+    assert forward[-1] == ("SPREADS c", "ACT b")
+    backward = order(("GRAD", "error", "a.weight"), ("ACT", "error", "b"), ("ACT", "warning", "c"))
+    assert backward[-1] == ("GRAD a.weight", "ACT b")
 
 
 def test_what_follows_stands_after_its_cause_before_what_is_less_severe() -> None:

@@ -158,11 +158,12 @@ def test_more_files_from_one_run(cli: Cli) -> None:
 
 def test_findings_are_lines_with_their_remedy_below_at_any_width(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     _, *piped = cli("check", "parts.py:Unused", *IN).out.splitlines()
-    assert piped[:4] == [
+    assert piped[:5] == [
         "HK006  warning  extra: Linear with 6 parameters was never called",
         "       Try: call it, remove it, or use an input that reaches it",
         "HK008  error    extra: no gradient reached weight, bias",
         "       May follow from HK006 extra: fix that first",
+        "       Else: use it, freeze it, or look for a detach between it and the loss",
     ]
     assert piped[-1] == "Next: hookcli explain HK006"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
@@ -170,7 +171,7 @@ def test_findings_are_lines_with_their_remedy_below_at_any_width(cli: Cli, monke
         monkeypatch.setenv("COLUMNS", width)
         plain = re.sub("\x1b.*?m", "", cli("check", "parts.py:Unused", *IN).out).splitlines()
         first = plain.index(piped[0])
-        assert max(map(len, plain)) <= int(width) and plain[first : first + 4] == piped[:4] and plain[-1] == piped[-1]
+        assert max(map(len, plain)) <= int(width) and plain[first : first + 5] == piped[:5] and plain[-1] == piped[-1]
 
 
 def test_the_next_command_runs_on_the_same_input(cli: Cli) -> None:

@@ -17,6 +17,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.probes.shapes import ShapesProbe
 from hookcli.probes.trace import TraceProbe
 from hookcli.report import Report
+from hookcli.reporters.footer import totals_line
 
 BATCH = 8
 
@@ -102,6 +103,17 @@ def test_in_training_the_meta_device_keeps_what_the_cpu_does() -> None:
     model, x = torchvision.models.resnet18().train(), torch.randn(2, 3, 64, 64)
     expected = saved_by_pytorch(model, x)
     assert shapes(model.to("meta"), x.to("meta")).totals["kept_bytes"] == expected
+
+
+@pytest.mark.parametrize("part", [nn.Dropout(0.5), nn.BatchNorm1d(32)])
+def test_the_line_names_the_mode_where_training_keeps_other_tensors(part: nn.Module) -> None:
+    model, x = nn.Sequential(nn.Linear(16, 32), part, nn.Linear(32, 4)), torch.randn(BATCH, 16)
+    reports = {mode: shapes(model.train(mode == "train"), x) for mode in ("eval", "train")}
+    kept = {mode: report.totals["kept_bytes"] for mode, report in reports.items()}
+    assert kept["train"] == saved_by_pytorch(model, x) > kept["eval"]
+    assert " kept for backward in eval mode (--train: in train mode) = " in totals_line(reports["eval"])
+    assert " kept for backward = " in totals_line(reports["train"])
+    assert " kept for backward = " in totals_line(shapes(mlp().eval(), x))
 
 
 def test_attention_on_meta_says_that_it_keeps_more() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hookcli.checks.judgement import Judgement
 from hookcli.cli import main
 from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named
 from hookcli.report.grouping import View
@@ -28,12 +29,13 @@ REPORT = Report("shapes", "Net", COLUMNS, ROWS, meta={"device": "cpu"}, totals={
 
 
 class Page(HTMLParser):
-    """The text of cells, and every tag."""
+    """The text of cells and of the lines around them, and every tag."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.cells: list[str] = []
+        self.lines: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
@@ -41,8 +43,12 @@ class Page(HTMLParser):
         assert not {"src", "href"} & {name for name, _ in attrs}  # nothing is fetched
         if tag in ("td", "th"):
             self.cells.append("")
+        if tag == "p":
+            self.lines.append("")
 
     def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] in ("p", "span"):
+            self.lines[-1] += data.rstrip("\n")
         if self.tags and self.tags[-1] in ("td", "th"):
             self.cells[-1] += data.rstrip("\n")
 
@@ -85,6 +91,23 @@ def test_html_shows_the_cells_of_the_table_and_makes_no_tag_of_a_name() -> None:
     assert set(page.tags) == {"div", "style", "table", "thead", "tbody", "tr", "th", "td", "p"}
     table = [line.split("  ") for line in TableReporter().printed(REPORT).splitlines()]
     assert {cell.strip() for cell in page.cells} <= {cell.strip() for line in table for cell in line}
+
+
+def test_html_has_the_findings_the_verdict_and_the_next_command() -> None:
+    finding = Finding("HK010", "warning", "act<i>", "7 of 8\nchannels", cause="HK006 a<b>", remedy="less <u>")
+    meta = {"modules": 3, "device": "cpu", "next": "hookcli explain 'HK010 & more'"}
+    check = Judgement([finding], [], ["HK010"]).report("Net", meta)
+    diff = replace(REPORT, probe="diff", totals={"verdict": "First difference: a<b>", "compared": 3})
+    for report in (check, diff):
+        table = TableReporter().render([report], View()).splitlines()
+        for text in (report._repr_html_(), HtmlReporter().render([report], View())):
+            page = Page(text)
+            assert not {"i", "b", "u"} & {*page.tags}
+            assert [line.rstrip() for line in page.lines] == [line for line in table if line in page.lines]
+            assert page.lines[:2] == table[:2] and page.lines[-1] == table[-1]
+    assert [line.split()[0] for line in page.lines[:2]] == ["First", "Net"]
+    words = [line.split()[0] for line in Page(check._repr_html_()).lines]
+    assert words == ["Net", "HK010", "May", "Else:", "1", "Next:"]
 
 
 def test_html_is_a_format_with_all_its_style_inside(tmp_path: Path) -> None:

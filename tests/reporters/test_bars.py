@@ -29,7 +29,8 @@ def vanishing() -> Report:
 
 
 def lines(report: Report, width: int | None, color: bool = False) -> list[str]:
-    text = load("reporters", "table")().render([report], View(width=width, color=color))
+    view = View(width=width, color=color, bars=width is not None)
+    text = load("reporters", "table")().render([report], view)
     return [line.rstrip() for line in re.sub("\x1b.*?m", "", text).splitlines()]
 
 
@@ -67,6 +68,17 @@ def test_bars_hide_no_column_and_a_pipe_has_none() -> None:
     ]
     for width in range(40, 130):
         assert max(map(len, lines(report, width))) <= max(width, 60), width
+
+
+def test_a_width_that_is_asked_for_makes_no_terminal(cli: Cli, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    piped = cli("grads", "net.py:Net", "-i", "2x3x4x4").out
+    assert cli("grads", "net.py:Net", "-i", "2x3x4x4", "-o", "t.txt").code == 0
+    for text in (piped, Path("t.txt").read_text("utf-8")):
+        assert "fc.weight" in text and max(map(len, text.splitlines())) <= 120
+        assert not {*BLOCKS} & {*text} and "Bars:" not in text
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert {*BLOCKS} & {*cli("grads", "net.py:Net", "-i", "2x3x4x4").out}
 
 
 def test_zeros_are_shares_and_nothing_is_no_bar() -> None:

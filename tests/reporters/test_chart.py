@@ -121,6 +121,14 @@ def test_two_curves_that_say_little() -> None:
     assert gap[0].startswith("Loss (apart from step 2") and not any("•" in line[13:50] for line in gap[1:-1])
 
 
+def test_runs_that_turn_nan_or_infinite_in_the_same_step_do_not_part_there() -> None:
+    for bad in (math.nan, math.inf, -math.inf):
+        assert compared([1.0, 2.0, bad], [1.0, 2.0, bad])[0] == "Loss (A and B agree within 0.1%)"
+        assert compared([0.5, 0.5, bad], [0.5, 0.5, bad])[0] == "Loss: 0.5000 (A and B agree within 0.1%)"
+    assert compared([1.0, 2.0, math.inf], [1.0, 2.0, math.nan])[0] == "Loss (apart from step 2: A inf, B NaN)"
+    assert compared([0.5, 0.5], [0.5, math.nan]) == ["Loss: 0.5000 (apart from step 1: A 0.5000, B NaN)"]
+
+
 def test_steps_with_something_not_finite_are_named() -> None:
     columns = (Column("step", "Step"), Column("ratio", "|dw|/|w|"))
     rows = [Row({"step": s, "ratio": 0.1 * s}, TensorStats(4, 1.0, nan=int(s > 1))) for s in range(4)]

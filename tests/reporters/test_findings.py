@@ -182,7 +182,7 @@ def test_a_comma_in_a_file_name_does_not_end_the_property_of_an_annotation() -> 
     )
 
 
-@pytest.mark.parametrize("name", ["table", "markdown", "csv", "json"])
+@pytest.mark.parametrize("name", ["table", "markdown", "html", "csv", "json"])
 def test_the_other_formats_hold_every_finding(name: str) -> None:
     text = render(name, ailing())
     for finding in ailing().findings:

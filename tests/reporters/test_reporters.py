@@ -60,7 +60,7 @@ STEPS = Report(
 VIEWS = {
     "table": ("table", View()),
     "table80": ("table", View(width=80, height=24)),
-    "table_color": ("table", View(width=120, height=50, color=True)),
+    "table_color": ("table", View(width=120, height=50, color=True, bars=True)),
     "markdown": ("markdown", View()),
     "csv": ("csv", View()),
     "json": ("json", View()),

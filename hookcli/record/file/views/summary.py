@@ -51,7 +51,7 @@ def summary(
     `latest` is the last recorded step of each model and phase, `first_losses` the first loss of each model, if known;
     `path` is the record's path as the user would type it, None if no record was kept.
     """
-    view = View(depth=math.inf, width=width, color=color)
+    view = View(depth=math.inf, width=width, color=color, bars=width is not None)
     if header.ranks > 1:
         header = replace(header, name=f"{header.name}, rank {header.rank} of {header.ranks}")
     parts = [wrapped(visible(f"hookcli: {ran_line(header, end, path)}"), width)]

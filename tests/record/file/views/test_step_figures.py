@@ -54,7 +54,8 @@ def timed_step(step: int = 0, lr: float = 0.1) -> RecordedStep:
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_golden(width: int, request: pytest.FixtureRequest) -> None:
-    text = registry.load("reporters", "table")().render([overview(timed_step())], View(width=width, height=50))
+    view = View(width=width, height=50, bars=True)
+    text = registry.load("reporters", "table")().render([overview(timed_step())], view)
     file = GOLDEN / f"step{width}.txt"
     if request.config.getoption("--golden"):
         file.write_text(text)
