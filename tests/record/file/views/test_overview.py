@@ -103,9 +103,13 @@ def test_folded_blocks_have_the_gradients_and_times_of_all() -> None:
     parts = [rows(each)[name] for name in names]
     block = rows(group_rows(fold(each), 2))["blocks.0-11"]
     assert block["output_grad"] == pytest.approx(math.hypot(*(row["output_grad"] for row in parts)))
-    assert (block["forward_seconds"], block["backward_seconds"]) == (72, 24) == (
-        sum(row["forward_seconds"] for row in parts),
-        sum(row["backward_seconds"] for row in parts),
+    assert (
+        (block["forward_seconds"], block["backward_seconds"])
+        == (72, 24)
+        == (
+            sum(row["forward_seconds"] for row in parts),
+            sum(row["backward_seconds"] for row in parts),
+        )
     )
     assert block.stats == TensorStats.merge([STATS] * 12) and block["folded"] == 12
 
