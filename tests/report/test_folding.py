@@ -228,6 +228,8 @@ class Encoder(nn.Module):
     def run(self, x: Tensor) -> Tensor:
         return self.b(query=self.a(query=x, key=x)[:, :1], key=x)
 
+    forward = run
+
 
 class Net(nn.Module):
     def __init__(self) -> None:
