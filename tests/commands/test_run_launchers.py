@@ -70,7 +70,7 @@ def test_a_script_that_starts_the_other_rank_itself(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PAIR)
     ran = run(tmp_path, "train.py", PYTHONPATH=f"{ENV['PYTHONPATH']}:{ENV['PYTHONPATH']}/tests")
     assert ran.returncode == 0 and names(tmp_path) == ["train.run/rank0.jsonl", "train.run/rank1.jsonl"], ran.stderr
-    assert [line for line in ran.stderr.splitlines() if " steps of 1 model in " in line][0].endswith("in train.run")
+    assert next(line for line in ran.stderr.splitlines() if " steps of 1 model in " in line).endswith("in train.run")
 
 
 def test_a_script_that_executes_itself_again(tmp_path: Path) -> None:
