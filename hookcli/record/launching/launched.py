@@ -69,7 +69,7 @@ class Launched:
         if spawned and self.launch:
             return self
         parent = parent_process()  # of a child that was forked before torch was imported
-        process = os.getppid() if spawned else parent.pid if parent else os.getpid()
+        process = os.getppid() if spawned else (parent and parent.pid) or os.getpid()
         if world().size > 1:
             return self if self.launch == run_name() else self._told(run_name(), process)
         return self._told(f"{self.process} {self.began} {process}", process)
