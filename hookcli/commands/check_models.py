@@ -108,7 +108,8 @@ def _crashed(job: Job, error: ModelError) -> Report:
 
 def _with_next(report: Report, job: Job, **meta: str) -> Report:
     """The report with the command to type next, if there is a finding, and other entries of `meta`."""
-    then = {"next": next_command(report.findings[0], job.spec, job.options)} if report.findings else {}
+    step = StepOptions(loss=job.settings["loss"], backward_vector=report.meta.get("backward_vector"))
+    then = {"next": next_command(report.findings[0], job.spec, job.options, step)} if report.findings else {}
     return replace(report, meta={**report.meta, **meta, **then})
 
 

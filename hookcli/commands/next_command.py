@@ -7,30 +7,36 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 
 from hookcli.checks.crash import Crash
+from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.options import Options
 from hookcli.report import Finding
 from hookcli.reporters.rules import rule
 
 _BUILD = ("arg", "weights", "strict", "seed")
 _RUN = ("input", "batch_size", "fill", "train", "device", "dtype")
+_BACKWARD = {"grads": ("loss", "backward_vector"), "check": ("loss",)}
 _EVAL = ("activations", "inputs")  # commands that run in eval mode unless told otherwise
 
 
-def next_command(finding: Finding, spec: str, options: Options) -> str:
-    """The command that shows more of a finding, on the same model and input; `hookcli explain` if there is none."""
+def next_command(finding: Finding, spec: str, options: Options, step: StepOptions) -> str:
+    """The command that shows more of a finding, on the same model, input and loss; `hookcli explain` if there is none.
+
+    `step` has the loss as typed, or the vector that the check differentiated.
+    """
     look = "check --debug" if finding.check == Crash.id else getattr(rule(finding.check), "look", "")
     if not look:
         return f"hookcli explain {finding.check}"
     command, *more = look.split()
     names = _BUILD if command == "hooks" else (*_BUILD, *_RUN)
     typed = [word for name in names for word in _typed(name, options)]
+    typed += [word for name in _BACKWARD.get(command, ()) for word in _typed(name, step)]
     trains = ["--train"] if command in _EVAL and options.train is None else []
     return shlex.join(["hookcli", command, spec, *typed, *trains, *more])
 
 
-def _typed(name: str, options: Options) -> Iterator[str]:
+def _typed(name: str, options: Options | StepOptions) -> Iterator[str]:
     """An option as it is typed; nothing if it has its default."""
-    declared = next(field for field in fields(Options) if field.name == name)
+    declared = next(field for field in fields(options) if field.name == name)
     default = [] if declared.default is MISSING else declared.default
     value = getattr(options, name)
     if value == default:

@@ -148,7 +148,8 @@ def capture_run(
     restore: bool = True,
 ) -> list[Report]:
     """`capture` of a prepared run: again with fewer hooks where PyTorch refuses a probe's and it offers another."""
-    return with_fallbacks(probes, partial(_attempt, run, hooking, restore))
+    final = runs_only_for_real if run.info.device == META.type else None
+    return with_fallbacks(probes, partial(_attempt, run, hooking, restore), final)
 
 
 def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence[Probe]) -> list[Report]:

@@ -114,7 +114,7 @@ def build(recipe: Recipe, setting: Setting, *, original: bool = False) -> tuple[
 
 def runs_only_for_real(error: BaseException) -> bool:
     """True if a failure on the meta device is due to it: the model reads values, or an operator has no meta kernel."""
-    cause: BaseException | None = error
+    cause: BaseException | None = error.__cause__ or error  # a ModelError's own text has names of modules and files
     while cause is not None:
         text = message_of(cause).lower()
         if isinstance(cause, NotImplementedError) or any(

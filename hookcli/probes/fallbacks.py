@@ -37,19 +37,28 @@ _ONE_TENSOR = (
 )
 
 
-def with_fallbacks(probes: Sequence[Probe], attempt: Callable[[Sequence[Probe]], T]) -> T:
+def with_fallbacks(
+    probes: Sequence[Probe],
+    attempt: Callable[[Sequence[Probe]], T],
+    final: Callable[[HookcliError], bool] | None = None,
+) -> T:
     """`attempt(probes)`; where it fails, again with what the probes offer instead, as long as one has another to offer.
 
-    Those that have none take part again as they were before.
+    Probes that have none take part again as they were before. After an error that is `final` there is no other attempt.
+    Where the last attempt fails as the first did, the probes' hooks were not the reason: the error then has the reports
+    of the first.
     """
+    first: tuple[str, tuple[Any, ...]] | None = None
     while True:
         fresh = _states(probes)
         try:
             return attempt(probes)
         except HookcliError as error:
-            others = [probe.instead(error) for probe in probes]
+            others = [] if final and final(error) else [probe.instead(error) for probe in probes]
             if not any(others) or (fresh is None and not all(others)):
+                error.reports = first[1] if first and first[0] == str(error) else error.reports
                 raise
+            first = first or (str(error), error.reports)
             error.__traceback__ = None  # its frames keep a checkpointed region open, which torch 2.11 leaves to them
         probes = [other or _renewed(probes[n], fresh, n) for n, other in enumerate(others)]
 

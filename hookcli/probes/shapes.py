@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hookcli.errors import in_brief
+from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.events import HookEvent
 from hookcli.hooks.function_calls import FunctionCalls, Signature
 from hookcli.hooks.kinds import HookKind
@@ -55,8 +55,8 @@ class ShapesProbe(Probe):
     None, so that sums stay right. Nothing is counted while the model runs: the calls that it makes of PyTorch's
     functions are remembered by their shapes, from which `costs` computes the figures afterwards.
 
-    For `kept` the forward records autograd's graph, except where another probe looks at values. A model that can't run
-    so is run again without: `memory=False`.
+    For `kept` the forward records autograd's graph; where another probe looks at values, only if that one needs it. A
+    model that can't run so is run again without: `memory=False`.
     """
 
     name = "shapes"
@@ -88,8 +88,8 @@ class ShapesProbe(Probe):
             session.on(HookKind.SAVED_TENSOR_PACK, self._keep)
 
     def instead(self, error: Exception) -> Probe | None:
-        """Return a probe that runs the forward without gradients."""
-        if self._memory is None:
+        """Return a probe that runs the forward without gradients, unless gradients can't be the reason."""
+        if self._memory is None or isinstance(error, UsageError):
             return None
         other = ShapesProbe(memory=False)
         other._refused = in_brief(error.__cause__ or error)

@@ -35,5 +35,19 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
         return lambda fqn, kind: not fqn
     if pattern in names or not pattern or any(wildcard in pattern for wildcard in "*?["):
         return lambda fqn, kind: fnmatchcase(fqn, pattern)
-    part = pattern.lower()
+    return _part_of(pattern)
+
+
+def is_also_a_part(pattern: str, names: Mapping[str, str]) -> bool:
+    """True if `name_filter` takes a pattern for one of these names, although others have it as a part.
+
+    The module's own parameters don't count, since its name stands for them, too.
+    """
+    has = _part_of(pattern)
+    own = (pattern, *(fqn for fqn, kind in names.items() if not kind and fqn.rpartition(".")[0] == pattern))
+    return pattern in names and any(has(*named) for named in names.items() if pattern and named[0] not in own)
+
+
+def _part_of(text: str) -> Callable[[str, str], bool]:
+    part = text.lower()
     return lambda fqn, kind: part in fqn.lower() or part in kind.lower()

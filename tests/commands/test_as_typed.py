@@ -6,10 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from records import HEADER, end, recorded_step, save
 
 from hookcli.report.names import name_filter
 
@@ -44,6 +46,19 @@ def test_the_model_itself_has_the_name_that_tables_show() -> None:
     for pattern in ("(model)", ""):
         matches = name_filter(pattern, MODULES)
         assert [fqn for fqn, kind in MODULES.items() if matches(fqn, kind)] == [""]
+
+
+def test_a_text_means_the_same_in_all_steps_of_two_records(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`body` is a name, although one step lacks its row and has only `body.0` and other names that contain it."""
+    monkeypatch.chdir(tmp_path)
+    for name, std in (("a", 1.0), ("b", 2.0)):
+        step = recorded_step(0, std=std)
+        reports = [replace(report, rows=[row for row in report.rows if row.fqn != "body"]) for report in step.reports]
+        save(tmp_path / f"{name}.jsonl", (HEADER, replace(step, reports=reports), recorded_step(100), end()))
+    assert cli("diff", "a.jsonl", "b.jsonl", "--match", "body*").code == 1
+    assert cli("diff", "a.jsonl", "b.jsonl", "--match", "body").code == 0
 
 
 NET = ("net.py:Net", "-i", "2x3x4x4")

@@ -183,7 +183,23 @@ def test_the_next_command_runs_on_the_same_input(cli: Cli) -> None:
     *_, last = ran.out.splitlines()
     assert last == "Next: hookcli activations zero.py:net --seed 3 --input 16x4 --train --sort -zeros"
     assert "all zero" in cli(*shlex.split(last)[2:]).out
-    assert cli("check", "parts.py:Fails", *IN).out.splitlines()[-1].startswith("Next: hookcli check parts.py:Fails")
+    *_, last = cli("check", "parts.py:Fails", *IN, "--loss", "mean").out.splitlines()
+    assert last == "Next: hookcli check parts.py:Fails --input 8x3x4x4 --loss mean --debug"
+
+
+def test_the_next_command_differentiates_what_the_check_did(cli: Cli) -> None:
+    Path("root.py").write_text(
+        "from torch import nn\n\nclass Root(nn.Linear):\n    def forward(self, x):\n"
+        "        return super().forward(x).mul(0).sqrt()\n\ndef plain():\n    return nn.Linear(4, 2)\n\n"
+        "def nan(y):\n    return y.sum() * float('nan')\n"
+    )
+    made = ("root.py:Root", "--arg", "in_features=4", "--arg", "out_features=2", "--input", "2x4")
+    *_, last = cli("check", *made).out.splitlines()
+    assert last == f"Next: hookcli grads {shlex.join(made)} --backward-vector randn --of outputs"
+    assert "vector-Jacobian product with randn" in cli(*shlex.split(last)[2:]).out
+    chosen = ("root.py:plain", "--input", "2x4", "--loss", "root.py:nan")
+    *_, last = cli("check", *chosen).out.splitlines()
+    assert last == f"Next: hookcli grads {shlex.join(chosen)} --of outputs"
 
 
 def test_without_a_model_it_asks_for_one(cli: Cli) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookcli.engine.capture import capture
+from hookcli.errors import HookcliError, ModelError, UsageError
 from hookcli.hooks.kinds import HookKind
 from hookcli.probes.shapes import ShapesProbe
 from hookcli.probes.trace import TraceProbe
@@ -136,6 +137,35 @@ def test_a_model_that_cannot_run_with_gradients_on_still_has_shapes(run: Callabl
     assert "kept_bytes" not in report.totals and report.totals["macs"] == 12
     (skipped,) = [item for item in report.skipped if "memory" in item.reason]
     assert skipped.reason.startswith("memory kept for backward: fails with gradients on (RuntimeError: ")
+
+
+@pytest.mark.parametrize(
+    ("device", "breaks", "edits", "runs", "error"),
+    [
+        ("cpu", lambda y: y @ torch.ones(3), (), 2, ModelError),  # fails alike with gradients off
+        ("meta", lambda y: y @ torch.ones(3, device="meta"), (), 2, ModelError),
+        ("meta", lambda y: y.sum().item(), (), 1, ModelError),  # needs values, whatever is recorded
+        ("cpu", lambda y: y, "idle:output=zero", 1, UsageError),
+    ],
+)
+def test_gradients_are_not_blamed_for_other_failures(
+    device: str, breaks: Callable[[Tensor], Any], edits: Any, runs: int, error: type[HookcliError]
+) -> None:
+    ran = []
+
+    class MetaNet(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 2)
+            self.idle = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Any:
+            ran.append(torch.is_grad_enabled())
+            return breaks(super().forward(x))
+
+    with pytest.raises(error) as caught:
+        capture(MetaNet().to(device), torch.ones(3, 2, device=device), ["shapes"], edits=edits)
+    assert len(ran) == runs and caught.value.reports[0].meta["complete"] is (error is UsageError)
+    assert not [item for item in caught.value.reports[0].skipped if "memory" in item.reason]
 
 
 def test_gradients_stay_off_where_values_are_looked_at() -> None:

@@ -66,16 +66,18 @@ class StepDiff:
 def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) -> list[Report]:
     """For each model a report of its steps, and one of the modules in the first step beyond tolerance.
 
-    All steps that both records have are compared up to that step, then some of the others. `narrow` selects rows.
-    Raises UsageError if the records have no step in common.
+    All steps that both records have are compared up to that step, then some of the others. `narrow` selects rows; it
+    gets the names of all models at once, so that a text means the same in every step. Raises UsageError if the records
+    have no step in common.
     """
     pairs = _pairs(a, b)
     if not pairs:
         raise UsageError(_nothing_in_common(a, b))
     settings = Settings(a, b)
+    wanted = narrow(*([report for step in record.last() for report in step.reports] for record in (a, b)))
     found = []
     for model, steps in pairs.items():
-        compared = list(_compared(a, b, steps, tolerance, narrow, settings))
+        compared = list(_compared(a, b, steps, tolerance, wanted, settings))
         found += _reports(model, compared, a, b, tolerance)
     said = settings.line()
     return [replace(r, totals={**r.totals, "settings": said}) if said and r is found[0] else r for r in found]
@@ -97,7 +99,7 @@ def _pairs(a: Record, b: Record) -> dict[str, list[Pair]]:
 
 
 def _compared(
-    a: Record, b: Record, pairs: Sequence[Pair], tolerance: Tolerance, narrow: Narrowing, settings: Settings
+    a: Record, b: Record, pairs: Sequence[Pair], tolerance: Tolerance, wanted: Wanted, settings: Settings
 ) -> Iterator[StepDiff]:
     parted = len(pairs)
     for place, (ours, theirs) in enumerate(pairs):
@@ -106,7 +108,7 @@ def _compared(
         one, other = next(a.steps([ours]), None), next(b.steps([theirs]), None)
         if one and other:  # neither is damaged
             settings.see(one, other)
-            found = StepDiff(one, other, dict(_diffs(one, other, tolerance, narrow)))
+            found = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
             parted = min(parted, place) if found.beyond else parted
             yield found
 
@@ -116,10 +118,9 @@ def _is_followed(place: int, steps: int) -> bool:
     return place == steps or place * _FOLLOWED // steps != (place - 1) * _FOLLOWED // steps
 
 
-def _diffs(a: RecordedStep, b: RecordedStep, tolerance: Tolerance, narrow: Narrowing) -> Iterator[tuple[str, Report]]:
+def _diffs(a: RecordedStep, b: RecordedStep, tolerance: Tolerance, wanted: Wanted) -> Iterator[tuple[str, Report]]:
     ours, theirs = ({r.probe: r for r in step.reports if r.probe not in _NOT_COMPARED} for step in (a, b))
     shared = [probe for probe in ours if probe in theirs]
-    wanted = narrow(ours.values(), theirs.values())
     for probe in sorted({*shared, "loss"}, key=lambda name: _ORDER.index(name) if name in _ORDER else 1):
         if probe == "loss":
             yield probe, _loss(a, b, tolerance)

@@ -29,7 +29,7 @@ from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of
 from hookcli.report import Report, Skipped
-from hookcli.report.names import name_filter
+from hookcli.report.names import is_also_a_part, name_filter
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -58,10 +58,9 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        modules = module.named_modules(remove_duplicate=False) if plan.match is not None else ()
-        self._types = {self.name(fqn): tree.type_text(one) for fqn, one in modules}
-        names = self._types | dict.fromkeys((self.name(fqn) for fqn, _ in module.named_parameters()), "")
-        self._named = name_filter(plan.match, names)
+        self._types: dict[str, str] = {}
+        if plan.match is not None:
+            self._match(plan.match)
         self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._replicas: dict[str, int] = {}
@@ -74,8 +73,6 @@ class StepMeasurements:
             guard=guard,
             callers_run=True,
         )
-        if plan.match is not None and not any(self._named(*named) for named in names.items()):
-            model.counts.note(f"no module or parameter matches --match {plan.match}")
         self._probes: list[Probe] = [
             GradsProbe(of="outputs", hist=plan.hist) if name == "grads" else _probe(name, plan.hist)
             for name in plan.probes
@@ -84,6 +81,18 @@ class StepMeasurements:
         self._times = TimeProbe(times, module, self.name, training) if "time" in plan.probes else None
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
+
+    def _match(self, pattern: str) -> None:
+        """Take the names that --match is about, and note where it selects nothing, or less than one may expect."""
+        modules = self._module.named_modules(remove_duplicate=False)
+        self._types = {self.name(fqn): tree.type_text(one) for fqn, one in modules}
+        names = self._types | dict.fromkeys((self.name(fqn) for fqn, _ in self._module.named_parameters()), "")
+        self._named = name_filter(pattern, names)
+        if not any(self._named(*named) for named in names.items()):
+            self._model.counts.note(f"no module or parameter matches --match {pattern}")
+        elif is_also_a_part(pattern, names):
+            said = f"--match {pattern}: only what has exactly this name"
+            self._model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
 
     def _matches(self, fqn: str) -> bool:
         name = self.name(fqn)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from observing import observed, rows
@@ -131,6 +133,19 @@ def test_match_narrows_modules_and_parameters() -> None:
     assert set(rows(recorded, "grads", "parameter")) == set(rows(recorded, "updates")) == {"2.weight", "2.bias"}
     recorded = observed(training(1), match="2").only  # a module stands for its parameters
     assert set(rows(recorded, "updates")) == {"2.weight", "2.bias"}
+
+
+def test_a_note_says_where_a_name_leaves_out_others_that_contain_it() -> None:
+    def program() -> nn.Module:
+        model = nn.Sequential(net(), nn.Tanh())
+        model(torch.ones(2, 4))
+        return model
+
+    def noted(match: str) -> Sequence[str]:
+        return observed(program, match=match).ran["Sequential"].notes
+
+    assert noted("0") == ("--match 0: only what has exactly this name; '*0*' matches every name that contains it",)
+    assert not noted("0.0") and not noted("linear") and not noted("0*")
 
 
 @pytest.mark.parametrize("probes", [("activations",), ("grads",), ("updates",), ("inputs", "updates")])
