@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hookcli.report import Report, Row
+from hookcli.report.marks import mark
 
 _INDEXED = re.compile(r"(|.*_)(\d+)")  # 0, or encoder_layer_0
-_ALIKE = ("kind", "type", "call", "pass", "path", "rank", "name", "dtype", "params", "macs")
+_ALIKE = ("kind", "type", "call", "calls", "pass", "path", "rank", "name", "dtype", "params", "trainable", "macs")
 _SHAPES = ("shape", "input_shape", "output_shape")
 
 
 def folded(report: Report) -> Report:
     """The report with the names of repeated blocks replaced, so that grouping merges their rows; itself without any.
 
-    Blocks are repeated if they have consecutive numbers and are alike in types, shapes and costs, with all their parts.
-    Their rows keep their own name as `origin`.
+    Blocks are repeated if they have consecutive numbers and are alike in types, shapes, costs and marks, with all their
+    parts; rows beyond tolerance are like no other. Their rows keep their own name as `origin`.
     """
     names = [row.fqn for row in report.rows]
     containers = [str(name) for name in report.meta.get("containers", ())]
@@ -46,7 +47,8 @@ def repeats(fqn: str) -> int:
 
 
 def _signature(row: Row) -> Sequence[Any]:
-    return [*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES)]
+    faults = (mark(row), bool(row.get("handed_on")), row.fqn if row.get("beyond") else "")
+    return [*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES), *faults]
 
 
 @dataclass(slots=True)

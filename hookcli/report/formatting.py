@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from hookcli.report import Report, Row, TensorStats
 from hookcli.report.folding import times
 from hookcli.report.histogram import OUTSIDE
+from hookcli.report.marks import mark
 from hookcli.report.stats import COUNTS, FIGURES
 from hookcli.system.escaping import visible, visible_lines
 
@@ -96,7 +97,7 @@ def _shapes(row: Row, name: str) -> str:
         said = [shape(one) for one in (each if len(each) <= _SHAPES else (each[0], each[-1]))]
         return (" | " if len(each) <= _SHAPES else " … ").join(said)
     names = row.get("input_names") if name == "input_shape" else None
-    if not names:
+    if not names or row.get(name) is None:
         return shape(row.get(name))
     parts = row[name] if names[1:] else [row[name]]
     return ", ".join(f"{key}={shape(part)}" if key else shape(part) for key, part in zip(names, parts, strict=True))
@@ -206,27 +207,6 @@ def share(row: Row, name: str) -> str:
     if value in (0, numel):
         return "0" if value == 0 else "100%"
     return f"{min(max(100 * value / numel, 0.1), 99.9):.1f}%"
-
-
-_IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
-
-
-def mark(row: Row) -> str:
-    """The mark of a row with a fault, in words, so that it can be read without colour."""
-    said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
-    said += [str(row["change"])] if row.get("change") else []
-    if row.get("beyond"):  # differences without a figure are named
-        said.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
-    note = str(row.get("note") or "")
-    said += [note.removeprefix("beyond ") if row.get("beyond") else note] if note else []
-    if row.stats:
-        total = row.stats.numel
-        said += [f"{row.stats.nan:,} NaN"] if row.stats.nan else []
-        said += [f"{row.stats.inf:,} Inf"] if row.stats.inf else []
-        said += ["all zero"] if total and row.stats.zeros == total else []
-        said += ["empty"] if not total else []
-    said += [f"{row[name]:,} {what} in gradients" for name, what in _IN_GRADIENTS.items() if row.get(name)]
-    return ", ".join(said)
 
 
 def duration(seconds: float) -> str:

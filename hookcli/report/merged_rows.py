@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hookcli.report import Row, TensorStats
 from hookcli.report.discrepancy import Discrepancy
+from hookcli.report.folding import repeats
+from hookcli.report.formatting import listed
+from hookcli.report.norms import norm, total
 
 _SIZES = ("params", "params_share", "trainable")
 _COSTS = ("macs", "macs_share", "kept")
@@ -15,25 +19,41 @@ _COSTS = ("macs", "macs_share", "kept")
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     """One row named `fqn` for all these; `below` are the rows that it hides."""
     values = dict(rows[0].values)
+    notes = [_note(below, fqn)]
     if len(rows) > 1:
         # Values that differ between the rows and can't be merged are left out; they would be the first row's.
         differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
-        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)}
+        values |= dict.fromkeys(differing - {"index", "order"}) | {"fqn": fqn, "merged": len(rows)} | _said(rows)
+        if differing & {"input_names", "input_shape"}:
+            values.pop("input_names", None)
         if all(row.fqn == fqn for row in rows):
             values |= _each_shape(rows, differing)
-        if "origin" in values:
-            values |= _blocks(rows)
+        if any("origin" in row.values for row in rows):
+            values["origin"] = None
+            if any(repeats(name) > 1 for name in fqn.split(".")):
+                values |= _blocks(rows, fqn)
+                notes.append(_apart(rows))
         if "macs" in values:
             values |= _summed_costs(rows)
-        if "times" in values:
+        if any("times" in row.values for row in rows):
             values |= _worst(rows)
     if edited := list(dict.fromkeys(row.fqn for row in below if row.get("edited"))):
         own = [values["edited"]] if values.get("edited") else []
         values["edited"] = "; ".join([*own, _first_of(edited, fqn)])
-    if note := _note(below, fqn):
-        values["note"] = note
+    if any(notes):
+        values["note"] = "; ".join(filter(None, [*notes, values.get("note")]))
     stats = [row.stats for row in rows if row.stats]
-    return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
+    return Row(values, TensorStats.merge(stats) if stats[1:] else next(iter(stats), None))
+
+
+def _said(rows: Sequence[Row]) -> dict[str, str]:
+    """Edits, changes and notes of the rows: the first of each kind, how many rows it holds for, and how many more."""
+    counts = {key: Counter(str(row[key]) for row in rows if row.get(key)) for key in ("edited", "change", "note")}
+    return {
+        key: listed([text if n == len(rows) else f"{text} ({n} of {len(rows)})" for text, n in found.items()], 1)
+        for key, found in counts.items()
+        if found
+    }
 
 
 def _worst(rows: Sequence[Row]) -> dict[str, Any]:
@@ -54,23 +74,39 @@ def _frozen(shape: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(tuple(part) if isinstance(part, list) else part for part in shape)
 
 
-def _blocks(rows: Sequence[Row]) -> dict[str, Any]:
-    """How many blocks were folded, and between which ends their L2 norms lie if they are far apart."""
-    origins = [str(row["origin"]) for row in rows]
-    norms = sorted((row.stats.l2, origin) for row, origin in zip(rows, origins, strict=True) if row.stats)
-    said: dict[str, Any] = {"folded": len(set(origins)), "origin": None}
-    if norms and norms[-1][0] > _APART * norms[0][0]:
-        (least, first), (most, last) = norms[0], norms[-1]
-        said["note"] = f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
-    return said
+def _blocks(rows: Sequence[Row], fqn: str) -> dict[str, Any]:
+    """How many blocks were folded, and the norms and times of modules that stand for them, over all."""
+    said: dict[str, Any] = {"folded": len({_origin(row) for row in rows})}
+    names = [name for name in _MERGE if name in rows[0].values] if all(row.fqn == fqn for row in rows) else []
+    known = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+    return said | {name: _MERGE[name](figures) if figures else None for name, figures in known.items()}
 
 
+def _apart(rows: Sequence[Row]) -> str | None:
+    """Between which ends the L2 norms of folded blocks lie, if they are far apart."""
+    norms = sorted((row.stats.l2, _origin(row)) for row in rows if row.stats)
+    if not norms or not norms[-1][0] > _APART * norms[0][0]:
+        return None
+    (least, first), (most, last) = norms[0], norms[-1]
+    return f"L2 from {least:.2g} ({first}) to {most:.2g} ({last})"
+
+
+def _origin(row: Row) -> str:
+    """The name that a row had before its block was folded."""
+    return str(row.get("origin", row.fqn))
+
+
+_MERGE: Mapping[str, Callable[[Iterable[float]], float]] = {
+    "output_grad": norm,
+    "forward_seconds": total,
+    "backward_seconds": total,
+}
 _APART = 10  # times the least norm: more is worth a word
 
 
 def _summed_costs(rows: Sequence[Row]) -> dict[str, Any]:
     """Costs of every call, and parameters of every module once; None if none is known."""
-    once = {row.get("origin", row.fqn): row for row in reversed(rows) if row["params"] is not None}.values()
+    once = {_origin(row): row for row in reversed(rows) if row["params"] is not None}.values()
     sums = {key: [row.get(key) for row in (once if key in _SIZES else rows)] for key in (*_SIZES, *_COSTS)}
     known = {key: [value for value in values if value is not None] for key, values in sums.items()}
     return {key: sum(values) if values else None for key, values in known.items() if key in rows[0].values}

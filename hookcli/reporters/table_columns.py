@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from hookcli.hooks.kinds import HookKind
 from hookcli.report import STATS_KEYS, Column, Report, Row
-from hookcli.report.formatting import mark
 from hookcli.report.grouping import View
+from hookcli.report.marks import mark
 from hookcli.reporters.footer import by_reason
 
 # Columns shown only on a wide screen or on request, the most dispensable first.

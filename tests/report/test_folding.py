@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from typing import Any
 
 import pytest
 import torch
 from support import Shared
 from torch import Tensor, nn
 
+from hookcli.diff.rows import diff
 from hookcli.engine.capture import capture
-from hookcli.report import Report, TensorStats
+from hookcli.report import Column, Report, Row, TensorStats
 from hookcli.report.folding import folded
 from hookcli.report.formatting import cell
 from hookcli.report.grouping import View, as_asked, deepest, fitted, group_rows
@@ -141,3 +143,106 @@ def test_keyword_arguments_have_their_names(reports: dict[str, Report]) -> None:
     root = reports["shapes"].rows[0]
     assert cell(root, "input_shape") == "x=2x4, scale=4" and root["input_names"] == ["x", "scale"]
     assert root["input_shape"] == [[2, 4], [4]] and "input_names" not in reports["shapes"].rows[1].values
+
+
+def listing(*rows: Row, **meta: Any) -> Report:
+    return Report("made", "net", (Column("fqn", "Layer"),), rows, meta)
+
+
+HEALTHY = TensorStats(4, 1.0, 1.0, 0.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"beyond": True, "times": 3.0},
+        {"change": "Linear → ReLU"},
+        {"edited": "zero"},
+        {"note": "weight tied to embed.weight"},
+        {"handed_on": True},
+        {"trainable": 0},
+        {"grad_nan": 2},
+        TensorStats(4, 1.0, 1.0, 0.0, 2.0, 3.0, nan=1),
+        TensorStats(4, 1.0, 1.0, 0.0, 2.0, 3.0, inf=1),
+        TensorStats.of_zeros(4),
+    ],
+)
+def test_one_different_block_of_twelve_keeps_its_rows(odd: dict[str, Any] | TensorStats) -> None:
+    values, stats = ({}, odd) if isinstance(odd, TensorStats) else (odd, HEALTHY)
+
+    def row(n: int, part: str) -> Row:
+        own = {"fqn": f"blocks.{n}.{part}", "type": "Linear"}
+        return Row(own | values, stats) if (n, part) == (7, "b") else Row(own, HEALTHY)
+
+    report = listing(*(row(n, part) for n in range(12) for part in "ab"))
+    found = {row.fqn: row for row in group_rows(folded(report), 3).rows}
+    assert list(found) == [f"blocks.{n}.{part}" for n in ("0-6", "7", "8-11") for part in "ab"]
+    assert found["blocks.7.b"].stats == stats and found["blocks.7.b"].values.items() >= values.items()
+
+
+def test_blocks_with_the_same_mark_fold_but_none_beyond_tolerance() -> None:
+    same = listing(*(Row({"fqn": f"blocks.{n}"}, TensorStats.of_zeros(4)) for n in range(3)))
+    assert {row.fqn for row in folded(same).rows} == {"blocks.0-2"}
+    beyond = listing(*(Row({"fqn": f"blocks.{n}", "beyond": True, "times": 2.0}) for n in range(3)))
+    assert folded(beyond) is beyond
+
+
+def test_a_comparison_shows_the_block_that_changed() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(12)))
+    x = torch.randn(2, 4)
+    (before,) = capture(model, x, "activations")
+    model[7][0].weight.data *= 2
+    (after,) = capture(model, x, "activations")
+    rows = {row.fqn: row for row in fitted(diff(before, after), 20).rows}
+    assert set(rows) == {"", *(f"{n}{part}" for n in ("0-6", *range(7, 12)) for part in ("", ".0", ".1"))}
+    assert cell(rows["7.0"], "mark") == "beyond" and not rows["0-6.0"].get("beyond") and rows["0-6"]["folded"] == 7
+
+
+def test_a_group_of_folded_and_other_rows_counts_its_parameters() -> None:
+    def parameter(fqn: str, *shape: int) -> Row:
+        return Row({"fqn": f"trunk.{fqn}.weight", "kind": "parameter", "shape": [*shape]}, HEALTHY)
+
+    head = [parameter(f"head.{n}", 4, 4 if n else 8) for n in (2, 1, 0)]
+    blocks = [parameter(f"blocks.{n}", 4, 4) for n in range(48)]
+
+    def names(depth: int, *rows: Row) -> list[str]:
+        report = folded(listing(*rows, containers=["trunk.blocks"]))
+        return [cell(row, "fqn") for row in group_rows(report, depth).rows]
+
+    assert names(2, *head, *blocks) == ["trunk.head (3)", "trunk.blocks.0-47 (48x)"]
+    assert names(1, *head, *blocks) == ["trunk (51)"] and names(1, *blocks) == ["trunk (48)"]
+
+
+class Encoder(nn.Module):
+    """Two attentions in a module whose forward is never called."""
+
+    class Attention(nn.Module):
+        def forward(self, *, query: Tensor, key: Tensor) -> Tensor:
+            return query + key.mean()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = self.Attention(), self.Attention()
+
+    def run(self, x: Tensor) -> Tensor:
+        return self.b(query=self.a(query=x, key=x)[:, :1], key=x)
+
+    forward = run
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enc, self.head = Encoder(), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.enc.run(x))
+
+
+def test_a_group_of_calls_with_keyword_arguments_of_several_shapes() -> None:
+    (report,) = capture(Net(), torch.ones(1, 2, 4), "shapes")
+    rows = {row.fqn: row for row in group_rows(report, 1).rows}
+    assert cell(rows["enc"], "input_shape") == "-" and "input_names" not in rows["enc"].values
+    assert "query=1x1x4, key=1x2x4" in TableReporter().render([report], View(depth=2, width=160))
+    assert cell(rows["enc"], "fqn") == "enc x2"

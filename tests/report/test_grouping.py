@@ -52,6 +52,20 @@ def test_calls_are_merged_exactly() -> None:
     assert row["mean"] == pytest.approx((0 * 10 + 1 * 20 + 2 * 30) / 60)
 
 
+def test_what_is_said_of_some_calls_is_said_of_all_of_them_with_their_number() -> None:
+    calls = [module("relu", call=n, **({"edited": "zero"} if n else {})) for n in range(3)]
+    assert group_rows(report(*calls), 1).rows[0]["edited"] == "zero (2 of 3)"
+    noted = [module("a", note="weight tied to b"), module("a.c", found=stats(9, 0.0, nan=1))]
+    assert group_rows(report(*noted), 1).rows[0]["note"] == "NaN in c; weight tied to b"
+
+
+def test_a_call_beyond_tolerance_is_not_lost_behind_one_that_was_added() -> None:
+    added = Row({"fqn": "relu", "call": 0, "change": "added"})
+    beyond = Row({"fqn": "relu", "call": 1, "times": 5.0, "beyond": True, "differs": "mean 1 → 2"})
+    (row,) = group_rows(report(added, beyond), 1).rows
+    assert (row["beyond"], row["times"], row["change"]) == (True, 5.0, "added (1 of 2)")
+
+
 def test_all_shows_every_call() -> None:
     rows = [module("relu", call=n) for n in range(3)]
     assert len(group_rows(report(*rows), math.inf).rows) == 3

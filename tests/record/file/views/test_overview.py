@@ -13,8 +13,9 @@ from hookcli.record.file.views.over_time import needed, over_time
 from hookcli.record.file.views.overview import COLUMNS, overview
 from hookcli.record.file.views.query import known_names
 from hookcli.report import Reason, Report, Row, Skipped, TensorStats
-from hookcli.report.formatting import mark
+from hookcli.report.folding import folded as fold
 from hookcli.report.grouping import group_rows
+from hookcli.report.marks import mark
 from hookcli.report.norms import norm, ratio
 
 STATS = TensorStats(8, 0.5, 1.0, -1.0, 2.0, 3.0)
@@ -92,9 +93,28 @@ def test_folding_loses_no_parameter_below_a_container_that_never_ran() -> None:
     assert folded.rows[0]["param_grad"] == 7 and folded.rows[0]["grad_nan"] == 1
 
 
-def test_what_is_not_finite_in_gradients_is_marked_also_when_it_is_folded() -> None:
-    from hookcli.report.formatting import mark
+def test_folded_blocks_have_the_gradients_and_times_of_all() -> None:
+    names = [f"blocks.{n}" for n in range(12)]
+    seen = [activation(name + part, "T", STATS) for name in names for part in ("", ".fc")]
+    grads = [gradient(name, "output", "T", 1.0 + n) for n, name in enumerate(names)]
+    seconds = [Row({"fqn": name, "forward_seconds": 0.5 + n, "backward_seconds": 2.0}) for n, name in enumerate(names)]
+    step = made(seen, grads)
+    each = overview(replace(step, reports=[*step.reports, Report("time", "Net", (), seconds)]))
+    parts = [rows(each)[name] for name in names]
+    block = rows(group_rows(fold(each), 2))["blocks.0-11"]
+    assert block["output_grad"] == pytest.approx(math.hypot(*(row["output_grad"] for row in parts)))
+    assert (
+        (block["forward_seconds"], block["backward_seconds"])
+        == (72, 24)
+        == (
+            sum(row["forward_seconds"] for row in parts),
+            sum(row["backward_seconds"] for row in parts),
+        )
+    )
+    assert block.stats == TensorStats.merge([STATS] * 12) and block["folded"] == 12
 
+
+def test_what_is_not_finite_in_gradients_is_marked_also_when_it_is_folded() -> None:
     base = recorded_step()
     grads = replace(
         base.reports[1],
