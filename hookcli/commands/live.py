@@ -88,6 +88,7 @@ def _export(output: Output, files: RecordFiles, over: Callable[[], bool]) -> Non
     try:
         while (path := _written(files)) is None:
             if over():
+                files.release()  # of a command that ran no Python
                 return
             time.sleep(_PAUSE)
         export(tail_of(path), Query(), output, over)

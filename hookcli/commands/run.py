@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -140,7 +140,7 @@ def run(
         remarks.append(f"warning: {unseen}, through which hookcli is loaded: nothing is recorded")
         files = None
     else:
-        files = _reserved(own.output, program, remarks)
+        files = _reserved(own, program, remarks)
     output = _live(own.live, files, remarks) if own.live and files else None
     for remark in remarks if not own.quiet else []:
         say(remark)
@@ -151,19 +151,20 @@ def run(
     _become(program, files, own, plan, [script, *(arguments or [])])
 
 
-def _reserved(output: str | None, program: Program, remarks: list[str]) -> RecordFiles | None:
+def _reserved(own: RunOptions, program: Program, remarks: list[str]) -> RecordFiles | None:
     """Reserve the record of a script; of a command, which may run no Python to delete it, only look for a free name.
 
-    A folder that is full or gone is no reason not to run, unless the user has named it.
+    With --live the process that exports the record deletes it in the end, and no other run may take the name before. A
+    folder that is full or gone is no reason not to run, unless the user has named it.
     """
     try:
-        files = RecordFiles.named(output) if output else RecordFiles.reserved(Path.cwd(), program.stem)
-        if program.argv[0] != sys.executable:
-            files.release()
-        return files
+        files = RecordFiles.named(own.output) if own.output else RecordFiles.reserve(Path.cwd(), program.stem)
+        if program.argv[0] == sys.executable or own.live:
+            return files
+        return replace(files, reserved=not files.release())
     except OSError as error:
-        if output:
-            raise UsageError(f"can't write {output}: {error.strerror} (--output names another file)") from error
+        if own.output:
+            raise UsageError(f"can't write {own.output}: {error.strerror} (--output names another file)") from error
         remarks.append(
             f"warning: can't write a record in this folder: {error.strerror}; the script runs without being recorded"
         )
@@ -227,6 +228,7 @@ def _become(
             quiet=own.quiet,
             debug=own.debug,
             meant=_moved(own, typed),
+            reserved=files.reserved,
         )
         environment = launched.environment()
     try:

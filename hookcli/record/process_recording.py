@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 def start(data: Mapping[str, Any]) -> Callable[[], object]:
     """Start recording this process, which has just imported torch. Returns the function to call at its end."""
-    told = Launched.from_json(data)
-    run = told.joined()
+    run = Launched.from_json(data).joined()
     process = ProcessRecording(run)
-    process.begin(optimizers=(), child=run is told)
+    process.begin(optimizers=(), child=run.is_child)
     os.register_at_fork(after_in_child=process.forked)
     return process.end
 

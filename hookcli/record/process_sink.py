@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing import parent_process, util
 from pathlib import Path
@@ -31,7 +32,7 @@ class ProcessSink(RecordSink):
 
     def __init__(self, run: Launched, *, child: bool = False, ended: Callable[[], object] = lambda: None) -> None:
         self._run = run
-        self._files = RecordFiles(Path(run.record), run.launch)
+        self._files = RecordFiles(Path(run.record), run.launch, run.reserved)
         self._is_child = child
         self._ended = ended
         self._world = World()
@@ -55,6 +56,9 @@ class ProcessSink(RecordSink):
         self.announce = self.announce and not (self._child or self._world.rank)
         if parent_process() is not None:
             util.Finalize(None, self._ended, exitpriority=-1)
+        if self._world.size > 1 and (self._inherited.size > 1 or not self._child):  # else: ranks that a program forked
+            self._run = self._run.among_ranks()
+            self._files = replace(self._files, launch=self._run.launch)
         if self._world.size > 1 and not (self._child and self._inherited.size > 1):
             return self._files.rank(self._world.rank, header)
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)

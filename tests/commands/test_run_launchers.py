@@ -47,6 +47,40 @@ def test_torchrun(tmp_path: Path) -> None:
     assert shown.returncode == 0 and "train.py on 2 ranks: 5 steps" in shown.stderr
 
 
+PAIR = """
+import os, sys
+import forks, torch
+os.environ.setdefault("MASTER_PORT", "1")
+rank = int(os.environ.setdefault("RANK", "0"))
+if rank == 0:
+    other = forks.Popen([sys.executable, *sys.argv], env=os.environ | {"RANK": "1"})
+torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+if rank == 0:
+    other.wait()
+"""
+
+
+def test_a_script_that_starts_the_other_rank_itself(tmp_path: Path) -> None:
+    """As Lightning does: the ranks are programs of their own, and belong together all the same."""
+    (tmp_path / "train.py").write_text(PAIR)
+    ran = run(tmp_path, "train.py", PYTHONPATH=f"{ENV['PYTHONPATH']}:{ENV['PYTHONPATH']}/tests")
+    assert ran.returncode == 0 and names(tmp_path) == ["train.run/rank0.jsonl", "train.run/rank1.jsonl"], ran.stderr
+    assert next(line for line in ran.stderr.splitlines() if " steps of 1 model in " in line).endswith("in train.run")
+
+
+def test_a_script_that_executes_itself_again(tmp_path: Path) -> None:
+    again = "import os, sys, torch\nif sys.argv[1:]: os.execv(sys.executable, [sys.executable, sys.argv[0]])\n"
+    (tmp_path / "train.py").write_text(again + dedent(TRAIN))
+    ran = run(tmp_path, "train.py", "again")
+    assert ran.returncode == 0 and names(tmp_path) == ["train.run.jsonl"], ran.stderr
+    assert "hookcli: train.py: 5 steps of 1 model" in ran.stderr
+
+
 HOGWILD = """
     import sys, torch
     from torch import nn

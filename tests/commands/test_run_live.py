@@ -82,6 +82,13 @@ def test_each_run_has_a_folder_of_its_own() -> None:
     until(lambda: not others_here())
 
 
+def test_a_command_keeps_its_name_while_it_runs() -> None:
+    ran = forks.run([*RUN, "--live", "tensorboard", "ls"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "ls.run.jsonl\n"), ran.stderr
+    until(lambda: not others_here())
+    assert list(Path().iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

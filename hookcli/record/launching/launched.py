@@ -25,11 +25,12 @@ _BOOTSTRAP = str(Path(__file__).parent / "bootstrap")
 class Launched:
     """A program that `hookcli run` starts.
 
-    `process` is its process id; `record` the path of its record, `named` if the user chose it; `name` and `argv` what
-    was started, `module` with -m; `meant` is the command line if options of hookcli among `argv` were moved before it,
-    "" if there are none; `plan` the settings of a RecordingPlan; `began` the start by `perf_counter`. `python`
-    and `package` say where hookcli is: in which Python (its prefix and version), and in which file. `launch` names the
-    program, or the ranks of one launcher, that a process belongs to; it is set in processes that have imported torch.
+    `process` is its process id; `record` the path of its record, `named` if the user chose it, `reserved` if an empty
+    file keeps the name for it; `name` and `argv` what was started, `module` with -m; `meant` is the command line if
+    options of hookcli among `argv` were moved before it, "" if there are none; `plan` the settings of a RecordingPlan;
+    `began` the start by `perf_counter`. `python` and `package` say where hookcli is: in which Python (its prefix and
+    version), and in which file. `launch` names the program, or the ranks of one launcher, that a process belongs to,
+    and `joined_by` is the id of the process that the launch began with; both are set once torch is imported.
     """
 
     process: int  # the first field: see `_end` in sitecustomize.py
@@ -46,14 +47,21 @@ class Launched:
     python: Sequence[Any] = (sys.prefix, *sys.version_info[:2])
     package: str = str(Path(__file__).parents[2] / "__init__.py")
     launch: str = ""
+    joined_by: int = 0
+    reserved: bool = False
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The program, as the variable describes it. Raises TypeError if another version of hookcli wrote it."""
         return cls(**data)
 
+    @property
+    def is_child(self) -> bool:
+        """True in a child of the process that the launch began with; False in a program that executes itself again."""
+        return self.joined_by != os.getpid()
+
     def joined(self) -> Self:
-        """The program with the launch of this process, which its children will inherit; itself in a child.
+        """The program with the launch of this process, which its children will inherit, or that of its parent.
 
         A process that a rank has started, without multiprocessing, is its child.
         """
@@ -61,13 +69,23 @@ class Launched:
         if spawned and self.launch:
             return self
         parent = parent_process()  # of a child that was forked before torch was imported
-        process = os.getppid() if spawned else parent.pid if parent else os.getpid()
-        launch = run_name() if world().size > 1 else f"{self.process} {self.began} {process}"
-        if launch == self.launch:
-            return self
-        joined = replace(self, launch=launch)
-        os.environ[VARIABLE] = json.dumps(asdict(joined))
-        return joined
+        process = os.getppid() if spawned else (parent and parent.pid) or os.getpid()
+        if world().size > 1:
+            return self if self.launch == run_name() else self._told(run_name(), process)
+        return self._told(f"{self.process} {self.began} {process}", process)
+
+    def among_ranks(self) -> Self:
+        """The program with the launch of this process's ranks, which have joined without torchrun.
+
+        No parent tells them that they belong together, but the run and the launcher's variables do.
+        """
+        return self if world().size > 1 else self._told(f"{self.process} {self.began} {run_name()}", self.joined_by)
+
+    def _told(self, launch: str, joined_by: int) -> Self:
+        """The program with another launch, which the children of this process will inherit."""
+        told = replace(self, launch=launch, joined_by=joined_by)
+        os.environ[VARIABLE] = json.dumps(asdict(told))
+        return told
 
     def search(self) -> str:
         """The command that stops this program at its first non-finite value."""

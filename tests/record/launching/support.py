@@ -18,7 +18,7 @@ from hookcli.record.launching.launched import Launched, become
 module = sys.argv[1] == "-m"
 target, *args = sys.argv[1 + module:]
 program = find(target, args, module)
-launched = Launched(os.getpid(), os.devnull, False, program.name, args, {"every": 1}, quiet=True)
+launched = Launched(os.getpid(), os.devnull, False, program.name, args, {"every": 1}, quiet=True, reserved=True)
 become(program.argv, launched.environment())
 """
 """`hookcli run -q`, without the command line."""

@@ -10,7 +10,8 @@ write; it takes the first name that is free or of its own launch: another progra
 trains twice), a second torchrun, and restarted ranks have records of their own, numbered.
 
 `hookcli run` reserves the name of a script's record with an empty file, which ranks delete once the folder exists, and
-the program at its end if it is still empty. For a command, which may start no Python, it only picks the name.
+the program at its end if it is still empty. For a command, which may start no Python, it only picks the name, unless
+the process that exports the record (`--live`) can delete the file in the end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import json
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -29,6 +29,7 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
+from hookcli.record.file.ranks.note import ANY_NOTE, NOTE, leave_note, noted
 from hookcli.record.file.record_lines import Header
 from hookcli.record.file.writer import RecordWriter
 from hookcli.system.streams import takes
@@ -36,26 +37,26 @@ from hookcli.system.torchrun import joined_world
 
 _SUFFIX = ".jsonl"
 _PART = re.compile(r"(rank\d+|child-\d+(-\d+)?)\.jsonl")
-_NOTE = ".run"
-_TRIES = 50  # of 0.01 seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFiles:
     """The files of one run's record. `record` is the absolute path of the program's own file.
 
-    `launch` names the launch on whose behalf files are opened.
+    `launch` names the launch on whose behalf files are opened. An empty file is this run's if it is `reserved`, else
+    another's.
     """
 
     record: Path
     launch: str = ""
+    reserved: bool = False
 
     @classmethod
-    def reserved(cls, folder: Path, stem: str) -> Self:
+    def reserve(cls, folder: Path, stem: str) -> Self:
         """Reserve `STEM.run.jsonl` in the folder, or a numbered name if it or its folder is taken. Raises OSError."""
         number, name = 1, f"{stem}.run{_SUFFIX}"
         while True:
-            found = cls(folder.absolute() / name)
+            found = cls(folder.absolute() / name, reserved=True)
             with suppress(FileExistsError):
                 os.close(os.open(found.record, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
                 if not found.folder.exists():
@@ -70,16 +71,18 @@ class RecordFiles:
 
         Raises OSError if it can't be written.
         """
-        found = cls(Path(path).absolute())
+        found = cls(Path(path).absolute(), reserved=True)
         if not (found.record.exists() and stat.S_ISFIFO(found.record.stat().st_mode)):  # its reader would see an end
             file = os.open(found.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             full = not takes(file)
             os.close(file)
             if full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        for part in found.parts():
-            part.unlink()
-        found._delete_folder()
+        earlier = [*found.parts(), *(one for one in found.folder.glob("*") if ANY_NOTE.fullmatch(one.name))]
+        for one in earlier:
+            one.unlink()
+        with suppress(OSError):  # it holds files of the user's
+            found.folder.rmdir() if earlier else None
         return found
 
     @property
@@ -111,7 +114,7 @@ class RecordFiles:
     def of_launch(self) -> Self | None:
         """The files whose folder is this launch's, if it has one."""
         for files in self._names():
-            if files.noted() == self.launch:
+            if noted(files.folder) == self.launch:
                 return files
             if not (files.record.exists() or files.folder.exists()):
                 return None
@@ -126,9 +129,9 @@ class RecordFiles:
         for files in self._names():
             with (
                 suppress(FileExistsError),
-                files.locked(os.O_CREAT if files is self else os.O_CREAT | os.O_EXCL) as free,
+                files.locked(os.O_CREAT if files.reserved else os.O_CREAT | os.O_EXCL) as free,
             ):
-                if free and files.noted() in (None, self.launch):
+                if free and noted(files.folder) in (None, self.launch):
                     return RecordWriter(files.record, replace=False).begun(header)
                 if free:
                     files.delete_reserved()
@@ -157,12 +160,14 @@ class RecordFiles:
 
     def claimed(self) -> Iterator[Self]:
         """The files whose folders are this launch's, each of which exists then. Raises OSError if one can't be made."""
-        return (files for files in self._names() if files.claim(reserved=files is self))
+        return (files for files in self._names() if files.claim())
 
     def release(self) -> bool:
         """Delete the reserved file if no program has taken it. Returns whether it was deleted."""
-        with suppress(OSError), self.locked() as free:
-            return free and self.delete_reserved()
+        with suppress(OSError):
+            if self.reserved and stat.S_ISREG(self.record.stat().st_mode):
+                with self.locked() as free:
+                    return free and self.delete_reserved()
         return False
 
     def _names(self) -> Iterator[Self]:
@@ -171,49 +176,34 @@ class RecordFiles:
         for number in count(1):
             name = f"{self.stem}-{number}.run{_SUFFIX}" if number > 1 else f"{self.stem}.run{_SUFFIX}"
             if name != self.record.name:
-                yield replace(self, record=self.record.with_name(name))
+                yield replace(self, record=self.record.with_name(name), reserved=False)
 
-    def claim(self, *, reserved: bool) -> bool:
-        """Make the folder this launch's, with a note, unless another has it or the file. Returns whether it is.
-
-        `reserved`: an empty file is no other's.
-        """
-        if self._is_of_another(reserved):
+    def claim(self) -> bool:
+        """Make the folder this launch's, with a note, unless another has it or the file. Returns whether it is."""
+        if self._is_of_another():
             return False
         self.folder.mkdir(exist_ok=True)
-        if self.noted() is None and self.parts():  # of an earlier hookcli, which left no note
-            return False
-        with suppress(FileExistsError):
-            note = os.open(self.folder / _NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            os.write(note, f"{self.launch}\n".encode())
-            os.close(note)
-            if self._is_of_another(reserved):  # by now
-                self._delete_folder()
+        if noted(self.folder) is None:
+            if self.parts():  # of an earlier hookcli, which left no note
                 return False
-        return self.noted() == self.launch
+            with suppress(FileExistsError):
+                leave_note(self.folder, self.launch)
+                if self._is_of_another():  # by now
+                    self._delete_folder()
+                    return False
+        return noted(self.folder) == self.launch
 
-    def _is_of_another(self, reserved: bool) -> bool:
-        """True if another launch has taken the program's file."""
+    def _is_of_another(self) -> bool:
+        """True if another launch has taken the program's file, or another run has reserved it."""
         try:
             if not stat.S_ISREG(self.record.stat().st_mode):
                 return False
             with self.locked() as free, self.record.open("rb") as file:
-                return not reserved if free else json.loads(file.readline()).get("launch") != self.launch
+                return not self.reserved if free else json.loads(file.readline()).get("launch") != self.launch
         except FileNotFoundError:
             return False
         except (ValueError, AttributeError):  # not a record
             return True
-
-    def noted(self) -> str | None:
-        """The launch that the folder belongs to; None if none has claimed it."""
-        for _ in range(_TRIES):
-            try:
-                if (found := (self.folder / _NOTE).read_text()).endswith("\n"):
-                    return found[:-1]
-            except OSError:
-                return None
-            time.sleep(0.01)  # its writer has only created it
-        return ""
 
     def part(self, name: str, header: Header) -> RecordWriter:
         header = replace(header, launch=self.launch)
@@ -228,8 +218,8 @@ class RecordFiles:
     def _delete_folder(self) -> None:
         """Delete the folder, if nothing but the note is in it."""
         with suppress(OSError):
-            if [path.name for path in self.folder.iterdir()] in ([], [_NOTE]):
-                (self.folder / _NOTE).unlink(missing_ok=True)
+            if [path.name for path in self.folder.iterdir()] == [NOTE]:
+                (self.folder / NOTE).unlink()
                 self.folder.rmdir()
 
     def delete_reserved(self) -> bool:

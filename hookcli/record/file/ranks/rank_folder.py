@@ -6,6 +6,7 @@ folder, with a note in it which launch it belongs to.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from hookcli.record.file.ranks.parts import RecordFiles
@@ -20,7 +21,8 @@ def rank_writer(output: str | Path | None, stem: str, rank: int) -> RecordWriter
     Raises OSError.
     """
     if output is None:
-        folder = rank_files(Path.cwd(), stem, rank, run_name()).folder
+        launch = run_name() or f"launcher={os.getppid()}"  # of processes that no variable tells anything
+        folder = rank_files(Path.cwd(), stem, rank, launch).folder
     else:
         path = Path(output).absolute()
         folder = path if path.suffix == ".run" or is_folder(path) else RecordFiles(path).folder

@@ -71,7 +71,7 @@ def _start() -> None:
         without = isinstance(error, ModuleNotFoundError) and error.name == "hookcli"
         why = "has no hookcli" if without else f"can't record ({type(error).__name__}: {error})"
         _say(f"warning: {sys.executable} {why}: what it runs is not recorded")
-        record = run["record"] if run and _is_program(text) else ""
+        record = run["record"] if run and run.get("reserved") and _is_program(text) else ""
         if os.path.isfile(record) and os.path.getsize(record) == 0:  # noqa: PTH113, PTH202
             os.remove(record)  # noqa: PTH107
 

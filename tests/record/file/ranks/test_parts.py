@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from records import HEADER, recorded_step
 
+from hookcli.record.file.ranks.note import NOTE, leave_note, noted
 from hookcli.record.file.ranks.parts import RecordFiles
 from hookcli.record.file.reading import read_record
 from hookcli.record.launching.launched import VARIABLE, Launched
@@ -24,7 +26,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_one_program_has_one_file(tmp_path: Path) -> None:
-    files = RecordFiles.reserved(tmp_path, "train")
+    files = RecordFiles.reserve(tmp_path, "train")
     assert files.record.read_bytes() == b"" and files.folder == tmp_path / "train.run"
     writer = files.take(HEADER)
     writer.write(recorded_step(0))
@@ -34,30 +36,30 @@ def test_one_program_has_one_file(tmp_path: Path) -> None:
 
 
 def test_another_program_of_the_run_has_its_own_record(tmp_path: Path) -> None:
-    files = RecordFiles.reserved(tmp_path, "train")
+    files = RecordFiles.reserve(tmp_path, "train")
     assert [files.take(HEADER).path.name for _ in range(3)] == [f"train{n}.run.jsonl" for n in ("", "-2", "-3")]
     named = RecordFiles.named(str(tmp_path / "a.jsonl"))
     assert [named.take(HEADER).path.name for _ in range(2)] == ["a.jsonl", "a.run.jsonl"]
 
 
 def test_ranks_leave_a_folder_alone(tmp_path: Path) -> None:
-    files = RecordFiles.reserved(tmp_path, "train")
+    files = RecordFiles.reserve(tmp_path, "train")
     for rank in (1, 0, 10, 2):
         files.rank(rank, HEADER).close()
     assert names(tmp_path) == [f"train.run/rank{rank}.jsonl" for rank in (0, 1, 10, 2)]
     assert [path.stem for path in files.parts()] == ["rank0", "rank1", "rank2", "rank10"]
-    assert RecordFiles.reserved(tmp_path, "train").record.name == "train-2.run.jsonl"
+    assert RecordFiles.reserve(tmp_path, "train").record.name == "train-2.run.jsonl"
 
 
 def test_a_child_writes_beside_its_parent(tmp_path: Path) -> None:
-    files = RecordFiles.reserved(tmp_path, "train")
+    files = RecordFiles.reserve(tmp_path, "train")
     files.take(HEADER).close()
     files.child(4711, HEADER).close()
     assert names(tmp_path) == ["train.run.jsonl", "train.run/child-4711.jsonl"]
 
 
 def test_a_reserved_file_that_nobody_took_is_deleted(tmp_path: Path) -> None:
-    files = RecordFiles.reserved(tmp_path, "train")
+    files = RecordFiles.reserve(tmp_path, "train")
     assert files.release() and names(tmp_path) == [] and not files.release()
     assert names(tmp_path) == []
 
@@ -81,12 +83,63 @@ def test_a_named_record_replaces_an_older_one(tmp_path: Path) -> None:
 
 
 def test_a_named_record_has_no_parts_of_an_earlier_run(tmp_path: Path) -> None:
-    files = RecordFiles(tmp_path / "a.jsonl")
+    files = RecordFiles(tmp_path / "a.jsonl", "first")
     files.rank(1, HEADER).close()
     files.child(4711, HEADER).close()
     (files.folder / "data.jsonl").touch()
-    RecordFiles.named(str(files.record))
+    files = replace(RecordFiles.named(str(files.record)), launch="second")
     assert names(tmp_path) == ["a.jsonl", "a/data.jsonl"]
+    assert files.rank(1, HEADER).path == tmp_path / "a" / "rank1.jsonl"
+
+
+def test_a_named_record_deletes_no_folder_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    RecordFiles.named(str(tmp_path / "a.jsonl"))
+    assert (tmp_path / "a").is_dir()
+    RecordFiles(tmp_path / "b.jsonl", "first").rank(0, HEADER).close()
+    RecordFiles.named(str(tmp_path / "b.jsonl"))
+    assert not (tmp_path / "b").exists()
+
+
+def test_an_empty_file_is_of_the_run_that_has_reserved_it(tmp_path: Path) -> None:
+    """A command has picked the same name, and keeps it free for whoever comes first."""
+    command = replace(RecordFiles(tmp_path / "a.run.jsonl"), launch="command")
+    script = replace(RecordFiles.reserve(tmp_path, "a"), launch="script")
+    assert command.rank(0, HEADER).path == tmp_path / "a-2.run" / "rank0.jsonl" and not command.release()
+    assert replace(command, launch="another").take(HEADER).path.name == "a-3.run.jsonl"
+    assert script.rank(0, HEADER).path == tmp_path / "a.run" / "rank0.jsonl"
+    assert names(tmp_path) == ["a-2.run/rank0.jsonl", "a-3.run.jsonl", "a.run/rank0.jsonl"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_note_is_there_whole_or_not_at_all(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def left() -> list[str]:
+        return [path.name for path in tmp_path.iterdir()]
+
+    number = errno.ENOSPC
+    for name in ("write_text", "hardlink_to"):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+            patch.setattr(Path, name, refuse)
+            leave_note(tmp_path, "first")
+        assert left() == [] and noted(tmp_path) is None
+    number = errno.EPERM
+    with monkeypatch.context() as patch:
+        if not links:
+            patch.setattr(Path, "hardlink_to", refuse)
+        leave_note(tmp_path, "first")
+    with pytest.raises(FileExistsError):
+        leave_note(tmp_path, "second")
+    assert left() == [NOTE] and noted(tmp_path) == "first"
+
+
+def test_an_unfinished_note_is_of_no_launch(tmp_path: Path) -> None:
+    (tmp_path / "a.run").mkdir()
+    (tmp_path / "a.run" / NOTE).touch()
+    (tmp_path / "a-2.run.jsonl").write_text(json.dumps(HEADER.to_dict()))  # of `watch`, which is of no launch
+    assert RecordFiles(tmp_path / "a.run.jsonl", "first").rank(0, HEADER).path.parent.name == "a-3.run"
 
 
 def test_no_process_replaces_the_part_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +164,8 @@ def test_no_process_replaces_the_part_of_another(tmp_path: Path, monkeypatch: py
 
 def test_launches_share_no_folder(tmp_path: Path) -> None:
     """A rank of the first launch died before its first step; and the second launch's ranks have children."""
-    record = RecordFiles.reserved(tmp_path, "a").record
-    first, second, program = (RecordFiles(record, launch) for launch in ("first", "second", "program"))
+    files = RecordFiles.reserve(tmp_path, "a")
+    first, second, program = (replace(files, launch=launch) for launch in ("first", "second", "program"))
     first.rank(1, HEADER).close()
     for rank in (0, 1):
         second.rank(rank, HEADER).close()
@@ -126,16 +179,16 @@ def test_launches_share_no_folder(tmp_path: Path) -> None:
         **dict.fromkeys(("a-2.run/child-47.jsonl", "a-2.run/rank0.jsonl", "a-2.run/rank1.jsonl"), "second"),
         **dict.fromkeys(("a-3.run.jsonl", "a-3.run/child-12.jsonl"), "program"),
     }
-    assert [files.of_launch() for files in (program, RecordFiles(record, "none"))] == [
+    assert [one.of_launch() for one in (program, replace(files, launch="none"))] == [
         RecordFiles(tmp_path / "a-3.run.jsonl", "program"),
         None,
     ]
 
 
 def test_a_child_that_is_before_its_program(tmp_path: Path) -> None:
-    record = RecordFiles.reserved(tmp_path, "a").record
-    RecordFiles(record, "first").take(HEADER).close()
-    second = RecordFiles(record, "second")
+    files = RecordFiles.reserve(tmp_path, "a")
+    replace(files, launch="first").take(HEADER).close()
+    second = replace(files, launch="second")
     second.child(12, HEADER).close()
     assert second.take(HEADER).path.name == "a-2.run.jsonl" and names(tmp_path) == [
         "a-2.run.jsonl",
@@ -149,10 +202,12 @@ def test_the_launch_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
     program = run.joined()
     assert program.launch.endswith(f" {os.getpid()}") and json.loads(os.environ[VARIABLE])["launch"] == program.launch
-    assert program.joined() is program
+    assert program.joined() == program and not program.is_child  # as a program that executes itself again
+    assert replace(program, joined_by=1).is_child
     monkeypatch.setattr(sys, "orig_argv", ["python", "-c", "from multiprocessing.spawn import spawn_main; ..."])
     child = replace(run, launch="of its parent")
     assert child.joined() is child and run.joined().launch.endswith(f" {os.getppid()}")
+    assert child.is_child and run.joined().is_child
     monkeypatch.undo()
     ranks = []
     for rank, launcher in ((0, "x"), (1, "x"), (0, "y")):
@@ -161,8 +216,22 @@ def test_the_launch_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in (values | {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_ERROR_FILE": file}).items():
             monkeypatch.setenv(name, str(value))
         ranks.append(program.joined())
-        assert ranks[-1].joined() is ranks[-1]  # in a program that the rank has started
+        assert ranks[-1].joined() is ranks[-1] and not ranks[-1].is_child  # executed again
+        assert replace(ranks[-1], joined_by=1).joined().is_child  # a program that the rank has started
     assert ranks[0] == ranks[1] != ranks[2]
+
+
+def test_the_launch_of_ranks_without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the run in common, and the launcher's variables; not their parents or the time of import."""
+    run = Launched(1, "a.run.jsonl", False, "a.py", ["a.py"], {})
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    first, second = (replace(run, launch=f"program {one}", joined_by=one).among_ranks() for one in (7, 8))
+    assert first.launch == second.launch and (first.joined_by, second.joined_by) == (7, 8)
+    assert json.loads(os.environ[VARIABLE])["launch"] == first.launch  # which their children inherit
+    monkeypatch.setenv("MASTER_PORT", "2")
+    others = (run.among_ranks(), replace(run, process=2).among_ranks())
+    assert len({first.launch, *(one.launch for one in others)}) == 3
 
 
 def _take(files: RecordFiles, start: Any, told: Any) -> None:
@@ -172,7 +241,7 @@ def _take(files: RecordFiles, start: Any, told: Any) -> None:
 
 def test_of_several_programs_at_once_one_takes_the_file(tmp_path: Path) -> None:
     context = get_context("fork")
-    files, start, told = RecordFiles.reserved(tmp_path, "train"), context.Event(), context.Queue()
+    files, start, told = RecordFiles.reserve(tmp_path, "train"), context.Event(), context.Queue()
     processes = [context.Process(target=_take, args=(files, start, told)) for _ in range(6)]
     for process in processes:
         process.start()
