@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hookcli.report import Row, TensorStats
@@ -33,7 +34,7 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     if note := _note(below, fqn):
         values["note"] = note
     stats = [row.stats for row in rows if row.stats]
-    return Row(values, TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
+    return replace(rows[0], values=values, stats=TensorStats.merge(stats) if len(stats) > 1 else rows[0].stats)
 
 
 def _worst(rows: Sequence[Row]) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None
-    what = "NaN" if bad[0]["nan"] else "Inf"
+    what = "NaN" if bad[0].stats and bad[0].stats.nan else "Inf"
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
 
 

@@ -35,7 +35,7 @@ def _joined(step: RecordedStep) -> Iterator[Report]:
     joined = overview(step)
     for report in history.over_time([step], ""):
         columns = (Column("fqn", "Layer"), *report.columns, _WITHOUT_HOOKS)
-        rows = [Row({**row.values, "plain_seconds": step.plain_seconds}, row.stats) for row in report.rows]
+        rows = [replace(row, values={**row.values, "plain_seconds": step.plain_seconds}) for row in report.rows]
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
     yield from probe_reports(step, "optimizer")
@@ -46,7 +46,7 @@ def _dated(report: Report, step: RecordedStep) -> Report:
     when = {"step": step.step, "phase": step.phase, "forward": step.forward}
     columns = (*_WHEN, *(column for column in report.columns if column.name not in when))
     return replace(
-        report, columns=columns, rows=[Row({**when, **row.values, **when}, row.stats) for row in report.rows]
+        report, columns=columns, rows=[replace(row, values={**when, **row.values, **when}) for row in report.rows]
     )
 
 
