@@ -40,7 +40,8 @@ class Check(ABC):
     Measurements that the check reads. A check that is `whole` does not judge a run that crashed, since whatever is
     absent there may be absent for that reason. A check without `values` also judges a run on the meta device, which has
     shapes only. `asked_by` is the option that the check runs with, and not without. `follows` lists the ids of checks
-    that find causes of this one's findings: within a severity, their findings are listed first.
+    that find causes of this one's findings, which are then listed first (`hookcli.checks.causes`). `look` is the
+    command that shows more of a finding, without the model: "grads --of outputs".
     """
 
     id: ClassVar[str]
@@ -53,6 +54,7 @@ class Check(ABC):
     values: ClassVar[bool] = True
     asked_by: ClassVar[str | None] = None
     follows: ClassVar[tuple[str, ...]] = ()
+    look: ClassVar[str] = ""
     threshold: ClassVar[Threshold | None] = None
 
     def __init__(self, limit: float | None = None) -> None:
@@ -68,7 +70,8 @@ class Check(ABC):
 
     def finding(self, fqn: str, message: str, value: float | None = None) -> Finding:
         """A finding of this check at a module or parameter."""
-        return Finding(self.id, self.severity, fqn, message, value, self.limit, hint=f"{self.means}; {self.advice}")
+        hint = f"{self.means}; {self.advice}"
+        return Finding(self.id, self.severity, fqn, message, value, self.limit, hint, remedy=self.advice)
 
     def difference(self, found: Comparison, limit: float, said: str) -> Iterator[Finding]:
         """A finding if two runs differ by more than the limit, or if the second of them failed."""

@@ -25,6 +25,7 @@ class TooManyParameters(Check):
     asked_by = "--max-params"
     means = "a layer that became wider, or is no longer shared"
     advice = "`hookcli shapes --sort -params` shows the largest"
+    look = "shapes --sort -params"
     needs = ("inventory",)
     values = False
     threshold = Threshold("parameters", None, unit="count")
@@ -47,6 +48,7 @@ class TooManyMacs(Check):
     asked_by = "--max-macs"
     means = "a higher resolution, or a lost stride or group"
     advice = "`hookcli shapes --sort -macs` shows the largest"
+    look = "shapes --sort -macs"
     needs = ("shapes",)
     values = False
     threshold = Threshold("multiply-accumulates of one forward pass", None, unit="count")
@@ -69,7 +71,8 @@ class TooMuchMemory(Check):
     severity = ERROR
     asked_by = "--max-activation-memory"
     means = "a larger batch or resolution, or an operation that is no longer in place"
-    advice = "`hookcli shapes --train --sort -kept` shows which modules; torch.utils.checkpoint trades it for time"
+    advice = "`hookcli shapes --train --sort -kept` shows where; checkpoint there"
+    look = "shapes --train --sort -kept"
     needs = ("grads", "inventory")
     values = False
     threshold = Threshold("bytes saved for backward", None, unit="bytes")

@@ -25,7 +25,7 @@ class Crash(Check):
     name = "crash"
     severity = ERROR
     means = "the model does not run on this input"
-    advice = "look at the lines named here and the shapes that arrive there; --debug shows the traceback"
+    advice = "look at the lines named here; --debug shows the whole traceback"
     needs = ()
     values = False
 

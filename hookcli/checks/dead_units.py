@@ -28,7 +28,8 @@ class DeadUnits(Check):
     id = "HK010"
     name = "dead-units"
     means = "too high a learning rate, a bias far below zero, or an initialisation that makes the input negative"
-    advice = "lower the learning rate, use LeakyReLU or GELU, or normalise before the activation"
+    advice = "lower the learning rate, use LeakyReLU or GELU, or normalise first"
+    look = "activations --sort -zeros"
     needs = ("inventory",)
     threshold = Threshold("fraction of channels that are zero for every input", 0.75, 0.0, 1.0)
 
@@ -49,7 +50,9 @@ class SaturatedUnits(Check):
     id = "HK011"
     name = "saturated-units"
     means = "inputs or weights that are too large for this activation"
-    advice = "normalise its input, scale the initialisation down, or use an activation without an upper bound"
+    advice = "normalise its input, or scale the initialisation down"
+    follows = ("HK015",)
+    look = "activations"
     needs = ("inventory",)
     threshold = Threshold("fraction of channels that stay at a bound", 0.75, 0.0, 1.0)
 

@@ -63,7 +63,9 @@ class VanishingGradients(Check):
     id = "HK012"
     name = "vanishing-gradients"
     means = "saturating activations, or an initialisation that is too small, in a deep stack without shortcuts"
-    advice = "use ReLU or GELU with Kaiming initialisation, normalization layers, or residual connections"
+    advice = "use ReLU or GELU with Kaiming initialisation, norms, or shortcuts"
+    follows = ("HK010", "HK011", "HK014")
+    look = "grads"
     needs = ("inventory", "grads")
     threshold = Threshold(
         "relative gradient near the input, divided by that near the loss; smaller is reported", 1e-4, 0.0, 1.0
@@ -88,7 +90,8 @@ class ExplodingGradients(Check):
     id = "HK013"
     name = "exploding-gradients"
     means = "weights that are too large, or a recurrence that multiplies at every step"
-    advice = "scale the initialisation down, normalise, or clip (torch.nn.utils.clip_grad_norm_)"
+    advice = "scale the initialisation down, normalise, or clip the gradients"
+    look = "grads"
     needs = ("inventory", "grads")
     threshold = Threshold(
         "relative gradient near the input, divided by that near the loss; larger is reported", 1e4, 1.0
@@ -148,7 +151,9 @@ class VanishingActivations(Check):
     id = "HK014"
     name = "vanishing-activations"
     means = "an initialisation that is too small for the depth, without normalization"
-    advice = "initialise to keep the variance (nn.init.kaiming_normal_, xavier_normal_), or normalise"
+    advice = "keep the variance: nn.init.kaiming_normal_, or normalization layers"
+    follows = ("HK010",)
+    look = "activations"
     needs = ("activations",)
     threshold = Threshold(
         "standard deviation of a block's output, divided by the first block's; smaller is reported", 1e-6, 0.0, 1.0
@@ -171,7 +176,8 @@ class ExplodingActivations(Check):
     id = "HK015"
     name = "exploding-activations"
     means = "an initialisation that is too large for the depth, or residual branches without normalization"
-    advice = "initialise to keep the variance, normalise, or scale the residual branches down"
+    advice = "keep the variance, normalise, or scale the residual branches down"
+    look = "activations"
     needs = ("activations",)
     threshold = Threshold(
         "standard deviation of a block's output, divided by the first block's; larger is reported", 1e4, 1.0

@@ -29,7 +29,8 @@ class Nondeterminism(Check):
     name = "nondeterminism"
     severity = ERROR
     means = "a random source that torch.manual_seed does not control, state kept from call to call, or atomic additions"
-    advice = "seed random and numpy, or torch.use_deterministic_algorithms(True) to find the operation"
+    advice = "seed random and numpy; try torch.use_deterministic_algorithms(True)"
+    follows = ("HK028", "HK029")
     needs = ("inventory", "again")
     asked_by = "--repeat 2"
 

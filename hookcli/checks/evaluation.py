@@ -51,7 +51,7 @@ class BatchDependence(Check):
     name = "batch-dependence"
     severity = ERROR
     means = "batch statistics in eval mode (track_running_stats=False), or a mean over dimension 0"
-    advice = "use running statistics or a per-item normalization (GroupNorm, LayerNorm), and look for dim=0"
+    advice = "use running statistics, GroupNorm or LayerNorm; look for dim=0"
     needs = ("companions",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 
@@ -75,7 +75,8 @@ class SplitBatch(Check):
     name = "split-batch"
     severity = ERROR
     means = "a batch size written into a reshape, or state kept from call to call"
-    advice = "use x.shape[0] or -1 for the batch size in view and reshape, and reset the state"
+    advice = "take the batch size from x.shape[0] or -1, and reset the state"
+    follows = ("HK020", "HK029")
     needs = ("halves",)
     asked_by = "--split-batch"
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
@@ -133,7 +134,7 @@ class StateInEval(Check):
     name = "state-in-eval"
     severity = ERROR
     means = "a counter, cache or running average that is updated in eval mode, or a random source of its own"
-    advice = "update it only `if self.training`, or reset it at the beginning of forward"
+    advice = "update it only `if self.training`, or reset it in each forward"
     needs = ("evaluation",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)
 

@@ -66,9 +66,10 @@ class ActivationNotFinite(_NotFinite):
     id = "HK003"
     name = "activation-not-finite"
     means = "an overflow, a division by zero, or the logarithm or root of a negative number begins in this module"
-    advice = "run it in float32 or --dtype float64, and clamp or add an epsilon there"
+    advice = "run it in float32 or float64, and clamp or add an epsilon there"
+    follows = ("HK002", "HK005", "HK015")
+    look = "activations"
     needs = ("activations", "inventory")
-    follows = ("HK002", "HK005")
 
     def judge(self, measured: _Read) -> Iterator[Finding]:
         """Find the modules that first returned NaN or infinite values."""
@@ -108,9 +109,10 @@ class GradientNotFinite(_NotFinite):
     id = "HK004"
     name = "gradient-not-finite"
     means = "a derivative that is not finite (sqrt or norm at 0, torch.where over a NaN branch), or an overflow"
-    advice = "`hookcli grads --of outputs` shows where it begins; add an epsilon under the root"
+    advice = "add an epsilon there; `hookcli grads --of outputs` shows where"
+    follows = ("HK003", "HK005", "HK013")
+    look = "grads --of outputs"
     needs = ("grads",)
-    follows = ("HK003", "HK005")
 
     def judge(self, measured: ReadsGrads) -> Iterator[Finding]:
         """Find NaN and infinite values in gradients of parameters."""
@@ -128,7 +130,7 @@ class ParameterNotFinite(_NotFinite):
     id = "HK005"
     name = "parameter-not-finite"
     means = "a checkpoint of a run that diverged, an initialisation that divides by zero, or torch.empty never filled"
-    advice = "check the checkpoint, and what the constructor does with this tensor"
+    advice = "check the checkpoint, and what the constructor does with it"
     needs = ("inventory",)
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookcli.checks.base import ERROR, INFO, WARNING, Check
+from hookcli.checks.causes import causes_first
 from hookcli.checks.measurements import Measurements
 from hookcli.errors import PluginError, UserCode, class_name, in_brief
-from hookcli.report import SEVERITIES, Column, Finding, Reason, Report, Row, Skipped, columns_named
+from hookcli.report import Column, Finding, Reason, Report, Row, Skipped, columns_named
 
 PROBE = "check"
 _CRASHED = "the run crashed"
@@ -19,7 +20,7 @@ COLUMNS = (
     Column("value", "Figure"),
     *columns_named("threshold"),
     Column("message", "Finding"),
-    *columns_named("hint", "source"),
+    *columns_named("remedy", "cause", "hint", "source"),
 )
 
 
@@ -42,7 +43,7 @@ class Judgement:
         return Report(PROBE, model, COLUMNS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
 
-def judge(checks: Iterable[Check], measured: Measurements, *, values: bool = True) -> Judgement:
+def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = True) -> Judgement:
     """Run the checks on what was measured; `values` is False on the meta device.
 
     After a crash nothing is known of the rest of the run, so a check that found nothing until then did not judge it.
@@ -62,26 +63,8 @@ def judge(checks: Iterable[Check], measured: Measurements, *, values: bool = Tru
         judged.append(check.id)
         findings += found
         skipped += [item for item in said if isinstance(item, Skipped)]
-    rank = {severity: number for number, severity in enumerate(SEVERITIES)}
-    order = {name: number for number, name in enumerate(_causes_first(checks))}
-    findings.sort(key=lambda finding: (rank.get(finding.severity, len(rank)), order.get(finding.check, len(order))))
+    findings = causes_first(findings, checks, measured)
     return Judgement(findings, list(dict.fromkeys(skipped)), judged)
-
-
-def _causes_first(checks: Iterable[Check]) -> list[str]:
-    """The ids of the checks, each after the checks that find its causes."""
-    by_id = {check.id: check for check in checks}
-    found: dict[str, None] = {}
-
-    def add(name: str, waiting: tuple[str, ...] = ()) -> None:
-        if name in by_id and name not in waiting:  # checks of other distributions may follow each other in a circle
-            for cause in by_id[name].follows:
-                add(cause, (*waiting, name))
-            found[name] = None
-
-    for name in by_id:
-        add(name)
-    return list(found)
 
 
 def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:
@@ -102,7 +85,7 @@ def _why_not(check: Check, measured: Measurements, values: bool) -> str | None:
 
 
 def _row(finding: Finding) -> Row:
-    keys = ("check", "severity", "fqn", "value", "threshold", "message", "hint")
+    keys = ("check", "severity", "fqn", "value", "threshold", "message", "hint", "remedy", "cause")
     source = f"{finding.file}:{finding.line}" if finding.file else None
     return Row({key: getattr(finding, key) for key in keys} | {"source": source})
 

@@ -22,9 +22,8 @@ class HooksLeft(Check):
     id = "HK019"
     name = "hooks-left"
     means = "a hook that was registered and never removed"
-    advice = (
-        "keep the handle and call its remove(), or use it as a context manager; `hookcli hooks` shows the file and line"
-    )
+    advice = "call the handle's remove(); `hookcli hooks` shows the file and line"
+    look = "hooks"
     needs = ("inventory",)
     values = False
 

@@ -25,7 +25,7 @@ class EvalInTraining(Check):
     id = "HK031"
     name = "eval-in-training"
     means = "eval() without a train() after it, or a BatchNorm that is frozen while its weight is still trained"
-    advice = "call model.train() before training; to freeze it on purpose, freeze its parameters: requires_grad_(False)"
+    advice = "call model.train(); to freeze it on purpose, freeze its parameters"
     needs = ("inventory",)
     values = False
 

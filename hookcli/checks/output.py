@@ -29,7 +29,8 @@ class UnexpectedOutput(Check):
     name = "unexpected-output"
     severity = ERROR
     means = "a changed head, stride or cast"
-    advice = "compare with `hookcli shapes`, which shows where the shape comes from"
+    advice = "`hookcli shapes` shows where the shape comes from"
+    look = "shapes"
     needs = ("inventory", "expected")
     asked_by = "--expect-output"
     whole = True

@@ -48,7 +48,9 @@ class Float16Overflow(Check):
     id = "HK016"
     name = "float16-overflow"
     means = "activations without normalization, or sums over many elements, exceed the range of float16"
-    advice = "keep this module in float32 (autocast(enabled=False)), normalise before it, or use bfloat16"
+    advice = "keep it in float32 (autocast(enabled=False)), or use bfloat16"
+    follows = ("HK015",)
+    look = "activations --hist --sort -outside_float16"
     needs = ("activations", "inventory")
     threshold = Threshold("largest magnitude", 16376.0, 1.0, 65504.0)
 
@@ -100,7 +102,9 @@ class Float16Underflow(Check):
     id = "HK017"
     name = "float16-underflow"
     means = "gradients below what float16 can hold"
-    advice = "use bfloat16 or float32, a larger scale (GradScaler(init_scale=...)), or see HK012"
+    advice = "use bfloat16 or float32, or GradScaler with a larger init_scale"
+    follows = ("HK012", "HK010")
+    look = "grads --hist --sort -outside_float16"
     needs = ("grads",)
     threshold = Threshold("root mean square of a gradient; smaller is reported", 2.0**-40, 0.0, 1.0)
 
@@ -131,7 +135,8 @@ class Bfloat16Rounding(Check):
     id = "HK018"
     name = "bfloat16-rounding"
     means = "a large constant offset (a bias, a coordinate, a time) carries a small signal"
-    advice = "subtract the offset or normalise before, or keep this module in float32"
+    advice = "subtract the offset, normalise before, or keep this in float32"
+    look = "activations"
     needs = ("activations",)
     threshold = Threshold("magnitude of the mean over the standard deviation", 1024.0, 1.0)
 

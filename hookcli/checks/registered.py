@@ -22,7 +22,7 @@ class Unregistered(Check):
     id = "HK030"
     name = "unregistered"
     means = "modules in a plain list, a tensor that is no nn.Parameter, or a layer created in forward"
-    advice = "use nn.ModuleList, nn.ModuleDict or nn.Parameter, and create layers in __init__"
+    advice = "use nn.ModuleList or nn.Parameter; create layers in __init__"
     needs = ("inventory",)
     values = False
 

@@ -98,7 +98,8 @@ class NoGradient(Check):
     name = "no-gradient"
     severity = ERROR
     means = "the loss does not depend on it: an unused layer, or a detach(), .data or no_grad() on the way"
-    advice = "use it, freeze it with requires_grad_(False), or look for the detach between it and the loss"
+    advice = "use it, freeze it, or look for a detach between it and the loss"
+    follows = ("HK006",)
     needs = ("inventory", "grads")
     whole = True
     values = False
@@ -130,9 +131,10 @@ class ZeroGradient(Check):
 
     id = "HK009"
     name = "zero-gradient"
-    follows = ("HK010",)
     means = "dead units, a mask, or zero weights after this module (or, if the message says so, before it)"
-    advice = "`hookcli activations --sort -zeros` shows what is zero, `hookcli grads --of outputs` where gradients stop"
+    advice = "`hookcli activations --sort -zeros` shows where the zeros begin"
+    follows = ("HK010", "HK011", "HK012", "HK014")
+    look = "grads --of outputs"
     needs = ("grads", "activations")
 
     def judge(self, measured: _Read) -> Iterator[Finding]:
@@ -143,7 +145,7 @@ class ZeroGradient(Check):
             owner = zero[0].rpartition(".")[0]
             own = [name for name in zero if name.rpartition(".")[0] == owner]
             rest = len(zero) - len(own)
-            more = f"; so is that of {rest} parameter{'s' * (rest > 1)} of other modules" if rest else ""
+            more = f", as in {rest} more parameter{'s' * (rest > 1)}" if rest else ""
             yield self.finding(
                 owner, f"the gradient of {_listed(owner, own)} is all zero{_why(measured.grads, own)}{more}", len(zero)
             )
@@ -157,8 +159,8 @@ def _why(grads: Report, zero: Sequence[str]) -> str:
     owner = zero[0].rpartition(".")[0]
     reached = [row.fqn for row in grads.rows if row.fqn.rpartition(".")[0] == owner and row.fqn not in zero]
     if f"{owner}.bias".lstrip(".") in reached:
-        return ", but that of bias is not: the layer's input is zero"
-    return "" if reached else ": the gradient that flows back to it is zero"
+        return " (the layer's input is zero)"
+    return "" if reached else " (zero flows back to it)"
 
 
 def _is_zero(row: Row) -> bool:

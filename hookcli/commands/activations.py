@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+import typer
+
+from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, HistOptions, Model, Options
 from hookcli.commands.probe_command import inspect_model
 from hookcli.registry import load
@@ -13,11 +16,15 @@ EXAMPLES = (
     "hookcli activations resnet50 --input 10x3x224x224 --fill ones --depth 1",
     "hookcli activations convnext_tiny --type Linear --sort -max",
     "hookcli activations resnet18 --hist --sort -outside_float8_e4m3",
+    "hookcli activations resnet18 --hist conv1",
     "hookcli activations resnet18 --train --batch-size 4 --output activations.csv",
 )
 COLUMNS = STATISTICS
 
 
-def activations(model: Model = DEFAULT_MODEL, *, own: HistOptions, options: Options) -> int:
+def activations(
+    ctx: typer.Context, model: Model = DEFAULT_MODEL, layer: Layer = None, *, own: HistOptions, options: Options
+) -> int:
     """Show statistics of every module's outputs."""
+    model, options = requested(ctx, model, layer, own, options)
     return inspect_model(model, partial(load("probes", "activations"), hist=own.hist), options)

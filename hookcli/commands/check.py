@@ -13,7 +13,7 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands.backward_options import loss_option
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
-from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, check_choice, choice, complete_models, option
+from hookcli.commands.options import OnlyFields, Options, check_choice, choice, complete_models, option
 from hookcli.commands.output import Output
 from hookcli.errors import UsageError
 from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
@@ -91,8 +91,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help=f"torchvision names, module:callable or file.py:callable [those of {DEFAULT_FILE}, else "
-            f"{DEFAULT_MODEL}].",
+            help=f"torchvision names, module:callable or file.py:callable [those of {DEFAULT_FILE}].",
             autocompletion=complete_models,
             show_default=False,
         ),

@@ -10,7 +10,7 @@ from hookcli.checks.expected import parse_expected
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan, require_judgeable
 from hookcli.checks.selection import choose, chosen_by_name, parse_thresholds
 from hookcli.commands.config import Config
-from hookcli.commands.options import DEFAULT_MODEL, Options, check_choice
+from hookcli.commands.options import Options, check_choice
 from hookcli.errors import HookcliError, UsageError
 from hookcli.report import SEVERITIES
 
@@ -53,14 +53,19 @@ class Job:
 def make_jobs(
     models: Sequence[str], options: Options, own: Mapping[str, Any], typed: Collection[str], config: Config
 ) -> list[Job]:
-    """Make a job for each model on the command line, else for each model in the file, else for the default model.
+    """Make a job for each model on the command line, else for each model in the file.
 
     `own` are the command's settings, `typed` the names of settings given on the command line. A model's settings in the
-    file apply even if the model is named on the command line. Raises UsageError for wrong or contradictory settings,
-    naming file and key if they come from the file.
+    file apply even if the model is named on the command line. Raises UsageError if there is no model, and for wrong or
+    contradictory settings, naming file and key if they come from the file.
     """
     _check(config.place, config.settings)
-    specs = models or [*config.models] or [DEFAULT_MODEL]
+    specs = models or [*config.models]
+    if not specs:
+        raise UsageError(
+            "no model to check: give one, as in `hookcli check net.py:Net`, or list models in pyproject.toml, "
+            "as in [tool.hookcli] models = ['net.py:Net']"
+        )
     return [_job(spec, options, own, typed, config) for spec in dict.fromkeys(specs)]
 
 

@@ -14,6 +14,7 @@ from hookcli.checks.measurements import Measurements
 from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check_config import Job
 from hookcli.commands.destination import check_writable
+from hookcli.commands.next_command import next_command
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
@@ -101,7 +102,14 @@ def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
 def _crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not be built."""
     judgement = judge(with_crash(job.plan.checks), Measurements(crash=error))
-    return judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
+    report = judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
+    return _with_next(report, job)
+
+
+def _with_next(report: Report, job: Job, **meta: str) -> Report:
+    """The report with the command to type next, if there is a finding, and other entries of `meta`."""
+    then = {"next": next_command(report.findings[0], job.spec, job.options)} if report.findings else {}
+    return replace(report, meta={**report.meta, **meta, **then})
 
 
 def _examined(job: Job, progress: Progress) -> Examination:
@@ -135,8 +143,7 @@ def _examined(job: Job, progress: Progress) -> Examination:
     held = job.plan.against if not examination.error else None
     for text in held.of(recipe.name).notes(*examination.kept) if held else []:
         remark(text, options)
-    report = examination.report
-    return replace(examination, report=replace(report, meta={**report.meta, "fail_on": settings["fail_on"]}))
+    return replace(examination, report=_with_next(examination.report, job, fail_on=settings["fail_on"]))
 
 
 def _setting(options: Options, meta: bool) -> Setting:

@@ -158,7 +158,7 @@ def _judged(reports: Sequence[Report], options: Options, readable: bool) -> int:
             remark(text, options)
         if not readable:
             counts = f"{report.totals['beyond']:,} of {report.totals['compared']:,} beyond tolerance"
-            remark(f"{counts}; {report.totals['verdict']}", options)
+            remark(f"{report.totals['verdict']}; {counts}", options)
             if "weights" in report.totals:
                 remark(report.totals["weights"], options)
     if not any(report.totals["compared"] for report in reports):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+import typer
+
 from hookcli.commands.backward_options import PassesOptions
+from hookcli.commands.histogram import Layer, requested
 from hookcli.commands.options import DEFAULT_MODEL, GRADIENTS, HistOptions, Model, Options, check_choice, choice
 from hookcli.commands.probe_command import inspect_model
 from hookcli.errors import UsageError
@@ -37,7 +40,15 @@ class GradsOptions(HistOptions):
     )
 
 
-def grads(model: Model = DEFAULT_MODEL, *, own: GradsOptions, step: PassesOptions, options: Options) -> int:
+def grads(
+    ctx: typer.Context,
+    model: Model = DEFAULT_MODEL,
+    layer: Layer = None,
+    *,
+    own: GradsOptions,
+    step: PassesOptions,
+    options: Options,
+) -> int:
     """Show statistics of gradients, in order of arrival.
 
     Parameters stand in the order in which autograd finishes their gradients.
@@ -46,6 +57,6 @@ def grads(model: Model = DEFAULT_MODEL, *, own: GradsOptions, step: PassesOption
     check_choice("--via", own.via, VIA)
     if own.via == "module" and own.of == "parameters":
         raise UsageError("--via module: module hooks see outputs and inputs; give --of outputs or --of inputs")
-    return inspect_model(
-        model, partial(load("probes", "grads"), own.of, own.via, hist=own.hist), options, train=True, step=step
-    )
+    model, options = requested(ctx, model, layer, own, options)
+    probe = partial(load("probes", "grads"), own.of, own.via, hist=own.hist)
+    return inspect_model(model, probe, options, train=True, step=step)

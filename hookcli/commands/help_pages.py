@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ _WIDEST = 100
 _NARROWEST = 40
 _FIRST_SCREEN = 30  # lines of help after -h, at 80 columns
 _LISTED = 12  # columns that the first screen lists
+_FORMATS = 6  # and formats
 _NAMES = 24  # columns for names at most; the text of a longer name begins below it
 _HEADING, _NAME, _METAVAR = "1;32", "1;36", "36"  # bold green, bold cyan, cyan
 _COMMON = frozenset(
@@ -182,12 +184,16 @@ def _text(parameter: Any, command: str, details: Details, *, whole: bool) -> str
     if parameter.name == "format":
         from hookcli.reporters.selection import offered  # which loads the reporters: not before help is asked for
 
-        text = ", ".join(offered(command))
+        text = _listed(offered(command), math.inf if whole else _FORMATS)
     if parameter.name == "columns" and details.columns:
         names = [column.name for column in details.columns]
-        text += f": {', '.join(names if whole else names[:_LISTED])}" + (
-            ", ..." if names[_LISTED:] and not whole else ""
-        )
+        text += f": {_listed(names, math.inf if whole else _LISTED)}"
     default = parameter.default
     shown = parameter.show_default and type(default) in (int, float, str)
     return f"{text} [{default}]" if shown else text
+
+
+def _listed(names: Sequence[str], limit: float) -> str:
+    """Return the first names, and an ellipsis for the rest."""
+    kept = [name for number, name in enumerate(names) if number < limit]
+    return ", ".join([*kept, *(["..."] if len(kept) < len(names) else [])])

@@ -145,7 +145,7 @@ class Options:
 class HistOptions:
     """The option of commands that show statistics of tensors."""
 
-    hist: bool = option(False, _SHOW, "Add quantiles and shares outside float16 and float8.", "--hist")
+    hist: bool = option(False, _SHOW, "Add quantiles; with a LAYER, draw its histogram.", "--hist")
 
 
 SHARED = frozenset(one.name for one in fields(Options))

@@ -66,6 +66,11 @@ class _Helpful:
         rest: list[str] = whole.parse_args(ctx, args)
         return rest
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line, without arguments that have no name there."""
+        whole: Any = super()
+        return [piece for piece in whole.collect_usage_pieces(ctx) if piece != "[]"]
+
 
 class HelpfulCommand(_Helpful, TyperCommand):
     """A command whose help shows its most used options with -h, and all with --help."""

@@ -37,8 +37,7 @@ def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: To
     """
     shared = [name for name in then if name in now]
     compared = {name: diff(then[name], now[name], tolerance).rows for name in shared if name != "settings"}
-    rows = [row for name in shared if name != "grads" for reports in (now, then) for row in reports[name].rows]
-    causes = _Causes({row.fqn: row.get("type") for row in rows})
+    causes = _Causes()
     if "settings" in shared:
         _settings(then["settings"].rows, now["settings"].rows, causes)
     if "shapes" in shared:
@@ -53,7 +52,6 @@ def changes(then: Mapping[str, Report], now: Mapping[str, Report], tolerance: To
 class _Causes:
     """The changes found, by module, and a count of what follows from them, by kind."""
 
-    types: Mapping[str, str]
     said: dict[str, list[str]] = field(default_factory=dict)
     excess: dict[str, float] = field(default_factory=dict)
     follow: dict[str, int] = field(default_factory=dict)
@@ -77,8 +75,7 @@ class _Causes:
         follow = ", ".join(f"{number} {what}{'s' * (number > 1)}" for what, number in self.follow.items())
         for number, (fqn, said) in enumerate(self.said.items()):
             more = f"; changed as a result: {follow}" if follow and number == len(self.said) - 1 else ""
-            kind = f" ({self.types[fqn]})" if self.types.get(fqn) else ""
-            yield Change(fqn, f"{fqn or '(model)'}{kind}: {'; '.join(said)}{more}", self.excess.get(fqn))
+            yield Change(fqn, f"{'; '.join(said)}{more}", self.excess.get(fqn))
 
 
 def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hookcli.diff.align import Alignment, NamedPart
 from hookcli.diff.tolerance import Tolerance
 from hookcli.report import Column, Finding, Report, Row, Skipped
-from hookcli.report.formatting import number
+from hookcli.report.formatting import counted, number
 from hookcli.report.names import is_within
 
 CHECK = "diff"
@@ -45,39 +45,84 @@ def report(
     meta: Mapping[str, Any],
     skipped: Sequence[Skipped],
     weights: str = "",
+    identical: bool = False,
 ) -> Report:
     """Make the report of a comparison: `metas` describe the two runs, `meta` both together.
 
-    A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models.
+    A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models;
+    `identical` says that all that was compared had the same bits.
     """
+    said = _verdict(rows, identical) + _changed(alignment)
+    said += "" if meta.get("complete", True) else ", until the run failed"
     return Report(
         probe="diff",
         model=model,
         columns=columns,
         rows=rows,
         meta=_both(*metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
-        totals=_totals(rows, alignment, weights, complete=meta.get("complete", True)),
+        totals=_totals(rows, alignment, weights) | {"verdict": said},
         skipped=skipped,
         findings=_findings(rows, alignment),
     )
 
 
-def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, complete: bool) -> dict[str, Any]:
-    """Count computed values, and separately parameters and buffers; give a `verdict` in words."""
+def _totals(rows: Sequence[Row], alignment: Alignment, weights: str) -> dict[str, Any]:
+    """Count computed values, and separately parameters and buffers."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
-    compared = sum(row.get("change") not in ("added", "removed") for row in computed)
-    first = first_beyond(rows)
-    well = "all within tolerance" + ("" if complete else " until the run failed")
-    verdict = f"first beyond tolerance: {title(first)}: {first['differs']}" if first else well
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
     said = {"structure": _structure_line(alignment), "weights": weights}
     return {
-        "compared": compared,
+        "compared": sum(_is_compared(row) for row in computed),
         "beyond": sum(bool(row.get("beyond")) for row in computed),
         **{name: len(places) for name, places in changed.items() if places},
         **{name: line for name, line in said.items() if line},
-        "verdict": verdict if compared else "nothing compared",
     }
+
+
+def _is_compared(row: Row) -> bool:
+    return row.get("change") not in ("added", "removed")
+
+
+def _verdict(rows: Sequence[Row], identical: bool) -> str:
+    """The result in a line: the first difference beyond tolerance, or how close the two are."""
+    if not any(_is_compared(row) for row in rows if row.get("kind") != WEIGHT):
+        return "Nothing compared"
+    if first := first_beyond(rows):
+        return f"First difference: {title(first, typed=False)}, {_error(first)}"
+    if identical:
+        return "Identical, bit for bit"
+    furthest = max(rows, key=_times)
+    if not _times(furthest):
+        return "Equal in every figure" if "a_l2" not in furthest.values else "Equal in every value"
+    return f"Within tolerance; furthest apart: {title(furthest, typed=False)}, {_error(furthest)}"
+
+
+def _times(row: Row) -> float:
+    return row.get("times") or 0.0
+
+
+def _error(row: Row) -> str:
+    """How far apart two tensors or figures are, in words."""
+    relative = row.get("rel_l2")
+    if relative is not None and math.isfinite(relative):
+        return f"relative error {relative:.2g}"
+    if row.get("differs"):
+        return str(row["differs"])
+    return f"{str(row['figure']).replace('_', ' ')} {text_of(row['a'])} → {text_of(row['b'])}"
+
+
+def _changed(alignment: Alignment) -> str:
+    """The numbers of modules that have another name or no counterpart, in parentheses; "" if there are none."""
+    said = [
+        f"{counted(len(places), 'module')} {what}"
+        for what, places in (
+            ("renamed", alignment.renamed),
+            ("only in A", alignment.removed),
+            ("only in B", alignment.added),
+        )
+        if places
+    ]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
@@ -136,9 +181,9 @@ def _apart(row: Row) -> str:
     return f"by {number(row['max_abs'])} at most{relative}"
 
 
-def title(row: Row) -> str:
-    """A row's place in words: name and type, kind of gradient, path, call and pass."""
-    said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")
+def title(row: Row, *, typed: bool = True) -> str:
+    """A row's place in words: name and (if `typed`) type, kind of gradient, path, call and pass."""
+    said = f"{row.fqn or '(model)'}" + (f" ({row['type']})" if typed and row.get("type") else "")
     if row.get("kind") not in (None, "output", WEIGHT):
         said += f" {row['kind']}"
     said += f" {row['path']}" if row.get("path") else ""

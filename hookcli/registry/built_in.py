@@ -19,8 +19,8 @@ BUILT_IN = {
     "reporters": {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
         for name in (
-            *("table", "json", "csv", "markdown", "html", "dot", "svg", "chrome", "chart", "junit", "sarif", "github"),
-            *("tensorboard", "parquet", "wandb"),
+            *("table", "json", "csv", "markdown", "html", "dot", "svg", "chrome", "chart", "hist"),
+            *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
         )
     },
     "checks": {

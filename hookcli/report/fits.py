@@ -87,7 +87,7 @@ NEEDED = {"updates": ("weight", "update"), "grads": STATS_KEYS, "activations": S
 COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
 SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
 FINDING: Mapping[str, Fits] = {
-    **dict.fromkeys(("check", "severity", "fqn", "message", "hint"), is_text),
+    **dict.fromkeys(("check", "severity", "fqn", "message", "hint", "remedy", "cause"), is_text),
     **dict.fromkeys(("value", "threshold"), optional(is_figure)),
     "file": optional(is_text),
     "line": optional(is_count),
@@ -97,6 +97,7 @@ ROW: Mapping[str, Fits] = {
     **dict.fromkeys(
         (
             *("type", "kind", "path", "dtype", "name", "check", "severity", "message", "hint", "source", "note"),
+            *("remedy", "cause"),
             *(
                 "optimizer",
                 "change",
@@ -176,7 +177,7 @@ def value_type(name: str) -> type | None:
 
 
 META: Mapping[str, Fits] = {
-    **dict.fromkeys(("dtype", "loss", "no_own_loss"), is_text),
+    **dict.fromkeys(("dtype", "loss", "next", "no_own_loss"), is_text),
     **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),
     "fail_on": lambda value: value in SEVERITIES,
     **dict.fromkeys(("seconds", "hookcli_seconds"), is_figure),

@@ -91,8 +91,8 @@ class Finding:
     """A fault that a check found: the check's id, the severity, the place, the figure and the threshold that it
     crossed.
 
-    `hint` names the usual cause and what to try; `file` and `line` are where the model's own code for this place
-    begins, if known.
+    `hint` names the usual cause and what to try, `remedy` only what to try, `cause` the finding that this one follows
+    from ("HK010 relu"). `file` and `line` are where the model's own code for this place begins, if known.
     """
 
     check: str
@@ -104,6 +104,13 @@ class Finding:
     hint: str = ""
     file: str | None = None
     line: int | None = None
+    remedy: str = ""
+    cause: str = ""
+
+    @property
+    def name(self) -> str:
+        """The finding in a word or two, for others that follow from it: HK010 relu."""
+        return f"{self.check} {self.fqn}".rstrip()
 
     def fails(self, severity: str) -> bool:
         """True if the finding is at least as bad as this severity (--fail-on)."""

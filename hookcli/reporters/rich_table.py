@@ -7,15 +7,20 @@ import math
 from collections.abc import Sequence
 
 from rich import box, table
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from hookcli.report import Row
 from hookcli.report.grouping import View
 from hookcli.report.stats import FIGURES
 from hookcli.reporters.base import PIPE
+from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table
 from hookcli.system.wrapping import wrapped
+
+_SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_BLANK = "\N{BRAILLE PATTERN BLANK}"  # Rich strips spaces at the end of a cell
 
 
 def draw(tables: Sequence[Table], view: View) -> str:
@@ -33,27 +38,61 @@ def draw(tables: Sequence[Table], view: View) -> str:
         if one.above:
             above = wrapped(one.above, view.width)
             console.print(Text(("\n" if number else "") + above, style="bold"), soft_wrap=True)
+        for entry in one.entries:
+            _print_entry(console, entry)
         if one.columns:
             console.print(_drawn(one))
         for line in one.below:
             console.print(Text(wrapped(line, view.width)), style="dim", soft_wrap=True)
-    return text.getvalue()
+    return text.getvalue().replace(_BLANK, " ")
+
+
+def _print_entry(console: Console, entry: Entry) -> None:
+    """Print a finding, its severity in colour and its remedy dim; lines that wrap are indented."""
+    first, indent = entry.heads()
+    style = _SEVERITIES.get(entry.severity, "")
+    for head, said, below, styles in (
+        (first, entry.said, " " * len(first), (style, "")),
+        (indent, entry.remedy, indent, ("", "dim")),
+    ):
+        lines = Text(said, style=styles[1]).wrap(console, max(console.width - len(head), 1))
+        for number, line in enumerate(lines if said else ()):
+            line.rstrip()
+            console.print(Text.assemble((below if number else head, styles[0]), line), soft_wrap=True)
 
 
 def _drawn(one: Table) -> table.Table:
-    """Make Rich's table; headings and text may wrap, figures never do."""
-    drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
-    for column, width, left in zip(one.columns, one.widths, one.left, strict=True):
-        width_kept = None if left else width
-        drawn.add_column(column.title, justify="left" if left else "right", overflow="fold", width=width_kept)
-    for row, line in zip(one.rows, one.cells, strict=True):
+    """Make Rich's table; headings and text may wrap, figures never do. A bar begins in the gap after its column."""
+    drawn = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False, header_style="bold")
+    bars = one.bars or [()] * len(one.columns)
+    last = len(one.columns) - 1
+    for place, (column, width, left) in enumerate(zip(one.columns, one.widths, one.left, strict=True)):
+        beside = len(bars[place][0]) if bars[place] else int(place < last)  # a bar, or the gap
+        width_kept = None if left else width + beside
+        heading = Padding(Text(column.title), (0, beside if width else 0, 0, 0))
+        drawn.add_column(heading, justify="left" if left else "right", overflow="fold", width=width_kept)
+    for number, (row, line) in enumerate(zip(one.rows, one.cells, strict=True)):
         drawn.add_row(
             *(
-                Text(text, style=_style(row, column.name, text) if text else "")
-                for text, column in zip(line, one.columns, strict=True)
+                _cell(row, column.name, text, _beside(one, place, number, text))
+                for place, (text, column) in enumerate(zip(line, one.columns, strict=True))
             )
         )
     return drawn
+
+
+def _beside(one: Table, place: int, number: int, text: str) -> str:
+    """The bar beside a figure, else as many spaces; only where the column has no figures does a bar stand alone."""
+    bar = one.bars[place][number] if one.bars and one.bars[place] else " " * (place < len(one.columns) - 1)
+    return bar if text or not one.widths[place] else " " * len(bar)
+
+
+def _cell(row: Row, name: str, text: str, beside: str) -> RenderableType:
+    """A cell's text in its style, with a bar or a gap after it."""
+    styled = Text(text, style=_style(row, name, text) if text else "")
+    if beside.strip():
+        return Text.assemble(styled, (beside.replace(" ", _BLANK), "cyan"))
+    return Padding(styled, (0, len(beside), 0, 0))
 
 
 def _style(row: Row, name: str, text: str) -> str:
@@ -65,7 +104,7 @@ def _style(row: Row, name: str, text: str) -> str:
         edited = row.get("edited")  # an edit was asked for; any other mark is a warning
         return "cyan" if edited and text == f"edited: {edited}" else "bold red"
     if name == "severity":
-        return {"error": "bold red", "warning": "yellow", "info": "cyan"}.get(text, "")
+        return _SEVERITIES.get(text, "")
     if text in ("-", "0") or value in (0, None):
         return "dim"
     small = name in FIGURES and isinstance(value, float) and math.isfinite(value) and abs(value) < 1e-6

@@ -11,6 +11,7 @@ from hookcli.report import Report, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters.base import PIPE, Reporter
 from hookcli.reporters.table_cells import Table, tabulated
+from hookcli.system.escaping import visible
 from hookcli.system.streams import is_terminal, terminal_size
 
 
@@ -29,7 +30,8 @@ class TableReporter(Reporter):
             text = draw(tables, view)
         else:
             text = "\n".join("\n".join(_plain(table)) + "\n" for table in tables)
-        return "".join(line.rstrip() + "\n" for line in text.splitlines())
+        then = next((f"Next: {report.meta['next']}" for report in reports if report.meta.get("next")), "")
+        return "".join(line.rstrip() + "\n" for line in [*text.splitlines(), *filter(None, [visible(then)])])
 
     def printed(self, report: Report) -> str:
         """Write one report for `print`: as wide as the terminal, without colour codes since text may go anywhere."""
@@ -50,4 +52,7 @@ def _plain(table: Table) -> list[str]:
         for line in lines
     ]
     above = [table.above] if table.above else []
+    for entry in table.entries:
+        first, indent = entry.heads()
+        above += [f"{first}{entry.said}", *([f"{indent}{entry.remedy}"] if entry.remedy else [])]
     return [*above, *([padded[0], rule, *padded[1:]] if table.columns else []), *table.below]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
@@ -11,8 +11,9 @@ from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.folding import repeats
 from hookcli.report.grouping import View, deepest, fitted, for_people
 from hookcli.report.levels import Levels
-from hookcli.reporters import footer, table_columns
+from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
+from hookcli.reporters.findings import Entry, entries
 
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
@@ -34,6 +35,10 @@ class Table:
     """True if a column aligns left."""
     above: str
     below: Sequence[str]
+    entries: Sequence[Entry] = ()
+    """Findings, in place of rows and columns."""
+    bars: Sequence[Sequence[str]] = ()
+    """For each column a bar per row, all of one width; nothing for a column without bars."""
 
     @property
     def width(self) -> int:
@@ -50,6 +55,8 @@ class Table:
 def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     shown = report = for_people(report)
+    if (found := entries(report, view)) is not None:
+        return _of_findings(report, found)
     if view.depth is None and not view.sort:
         shown = fitted(report, max(view.height - _AROUND, 12) if view.height else SCREEN)
     columns = table_columns.visible(shown, view)
@@ -65,15 +72,29 @@ def tabulated(report: Report, view: View) -> Table:
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
+    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
+    drawn = bars.drawn(shown.rows, columns, places, widths, view.width)
+    places = list(drawn.bars)
     return Table(
         shown.rows,
-        [columns[i] for i in places],
-        [[line[i] for i in places] for line in cells],
-        [widths[columns[i].name] for i in places],
+        [columns[i] if i not in drawn.alone else replace(columns[i], title="") for i in places],
+        [["" if i in drawn.alone else line[i] for i in places] for line in cells],
+        [0 if i in drawn.alone else widths[columns[i].name] for i in places],
         [table_columns.reads_left(shown, columns[i].name) for i in places],
-        footer.run_line(report),
-        _footer(report, shown, columns, [c for c in columns if c not in kept]),
+        "\n".join(filter(None, (str(report.totals.get("verdict", "")), footer.run_line(report)))),
+        [*below, *drawn.said],
+        bars=list(drawn.bars.values()),
     )
+
+
+def _without_verdict(report: Report) -> Report:
+    """The report for the lines below its table: its verdict stands above."""
+    return replace(report, totals={key: value for key, value in report.totals.items() if key != "verdict"})
+
+
+def _of_findings(report: Report, found: Sequence[Entry]) -> Table:
+    below = _footer(report, report, report.columns, ())
+    return Table((), (), (), (), (), footer.run_line(report), below, found)
 
 
 def _in_call_order(report: Report) -> bool:
@@ -117,11 +138,24 @@ _OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "ma
 def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
     lines = [footer.totals_line(report)] if said else []
-    lines += [*footer.remarks(report), *table_columns.notes(report, columns)]
+    lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
     lines.append("; ".join(filter(None, (_grouped(report, shown), _hidden(hidden)))))
     return [line for line in lines if line]
+
+
+_EXPLAINED = {
+    "times": "Excess: the error divided by its tolerance; above 1 it counts as a difference.",
+    "growth": "Growth: a module's relative error divided by its input's; where it is far above 1, the error begins.",
+}
+
+
+def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
+    """Sentences on the columns of a comparison that has differences."""
+    names = [column.name for column in columns if any(row.get(column.name) for row in report.rows)]
+    said = [text for name, text in _EXPLAINED.items() if name in names and report.probe == "diff"]
+    return [" ".join(said)] if said else []
 
 
 def _grouped(report: Report, shown: Report) -> str:

@@ -46,7 +46,7 @@ _DISPENSABLE = (
     *("outside_bfloat16", "outside_float8_e5m2", "p1", "outside_float16", "p99", "outside_float8_e4m3", "p50"),
 )
 _ON_REQUEST = (
-    *("index", "depth", "trainable", "line", "id", "next", "source", "differs"),
+    *("index", "depth", "trainable", "line", "id", "next", "source", "differs", "remedy", "cause"),
     *(f"{which}_{key}" for which in ("out", "before") for key in STATS_KEYS if key != "l2"),
 )
 # Columns that say little without each other.

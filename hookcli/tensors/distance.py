@@ -17,7 +17,18 @@ from torch import Tensor
 from hookcli.report import raised
 from hookcli.report.discrepancy import KEYS, Discrepancy
 from hookcli.tensors import library
-from hookcli.tensors.chunks import HUGE, TINY, PendingFigures, Scratch, reduced, resolved, unit_of, unnested
+from hookcli.tensors.chunks import (
+    HUGE,
+    TINY,
+    PendingFigures,
+    Scratch,
+    bits,
+    fetched,
+    reduced,
+    resolved,
+    unit_of,
+    unnested,
+)
 
 CHUNK = 1 << 18
 _FAR = 2.0**62
@@ -37,6 +48,36 @@ def compare(a: Tensor, b: Tensor) -> PendingFigures | None:
         if a.device != b.device:
             a, b = a.cpu(), b.cpu()
         return reduced((a, b), CHUNK, _cpu_chunk, _device_chunk)
+
+
+class SameBits:
+    """Tells whether all pairs of tensors that were seen are alike in dtype and bits. On an accelerator nothing waits
+    for a pair.
+    """
+
+    def __init__(self) -> None:
+        self.excluded = False
+        """True once a pair is known to differ, or can't be compared."""
+        self._differ: list[Tensor] = []
+
+    def see(self, a: Tensor, b: Tensor) -> None:
+        """Compare two tensors of one shape."""
+        if self.excluded:
+            return
+        with torch.no_grad(), torch.DisableTorchFunction():
+            alike = (a.dtype, a.device, a.layout) == (b.dtype, b.device, b.layout) and a.device.type != "meta"
+            a, b = (_plain(a.detach()), _plain(b.detach())) if alike else (a, b)
+            if not alike or a.shape != b.shape:
+                self.excluded = True
+                return
+            a, b = bits(a), bits(b)
+            if a.device.type == "cpu":
+                self.excluded = not torch.equal(a, b)
+            else:
+                self._differ.append((a != b).any().to(torch.int64).reshape(1))
+
+    def __bool__(self) -> bool:
+        return not (self.excluded or any(map(any, fetched(self._differ))))
 
 
 def resolve(pending: Sequence[PendingFigures]) -> list[Discrepancy]:

@@ -93,7 +93,7 @@ def test_a_model_that_fails_in_eval_mode_alone_is_judged_beside(
     model, x = TrainsOnly(), torch.randn(8, 4)
     with untouched(model):
         report = check(model, x, **settings)
-    assert [finding.check for finding in report.findings] == ["HK001", "HK008", "HK006"]
+    assert [finding.check for finding in report.findings] == ["HK001", "HK006", "HK008"]
     assert report.findings[0].fqn == "head" and report.findings[0].message.startswith("in eval mode: head (Linear) fai")
     reasons = {item.fqn.split()[0]: item.reason for item in report.skipped}
     if "thresholds" in settings:

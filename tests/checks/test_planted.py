@@ -84,7 +84,7 @@ class Fault:
 
 
 PLANTED = {
-    "unused layer": Fault(net("unused layer"), ("HK008", "error", "extra")),
+    "unused layer": Fault(net("unused layer"), ("HK006", "warning", "extra")),
     "forgotten dropout": Fault(net("forgotten dropout"), ("HK007", "warning", "drop")),
     "detached": Fault(net("detached"), ("HK008", "error", "stem")),
     "masked": Fault(net("masked"), ("HK009", "warning", "fc")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_exit_codes_and_fail_on(cli: Cli) -> None:
     assert cli("check", "parts.py:Unused", *IN).code == 1
     assert cli("check", "parts.py:Forgets", *IN).code == 0
     ran = cli("check", "parts.py:Forgets", *IN, "--fail-on", "warning")
-    assert ran.code == 1 and re.search(r"HK007 +warning +drop +1 +Dropout was never called", ran.out)
+    assert ran.code == 1 and "\nHK007  warning  drop: Dropout was never called\n" in ran.out
     assert cli("check", "parts.py:Fails", *IN).code == 2
 
 
@@ -40,7 +41,7 @@ def test_a_model_that_fails_costs_the_others_nothing(cli: Cli) -> None:
     specs = ("parts.py:Fails", "net.py:boom", "parts.py:nope", "parts.py:Unused")
     ran = cli("check", *specs, *IN, "-f", "json")
     found = reports(ran)
-    assert ran.code == 2 and [ids(r) for r in found] == [["HK001"], ["HK001"], ["HK008", "HK006"]]
+    assert ran.code == 2 and [ids(r) for r in found] == [["HK001"], ["HK001"], ["HK006", "HK008"]]
     assert [r["model"] for r in found] == ["parts.py:Fails", "net.py:boom", "parts.py:Unused"]
     for report in found[:2]:  # one crashed, one could not be built
         assert report["meta"]["checks"] == ["HK001"] and report["totals"]["checks"] == 1
@@ -70,7 +71,7 @@ def test_a_table_of_several_models_tells_which_and_has_no_control_characters(cli
     lines = list(csv.DictReader(ran.out.splitlines()))
     assert next(iter(lines[0])) == "model" and "probe" not in lines[0]
     assert [(line["model"], line["check"]) for line in lines] == [
-        ("parts.py:Noisy", "HK001"), ("parts.py:Unused", "HK008"), ("parts.py:Unused", "HK006"),
+        ("parts.py:Noisy", "HK001"), ("parts.py:Unused", "HK006"), ("parts.py:Unused", "HK008"),
     ]  # fmt: skip
     assert "ValueError: a red? b c" in lines[0]["message"]
     for text in (ran.out, ran.err, Path("t.txt").read_text(), cli("check", "parts.py:Noisy", *IN, "-f", "github").out):
@@ -81,18 +82,18 @@ def test_a_model_that_fails_in_eval_mode_alone(cli: Cli) -> None:
     for more in ((), ("--max-macs", "1"), ("--save", "base.json")):
         ran = cli("check", "parts.py:Trains", *IN, "-f", "json", *more)
         [report] = reports(ran)
-        assert ran.code == 2 and ids(report) == ["HK001", "HK008", "HK006"] and not Path("base.json").exists()
+        assert ran.code == 2 and ids(report) == ["HK001", "HK006", "HK008"] and not Path("base.json").exists()
         assert report["findings"][0]["message"].startswith("in eval mode: fc (Linear) failed")
         assert "fc (Linear) failed" in ran.err and "Traceback" not in ran.err
 
 
 def test_findings_are_in_rows_and_of_the_models_own_code(cli: Cli) -> None:
     [report] = reports(cli("check", "parts.py:Unused", *IN, "-f", "json"))
-    [lost, silent] = report["findings"]
+    [silent, lost] = report["findings"]
     line = PARTS.splitlines().index("class Unused(Net):") + 2
     assert (lost["file"], lost["line"], lost["severity"], lost["value"]) == ("parts.py", line, "error", 2)
-    assert [row["check"] for row in report["rows"]] == ["HK008", "HK006"]
-    assert report["rows"][0]["source"] == f"parts.py:{line}" and report["rows"][0]["hint"] == lost["hint"]
+    assert [row["check"] for row in report["rows"]] == ["HK006", "HK008"]
+    assert report["rows"][1]["source"] == f"parts.py:{line}" and report["rows"][1]["hint"] == lost["hint"]
     assert report["totals"] == {"errors": 1, "warnings": 1, "checks": 25, "modules": 5}
     assert report["meta"]["fail_on"] == "error" and silent["check"] == "HK006"
 
@@ -128,7 +129,7 @@ def test_without_backward_and_on_meta(cli: Cli) -> None:
     left = {item["fqn"].split()[0]: item["reason"] for item in report["skipped"]}
     assert ids(report) == [] and left["HK008"] == "not judged: skipped by --no-backward"
     [report] = reports(cli("check", "parts.py:Unused", *IN, "--meta", "--max-params", "1K", "-f", "json"))
-    assert ids(report) == ["HK008", "HK022", "HK006"] and report["meta"]["device"] == "meta"
+    assert ids(report) == ["HK006", "HK008", "HK022"] and report["meta"]["device"] == "meta"
     assert report["meta"]["checks"] == [f"HK{n:03}" for n in (1, 6, 7, 8, 19, 22, 30, 31, 32)]
     assert cli("check", "parts.py:Fails", *IN, "--meta").code == 2
 
@@ -150,14 +151,42 @@ def test_more_files_from_one_run(cli: Cli) -> None:
     ran = cli(
         "check", "parts.py:Unused", *IN, "-f", "github", "--report", "a.md", "--report", "b.sarif", "--report", "c.xml"
     )
-    assert ran.code == 1 and ran.out.startswith("::error file=parts.py,line=6,title=HK008 no-gradient::")
+    assert ran.code == 1 and "\n::error file=parts.py,line=6,title=HK008 no-gradient::" in ran.out
     assert "| HK008 | error | extra |" in Path("a.md").read_text()
     assert json.loads(Path("b.sarif").read_text())["version"] == "2.1.0" and "<testsuite " in Path("c.xml").read_text()
 
 
-def test_the_table_fits_80_columns_and_says_why_below(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_lines_with_their_remedy_below_at_any_width(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, *piped = cli("check", "parts.py:Unused", *IN).out.splitlines()
+    assert piped[:4] == [
+        "HK006  warning  extra: Linear with 6 parameters was never called",
+        "       Try: call it, remove it, or use an input that reaches it",
+        "HK008  error    extra: no gradient reached weight, bias",
+        "       May follow from HK006 extra: fix that first",
+    ]
+    assert piped[-1] == "Next: hookcli explain HK006"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "80")
-    out = cli("check", "parts.py:Unused", *IN).out
-    assert max(map(len, re.sub("\x1b.*?m", "", out).splitlines())) <= 80
-    assert "no gradient reached weight, bias" in out and "HK008: the loss does not depend on it" in out
+    for width in ("80", "120", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        plain = re.sub("\x1b.*?m", "", cli("check", "parts.py:Unused", *IN).out).splitlines()
+        first = plain.index(piped[0])
+        assert max(map(len, plain)) <= int(width) and plain[first : first + 4] == piped[:4] and plain[-1] == piped[-1]
+
+
+def test_the_next_command_runs_on_the_same_input(cli: Cli) -> None:
+    (Path() / "zero.py").write_text(
+        "from torch import nn\n\ndef net():\n    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))\n"
+        "    net[0].bias.data.fill_(-100)\n    return net\n"
+    )
+    ran = cli("check", "zero.py:net", "-i", "16x4", "--seed", "3")
+    assert [line.split()[0] for line in ran.out.splitlines() if line.startswith("HK")] == ["HK010", "HK009"]
+    *_, last = ran.out.splitlines()
+    assert last == "Next: hookcli activations zero.py:net --seed 3 --input 16x4 --train --sort -zeros"
+    assert "all zero" in cli(*shlex.split(last)[2:]).out
+    assert cli("check", "parts.py:Fails", *IN).out.splitlines()[-1].startswith("Next: hookcli check parts.py:Fails")
+
+
+def test_without_a_model_it_asks_for_one(cli: Cli) -> None:
+    ran = cli("check")
+    assert (ran.code, ran.out) == (2, "") and len(ran.err.splitlines()) == 1
+    assert "no model to check: give one, as in `hookcli check net.py:Net`" in ran.err

@@ -117,6 +117,8 @@ AS_PRINTED = [pytest.param(line, marks=pytest.mark.sweep) for line in EXAMPLES i
 def test_examples_work(cli: Cli, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(SMALL)
+    model = "{model = 'small.py:resnet18', input = '2x3x64x64'}"  # for `hookcli check` alone
+    (tmp_path / "pyproject.toml").write_text(f"[tool.hookcli]\nmodels = [{model}]\n")
     ran = cli(*shlex.split(line)[1:])
     assert ran.code == 0, ran.err
 

@@ -56,7 +56,7 @@ def test_what_changed_is_named_where_it_begins() -> None:
         other.body[1].weight[2] = 1.5
     report = diff(see(Net(), "activations"), see(other, "activations"))
     first = by_name(report)["body.1"]
-    assert "first beyond tolerance: body.1 (BatchNorm2d)" in report.totals["verdict"] and first["beyond"]
+    assert "First difference: body.1" in report.totals["verdict"] and first["beyond"]
     assert by_name(report)["body.0"].get("beyond") is None and by_name(report)["body"]["beyond"]
     assert first["times"] > 1 and first["figure"] in ("std", "l2", "max", "min") and "→" in first["differs"]
     assert report.findings[0].severity == "error"

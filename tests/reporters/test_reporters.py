@@ -113,7 +113,7 @@ def test_every_reporter_takes_none_one_and_several(name: str, tmp_path: Path) ->
             assert reporter.export(iter(reports), View(), tmp_path / f"{len(reports)}") is None
         else:
             assert isinstance(reporter.render(reports, View()), str)
-    assert reporter.suffixes or name in ("chart", "chrome", "github", "tensorboard", "wandb")
+    assert reporter.suffixes or name in ("chart", "chrome", "github", "hist", "tensorboard", "wandb")
 
 
 def test_machine_formats_hold_every_row_unrounded() -> None:

@@ -131,6 +131,7 @@ class _Comparison:
             meta=info.to_meta(),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=verdict.weights_line(weights, self.state_diff.compared),
+            identical=bool(info.complete) and bool(self.pairs.same_bits) and self.state_diff.identical,
         )
 
     @contextmanager

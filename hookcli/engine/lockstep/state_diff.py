@@ -19,7 +19,7 @@ from hookcli.report import Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
-from hookcli.tensors.distance import compare, resolve
+from hookcli.tensors.distance import SameBits, compare, resolve
 
 _MANY = 8  # beyond tolerance: for more, as after another initialization, one line says more than their rows
 
@@ -32,6 +32,7 @@ class StateDiff:
 
     def __init__(self, a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> None:
         self.compared = 0
+        self._same_bits = SameBits()
         self.skipped: list[Skipped] = []
         self._unlike: list[Row] = []
         self._pending: list[tuple[dict[str, Any], tuple[str, str], PendingFigures]] = []
@@ -64,6 +65,11 @@ class StateDiff:
         shown = [not many and bool(row.get("beyond") or row.get("change")) for row in rows]
         return [row if show else Row({**row.values, "aside": True}) for row, show in zip(rows, shown, strict=True)]
 
+    @property
+    def identical(self) -> bool:
+        """True if all parameters and buffers have counterparts with the same bits."""
+        return bool(self._same_bits) and not (self._unlike or self.skipped)
+
     def _take(self, fqn: str, x: Tensor, y: Tensor | None) -> None:
         values = _place(fqn, x)
         if y is None:
@@ -79,6 +85,7 @@ class StateDiff:
             self._unlike.append(Row(values | {"differs": said, "beyond": True}))
             return
         try:
+            self._same_bits.see(x, y)
             pending = None if _equal(x, y) else compare(x, y)
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self.compared -= 1

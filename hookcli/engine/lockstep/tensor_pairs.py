@@ -21,8 +21,8 @@ from hookcli.report.discrepancy import Discrepancy
 from hookcli.report.formatting import shape
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
+from hookcli.tensors.distance import SameBits, resolve
 from hookcli.tensors.distance import compare as compare_tensors
-from hookcli.tensors.distance import resolve
 from hookcli.tensors.stats import glimpse
 from hookcli.tensors.torch_private import version
 from hookcli.tensors.weak import WeakIds
@@ -81,6 +81,7 @@ class TensorPairs:
         self._latest = 0
         self._arrivals: dict[str, int] = {}
         self._skipped: list[Skipped] = []
+        self.same_bits = SameBits()
 
     def key(self, side: int, seen: ModuleTensors) -> Hashable | None:
         """The key by which both sides know the tensors; None if the other side has no such module."""
@@ -175,8 +176,11 @@ class TensorPairs:
                 pair.values |= {"differs": differs, "beyond": True}
                 return
             pair.pending = again.pending if again else compare_tensors(x, y)
+            if not again:
+                self.same_bits.see(x, y)
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run
             self._pairs.pop()
+            self.same_bits.excluded = True
             reason = f"can't be compared ({values['dtype']}, {type(error).__name__})"
             self._skipped.append(Skipped(a.fqn, reason, path))
             return
@@ -210,6 +214,7 @@ class TensorPairs:
         for key in self._unmatched[A].keys() & self._unmatched[B].keys():
             seen = self._unmatched[A].pop(key)
             del self._unmatched[B][key]
+            self.same_bits.excluded = True
             self._skipped.append(Skipped(seen.fqn, "the two sides call it in orders too different to compare"))
         for side in (A, B):
             for seen in self._unmatched[side].values():

@@ -59,7 +59,7 @@ def test_a_model_equals_itself_and_nothing_is_left(backward: bool, train: bool) 
     a, b = net().train(train), net().train(train)
     with untouched(a), untouched(b):
         report = compare(Side(a, x()), Side(b, x()), tolerance=Tolerance(0, 0), step=Step(backward=backward))
-    assert report.totals["beyond"] == 0 and report.totals["verdict"] == "all within tolerance"
+    assert report.totals["beyond"] == 0 and report.totals["verdict"] == "Identical, bit for bit"
     assert all(row["max_abs"] == 0 for row in report.rows)
     assert not any(thread.name == "hookcli-b" for thread in threading.enumerate())
 
@@ -72,7 +72,7 @@ def test_a_single_weight_is_found_in_its_module() -> None:
     image = torch.randn(1, 3, 64, 64)
     report = compare(Side(a, image), Side(b, image))
     beyond = {row.fqn for row in report.rows if row.get("beyond")}
-    assert "first beyond tolerance: layer2.1.conv2 (Conv2d)" in report.totals["verdict"]
+    assert "First difference: layer2.1.conv2" in report.totals["verdict"]
     assert report.findings[0].severity == "error" and "layer2.1.conv2" in beyond
     assert not any(fqn.startswith(("layer1", "layer2.0", "conv1", "layer2.1.conv1")) for fqn in beyond)
 
@@ -86,7 +86,7 @@ def test_resnet50_in_bfloat16_names_the_first_module_past_a_hundredth() -> None:
     ours, theirs = kept(a, image), kept(b, image.bfloat16())
     past = [fqn for (fqn, call), tensor in ours.items() if error(tensor, theirs[fqn, call]) > 1e-2]
     assert past, "the reference itself passes a hundredth"
-    assert f"first beyond tolerance: {past[0]} " in report.totals["verdict"]
+    assert f"First difference: {past[0]}, " in report.totals["verdict"]
     assert report.totals["beyond"] == len(past)
 
 

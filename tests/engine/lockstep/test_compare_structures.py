@@ -205,7 +205,7 @@ def test_nested_tensors_of_one_side_alone() -> None:
 def test_edits_of_one_side() -> None:
     a, b = net(), net()
     report = compare(Side(a, x()), Side(b, x(), edits=["1.conv:output=scale(2)"]))
-    assert "first beyond tolerance: 1.conv (Conv2d)" in report.totals["verdict"]
+    assert "First difference: 1.conv" in report.totals["verdict"]
     assert report.meta["b"]["edits"] == ["1.conv:output=scale(2)"]
     with pytest.raises(UsageError, match="there are no gradients here"):
         compare(Side(a, x()), Side(b, x(), edits=["2:grad_output=scale(2)"]))

@@ -56,7 +56,7 @@ def test_a_small_change_is_named_though_it_is_within_tolerance() -> None:
     exact = (a[0].weight.double() - b[0].weight.double()).norm() / a[0].weight.double().norm()
     assert row.fqn == "0.weight" and row["type"] == "Parameter" and row["shape"] == [16, 8]
     assert row["max_abs"] == pytest.approx(1e-4, rel=1e-3) and row["rel_l2"] == pytest.approx(exact.item(), rel=1e-5)
-    assert not row.get("beyond") and report.totals["verdict"] == "all within tolerance"
+    assert not row.get("beyond") and report.totals["verdict"].startswith("Within tolerance; furthest apart: ")
     assert report.totals["weights"].startswith("1 of 9 parameters and buffers differ: 0.weight by 9.999e-05 at most")
     for shown in (table(report), MarkdownReporter().render([report], View())):
         assert "Parameter" not in shown and "1 of 9 parameters and buffers differ: 0.weight" in shown
@@ -76,12 +76,11 @@ def test_a_change_that_no_output_shows_counts(what: str) -> None:
     report = compared(a, b)
     name = {"dead": "3.weight", "counter": "1.num_batches_tracked"}[what]
     assert report.totals["beyond"] == 0 and [n for n, row in weights(report).items() if row["beyond"]] == [name]
-    kind = {"dead": "Parameter", "counter": "Buffer"}[what]
-    assert report.totals["verdict"].startswith(f"first beyond tolerance: {name} ({kind}): ")
+    assert report.totals["verdict"].startswith(f"First difference: {name}, ")
     assert report.findings[0].severity == "error" and report.findings[0].fqn == name
     order = [row.fqn for row in report.rows]
     assert order[order.index(name) - 1] == name.partition(".")[0], "it stands below its module"
-    assert kind in table(report)
+    assert {"dead": "Parameter", "counter": "Buffer"}[what] in table(report)
 
 
 def test_another_dtype_is_rounding() -> None:

@@ -79,8 +79,9 @@ def test_threads_that_share_a_model(in_turn: bool) -> None:
         return results
 
     seen = observed(program, every=10)
-    assert seen.ran["Sequential"].no_grad_forwards == 800
-    assert len(seen.recorded) == seen.ran["Sequential"].recorded_steps
+    ran = seen.ran["Sequential"]
+    assert ran.no_grad_forwards == 800
+    assert (len(seen.recorded), 0) == (ran.recorded_forwards, ran.recorded_steps)
     assert len(seen.recorded) == 80 if in_turn else 1 <= len(seen.recorded) <= 80
     for recorded in seen.recorded:
         assert all(row["calls"] == 1 for row in rows(recorded, "activations").values())

@@ -74,7 +74,7 @@ def test_a_short_run_is_short() -> None:
         "  in train.run.jsonl",
     ]
     assert len(found) <= 24
-    (linear,) = [line.split() for line in found if line.startswith("  0 ")]
+    (linear,) = [re.sub("[▁-▏]", " ", line).split() for line in found if line.startswith("  0 ")]
     assert linear == ["0", "Linear", "8x16", "-0.1000", "0.5000", "0", "0.1250", "5.000", "0.001000"]
 
 

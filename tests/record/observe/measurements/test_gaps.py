@@ -51,7 +51,9 @@ def test_a_diverged_run(recorded_steps: list[RecordedStep]) -> None:
 def test_its_chart_has_a_gap(recorded_steps: list[RecordedStep]) -> None:
     """The lowest figure at the side is the lowest that is known: none is drawn at 0."""
     reports = over_time(recorded_steps, "")
-    text = ChartReporter().render(reports, View(depth=math.inf, width=80, color=False))
+    text = ChartReporter().render(
+        reports, View(columns=["param_grad", "weight"], depth=math.inf, width=80, color=False)
+    )
     for title, name in (("L2 of the parameters' gradients", "param_grad"), ("L2 of the weights", "weight")):
         chart = text[text.index(f"{title}\n") :].splitlines()[1:9]
         labels = [line[:10].strip() for line in chart if line[:10].strip()]

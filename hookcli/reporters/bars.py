@@ -1,0 +1,118 @@
+"""Small bars beside the figures of a column, so that rows can be compared by eye on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hookcli.report import Column, Row
+
+_LOGARITHMIC = ("l2", "macs", "param_grad", "output_grad")
+_SHARES = ("zeros",)  # of all elements
+_DECADES = 3  # that a logarithmic bar spans at least, so that figures that are nearly equal look so
+_LONGEST = 8
+_LEAST = 0.01  # so that the smallest figure can be told from zero
+_ALONE = "l2"  # whose bars, for gradients, are shown even where its figures do not fit
+_GAP = 2  # between columns; a bar of one character takes half of it
+_UPRIGHT = " ▁▂▃▄▅▆▇█"
+_LYING = " ▏▎▍▌▋▊▉█"
+_EIGHTHS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The scale of a column's bars: from empty at `low` to full at `high`, as powers of ten if `logarithmic`."""
+
+    column: Column
+    low: float
+    high: float
+    logarithmic: bool
+
+    def level(self, row: Row) -> float:
+        """The length of a row's bar, from 0 to 1; 0 for a figure that is zero or missing."""
+        value = _value(row, self.column.name)
+        if not value:
+            return 0.0
+        level = (math.log10(value) - self.low) / (self.high - self.low) if self.logarithmic else value
+        return max(level, _LEAST)
+
+
+def scale_of(rows: Sequence[Row], column: Column) -> Scale | None:
+    """The scale of a column's bars; None for a column without bars, or without two figures to compare."""
+    if column.name not in (*_LOGARITHMIC, *_SHARES):
+        return None
+    values = [value for row in rows if (value := _value(row, column.name))]
+    if column.name in _SHARES:
+        return Scale(column, 0.0, 1.0, False) if values else None
+    if len(values) < 2:
+        return None
+    low, high = math.log10(min(values)), math.log10(max(values))
+    return Scale(column, min(low, high - _DECADES), high, True)
+
+
+def _value(row: Row, name: str) -> float:
+    """The figure that a bar shows; 0 if there is none, or it is not finite."""
+    value = row.get(name)
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        return 0.0
+    if name in _SHARES:
+        return value / row["numel"] if row.get("numel") else 0.0
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnBars:
+    """The bars of a table: by the place of each column that is shown, in order, a bar per row, or none."""
+
+    bars: Mapping[int, Sequence[str]]
+    alone: Sequence[int] = ()
+    """The column whose bars stand alone, without figures."""
+    said: Sequence[str] = ()
+    """A line on their scales."""
+
+
+def drawn(
+    rows: Sequence[Row], columns: Sequence[Column], places: Sequence[int], widths: Mapping[str, int], width: int | None
+) -> DrawnBars:
+    """Draw bars beside the columns at these places, as far as they fit into the width; none without a width."""
+    none: Sequence[str] = ()
+    if width is None or not rows:
+        return DrawnBars(dict.fromkeys(places, none))
+    spare = width + _GAP - sum(widths[columns[i].name] + _GAP for i in places)
+    alone = [i for i, c in enumerate(columns) if c.name == _ALONE and i not in places and rows[0].get("kind")]
+    alone = alone if spare > _GAP else []
+    places = sorted((*places, *alone))
+    scales = {i: scale for i in places if (scale := scale_of(rows, columns[i]))}
+    longest = _longest(spare - _GAP * len(alone), len(scales), ends=places[-1] in scales)
+    found = {
+        i: [bar(scales[i].level(row), longest[i == places[-1]]) for row in rows] if i in scales else none
+        for i in places
+    }
+    return DrawnBars(found, alone, list(_said([scale for i, scale in scales.items() if any(found[i])])))
+
+
+def _said(scales: Sequence[Scale]) -> Iterator[str]:
+    """A line on how bars are scaled, if there are any."""
+    logarithmic = [scale.column.title for scale in scales if scale.logarithmic]
+    said = [f"{' and '.join(logarithmic)} logarithmic"] if logarithmic else []
+    said += [f"{scale.column.title} 0 to 100%" for scale in scales if not scale.logarithmic]
+    if said:
+        yield f"Bars: {', '.join(said)}"
+
+
+def _longest(spare: int, number: int, *, ends: bool) -> tuple[int, int]:
+    """The length of so many bars, and that of one beside the last column, which has no gap to stand in."""
+    if not number:
+        return 0, 0
+    free = spare - ends
+    length = min(1 + max(free, 0) // number, _LONGEST)
+    return length, length if free >= 0 else 0
+
+
+def bar(level: float, width: int) -> str:
+    """A bar of this width: upright in one character, after a space if there are two, else lying after a space."""
+    if width <= _GAP:
+        return (_UPRIGHT[math.ceil(level * _EIGHTHS)] * min(width, 1)).rjust(width)
+    whole, rest = divmod(math.ceil(level * (width - 1) * _EIGHTHS), _EIGHTHS)
+    return f" {_LYING[-1] * whole}{_LYING[rest] if rest else ''}".ljust(width)

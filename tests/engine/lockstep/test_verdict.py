@@ -1,0 +1,80 @@
+"""The verdict of a comparison of two models."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookcli.engine.lockstep import Side, compare
+from hookcli.registry import load
+from hookcli.report import Report
+from hookcli.report.grouping import View
+
+
+class Named(nn.Module):
+    """Two layers under names of one's choice."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.names = (first, second)
+        for name in self.names:
+            self.add_module(name, nn.Linear(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for name in self.names:
+            x = self.get_submodule(name)(x)
+        return x
+
+
+class Zero(nn.Module):
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign, self.layer = sign, nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        zero: Tensor = self.layer(torch.zeros(2, 2) * self.sign)
+        return zero
+
+
+def compared(a: nn.Module, b: nn.Module) -> Report:
+    return compare(Side(a, torch.ones(2, 4)), Side(b, torch.ones(2, 4)))
+
+
+def first_line(report: Report) -> str:
+    return str(load("reporters", "table")().render([report], View()).splitlines()[0])
+
+
+def test_a_refactoring_is_identical_bit_for_bit() -> None:
+    report = compared(Named("first", "second"), Named("stem", "head"))
+    assert first_line(report) == report.totals["verdict"] == "Identical, bit for bit (2 modules renamed)"
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_zeros_of_another_sign_are_equal_and_not_identical(sign: float) -> None:
+    verdict = "Identical, bit for bit" if sign > 0 else "Equal in every value"
+    assert compared(Zero(1.0), Zero(sign)).totals["verdict"] == verdict
+
+
+def test_the_first_difference_is_named_with_its_relative_error() -> None:
+    a = Named("first", "second")
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        b.second.weight *= 1.5
+        b.second.bias *= 1.5
+    assert first_line(compared(a, b)) == "First difference: second, relative error 0.5"
+    for width in (None, 80, 200):
+        text = load("reporters", "table")().render([compared(a, b)], View(width=width))
+        assert re.search(r"Excess: the error divided by its\s+tolerance", text)
+
+
+def test_a_small_difference_is_within_tolerance_and_the_furthest_is_named() -> None:
+    a = Named("first", "second")
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        b.second.weight *= 1 + 1e-5
+    assert compared(a, b).totals["verdict"].startswith("Within tolerance; furthest apart: second")

@@ -1,0 +1,110 @@
+"""Bars beside figures, on terminals alone, and histograms."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import hookcli
+from hookcli.registry import load
+from hookcli.report import Report
+from hookcli.report.grouping import View
+from hookcli.tensors.stats import measure, resolve
+
+Cli = Callable[..., Any]
+BLOCKS = "▏▎▍▌▋▊▉█▁▂▃▄▅▆▇"
+
+
+def vanishing() -> Report:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (nn.Linear(32, 32), nn.Sigmoid())]
+    return hookcli.capture(nn.Sequential(*layers), torch.randn(8, 32), ["grads"])[0]
+
+
+def lines(report: Report, width: int | None, color: bool = False) -> list[str]:
+    text = load("reporters", "table")().render([report], View(width=width, color=color))
+    return [line.rstrip() for line in re.sub("\x1b.*?m", "", text).splitlines()]
+
+
+def length(line: str) -> int:
+    """A bar's length in eighths of a character."""
+    return sum(8 if mark == "█" else 1 + max("▏▎▍▌▋▊▉".find(mark), "▁▂▃▄▅▆▇".find(mark)) for mark in line)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_bars_of_gradients_are_as_long_as_their_norms_are_large(width: int) -> None:
+    report = vanishing()
+    rows = [line for line in lines(report, width) if line.split()[0] in {row.fqn for row in report.rows}]
+    norms = {row.fqn: row["l2"] for row in report.rows}
+    ordered = sorted(rows, key=lambda line: norms[line.split()[0]])
+    lengths = [length(line) for line in ordered]
+    assert lengths == sorted(lengths) and lengths[0] >= 1 and lengths[-1] > lengths[0] + 5
+    assert max(map(len, lines(report, width))) <= width
+    assert lines(report, width, color=True) == lines(report, width)
+    assert any(line.startswith("Bars: L2 logarithmic") for line in lines(report, width))
+
+
+def test_bars_hide_no_column_and_a_pipe_has_none() -> None:
+    report = vanishing()
+    assert not any(mark in line for line in lines(report, None) for mark in BLOCKS)
+    heading = next(line for line in lines(report, 80) if "Mean" in line)
+    assert heading.split() == [
+        "Name",
+        "Type",
+        "Shape",
+        "Mean",
+        "Std",
+        "Min",
+        "Max",
+        "Zeros",
+    ]
+    for width in range(40, 130):
+        assert max(map(len, lines(report, width))) <= max(width, 60), width
+
+
+def test_zeros_are_shares_and_nothing_is_no_bar() -> None:
+    report = hookcli.capture(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(64, 4), ["activations"])[0]
+    relu = next(line for line in lines(report, 120) if "ReLU" in line)
+    linear = next(line for line in lines(report, 120) if "Linear" in line)
+    share = float(relu.split("%")[0].split()[-1])
+    assert length(relu.partition("%")[2]) == pytest.approx(share / 100 * 7 * 8, abs=8) and "0" in linear
+    assert not any(mark in linear.rpartition("  0")[2] for mark in BLOCKS)
+
+
+def test_a_layers_histogram_is_drawn(cli: Cli, net: Path) -> None:
+    ran = cli("activations", "net.py:Net", "-i", "2x3x4x4", "--hist", "conv")
+    assert ran.code == 0, ran.err
+    title, *bars = ran.out.splitlines()
+    assert title.startswith("conv (Conv2d) · 2x")
+    bars = [line for line in bars if " to " in line and "%" in line]
+    assert sum(float(line.split("%")[0].split()[-1].lstrip("<")) for line in bars) == pytest.approx(100, abs=2)
+    assert cli("activations", "--hist", "conv", "net.py:Net", "-i", "2x3x4x4").out.splitlines()[0] == title
+    table = cli("activations", "--hist", "net.py:Net", "-i", "2x3x4x4").out  # the bare option, before MODEL
+    assert "Median" in table and "net.py:Net" in table.splitlines()[0]
+    grads = cli("grads", "net.py:Net", "-i", "2x3x4x4", "--hist", "conv").out
+    assert [line.split()[0] for line in grads.splitlines() if " · parameter · " in line] == ["conv.weight", "conv.bias"]
+    rows = cli("activations", "net.py:Net", "-i", "2x3x4x4", "--hist", "conv", "-f", "csv").out.splitlines()
+    assert len(rows) == 2 and "p50" in rows[0]
+    assert "a second MODEL" in cli("activations", "net.py:Net", "other", "-i", "2x3x4x4").err
+    assert "leave out --match" in cli("activations", "net.py:Net", "--hist", "conv", "--match", "conv").err
+
+
+def test_bins_hold_what_lies_between_their_ends() -> None:
+    from hookcli.reporters.hist import _fitted
+
+    x = torch.cat([torch.randn(2000) * 10.0 ** torch.randint(-12, 4, (2000,)), torch.zeros(50)])
+    stats = resolve([measure(x, hist=True)])[0]
+    for limit in (12, 30, 200):
+        bins = _fitted(stats, limit)
+        assert len(bins) <= limit and sum(count for *_, count in bins) == x.numel()
+        for low, high, count in bins[1:-1]:
+            inside = (x == 0) if low == high == 0 else (x >= low) & (x < high) if low >= 0 else (x > low) & (x <= high)
+            assert int(inside.sum()) == count, (low, high)
+        assert math.isclose(bins[0][0], stats.min) and math.isclose(bins[-1][1], stats.max)
