@@ -45,6 +45,7 @@ def test_a_report_without_the_zeros_has_no_histograms() -> None:
     del data["rows"][0]["zeros"]
     report = Report.from_dict(data)
     assert not [*series.points([report])]
+    assert "no histogram: saved without zeros" in registry.load("reporters", "hist")().render([report], View())
     assert report.rows[0]["p50"] is None and report.rows[0]["outside_float16"] == 0  # which needs no zeros
 
 
