@@ -91,7 +91,7 @@ def at_path(output: Any, *, path: str) -> Any:
     return found
 
 
-_OWN_FUNCTION = " (your own function: file.py:fn)"
+_OWN_FUNCTION = ", or your own function as file.py:fn"
 _OWN = "loss"
 _ABSENT: Any = object()
 _NAMES = re.compile(r"[^.\[\]\"']+")

@@ -168,7 +168,7 @@ def test_a_failing_probe_is_the_probes_fault() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"loss": "nll"}, "unknown loss 'nll'; choose from: cross-entropy, mean, sum"),
+        ({"loss": "nll"}, "unknown loss 'nll'; choose from: sum, mean, cross-entropy, or your own function"),
         ({"backward_vector": "zeros"}, "unknown backward_vector 'zeros'"),
     ],
 )

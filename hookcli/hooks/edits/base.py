@@ -157,7 +157,7 @@ def _function(text: str, name: str) -> Callable[..., Any]:
         found = registry.load("edits", name)
     else:
         known = unknown("operation", name, registry.names("edits"))
-        raise UsageError(f"--edit {text!r}: {known} (your own function: pkg.mod:fn)")
+        raise UsageError(f"--edit {text!r}: {known}, or your own function as pkg.mod:fn")
     if not callable(found):
         raise UsageError(f"--edit {text!r}: {name} is {type(found).__name__}, not a function from tensor to tensor")
     return cast("Callable[..., Any]", found)
