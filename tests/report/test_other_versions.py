@@ -88,7 +88,10 @@ def test_a_row_that_lacks_what_others_have_is_damaged(tmp_path: Path) -> None:
 
 
 # Every version has `numel`: without it, a row's figures are no statistics.
-LACKING = [(key,) for key in STATS_KEYS if key != "numel"] + [("nan", "inf"), ("std", "min", "max", "l2", "zeros", "nan", "inf")]
+LACKING = [(key,) for key in STATS_KEYS if key != "numel"] + [
+    ("nan", "inf"),
+    ("std", "min", "max", "l2", "zeros", "nan", "inf"),
+]
 
 
 @pytest.mark.parametrize("change", [with_kurtosis, *(without(*names) for names in LACKING)])
