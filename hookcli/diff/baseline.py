@@ -149,8 +149,9 @@ def _bare(key: str, value: Any) -> Any:
 
 def _kept(report: Report) -> Report:
     meta = {"dtype": report.meta.get("dtype")}
-    rows = [Row.from_flat({k: _rounded(v) for k, v in row.flat().items() if k not in _LEFT_OUT}) for row in report.rows]
-    return Report(report.probe, report.model, _COLUMNS, rows, meta, dict(report.totals))
+    flat = [{k: _rounded(v) for k, v in report.flat(row).items() if k not in _LEFT_OUT} for row in report.rows]
+    rows = [Row.from_flat(values, report.statistics) for values in flat]
+    return Report(report.probe, report.model, _COLUMNS, rows, meta, dict(report.totals), statistics=report.statistics)
 
 
 _COLUMNS = columns_named("fqn")

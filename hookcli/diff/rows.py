@@ -116,20 +116,21 @@ def _check(a: Report, b: Report) -> None:
 
 
 def _known_to(report: Report, other: Report) -> Report:
-    """The report without figures that no row of the other has, whose version of hookcli did not measure them."""
-    lacking: dict[str, Any] = {key: math.nan for key in STATS_KEYS if key not in other.statistics}
+    """The report without values that no row of the other has, whose version of hookcli did not measure them."""
     known = {column.name for column in other.columns}.union(*(row.values for row in other.rows))
     unknown = {name for row in report.rows for name in row.values if name not in known} if other.rows else set()
-    if not lacking and not unknown:
+    if not unknown:
         return report
-    rows = [
-        Row(
-            {name: value for name, value in row.values.items() if name not in unknown},
-            replace(row.stats, **lacking) if row.stats else None,
-        )
-        for row in report.rows
-    ]
-    return replace(report, rows=rows)
+    kept = ({name: value for name, value in row.values.items() if name not in unknown} for row in report.rows)
+    return replace(report, rows=[replace(row, values=values) for row, values in zip(report.rows, kept, strict=True)])
+
+
+def _completed(row: Row, other: Row | None) -> Row:
+    """The row with the other's statistics where it lacks some: these do not differ, and allowances ask for them."""
+    if not row.lacking or row.stats is None or other is None or other.stats is None:
+        return row
+    taken: dict[str, Any] = {key: getattr(other.stats, key) for key in row.lacking}
+    return replace(row, stats=replace(row.stats, **taken))
 
 
 def _places(report: Report, other: Report) -> list[NamedPart]:
@@ -149,7 +150,8 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
     lone = deque((key, row) for key, row in theirs.items() if key not in ours)
 
     runs = (a.meta.get("dtype"), b.meta.get("dtype"))
-    gradients = ((row["kind"], row.stats.rms) for row in a.rows if row.stats and row.get("kind"))
+    measured = [_completed(row, theirs.get(_key(row, row.fqn))) for row in a.rows]
+    gradients = ((row["kind"], row.stats.rms) for row in measured if row.stats and row.get("kind"))
     scales = gradient_scales(gradients)
 
     def lone_before(place: float) -> Iterator[Row]:
@@ -157,12 +159,12 @@ def _rows(a: Report, b: Report, alignment: Alignment, tolerance: Tolerance) -> I
             row = lone.popleft()[1]
             yield _alone(row, a, alignment.in_a.get(row.fqn), "B")
 
-    for row in a.rows:
+    for row in measured:
         key = _key(row, row.fqn)
         if key in theirs:
             yield from lone_before(order[key])
             limits = tolerance.limits(*_dtypes(row, theirs[key], runs), scale=scales.get(row.get("kind", "")))
-            yield _pair(row, theirs[key], changes[row.fqn], runs, limits)
+            yield _pair(row, _completed(theirs[key], row), changes[row.fqn], runs, limits)
         else:
             yield _alone(row, b, alignment.in_b.get(row.fqn), "A")
     yield from lone_before(math.inf)

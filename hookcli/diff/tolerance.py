@@ -77,7 +77,8 @@ def allowance(name: str, reference: TensorStats, rtol: float, atol: float) -> fl
         return float(moved * MOVES[name](reference.finite))
     if name == "zeros":
         return reference.numel if reference.rms <= atol else rtol * reference.numel
-    return rtol * max(abs(reference.min), abs(reference.max)) + atol  # min and max
+    known = (abs(x) for x in (reference.min, reference.max) if not math.isnan(x))
+    return rtol * max(known, default=0.0) + atol
 
 
 def excess(name: str, a: TensorStats, b: TensorStats, rtol: float, atol: float) -> float:

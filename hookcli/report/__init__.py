@@ -10,11 +10,11 @@ from hookcli.report.report import (
     Finding,
     Reason,
     Report,
-    Row,
     Skipped,
     columns_named,
     document,
 )
+from hookcli.report.row import Row
 from hookcli.report.stats import STATS_KEYS, TensorStats, raised
 from hookcli.report.strict_json import relaxed, strict
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from hookcli.report.histogram import Histogram
-from hookcli.report.report import Report, Row
+from hookcli.report.report import Report
+from hookcli.report.row import Row
 from hookcli.report.stats import STATS_KEYS, TensorStats
 
 if TYPE_CHECKING:  # numpy starts slower than commands that have no use for it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hookcli.report import Row, TensorStats
@@ -43,7 +44,8 @@ def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     if any(notes):
         values["note"] = "; ".join(filter(None, [*notes, values.get("note")]))
     stats = [row.stats for row in rows if row.stats]
-    return Row(values, TensorStats.merge(stats) if stats[1:] else next(iter(stats), None))
+    together = TensorStats.merge(stats) if stats[1:] else next(iter(stats), None)
+    return replace(rows[0], values=values, stats=together)
 
 
 def _said(rows: Sequence[Row]) -> dict[str, str]:
@@ -119,7 +121,7 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
     bad = [row for row in below if row.stats and (row.stats.nan or row.stats.inf)]
     if not bad:
         return None
-    what = "NaN" if bad[0]["nan"] else "Inf"
+    what = "NaN" if bad[0].stats and bad[0].stats.nan else "Inf"
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
 
 

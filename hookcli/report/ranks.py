@@ -75,7 +75,7 @@ def _compared(found: Mapping[int, Row]) -> Iterator[Row]:
 
 
 def _of(rank: int, row: Row, deviates: str = "") -> Row:
-    return Row({**row.values, "rank": rank, "deviates": deviates or None}, row.stats)
+    return replace(row, values={**row.values, "rank": rank, "deviates": deviates or None})
 
 
 def _deviation(row: Row, others: Sequence[Row]) -> str:

@@ -5,7 +5,6 @@ A `Report` is all that reporters, checks and diffs ever see, so each of them wor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -13,8 +12,9 @@ from typing import Any
 
 from hookcli import registry
 from hookcli.report.data_frame import data_frame
-from hookcli.report.histogram import OUTSIDE, QUANTILES, Histogram
-from hookcli.report.stats import FIGURES, HIST_KEYS, STATS_KEYS, TITLES, TensorStats
+from hookcli.report.histogram import OUTSIDE, QUANTILES
+from hookcli.report.row import Row
+from hookcli.report.stats import STATS_KEYS, TITLES
 from hookcli.report.strict_json import relaxed, strict
 from hookcli.system.escaping import visible
 
@@ -48,50 +48,6 @@ HIST_COLUMNS = (
     *(Column(key, f"Outside {form.title}", "elements") for key, form in OUTSIDE.items()),
 )
 """Columns of statistics that have histograms."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of a report: `values` by column name, and statistics if the probe measures them."""
-
-    values: Mapping[str, Any]
-    stats: TensorStats | None = None
-
-    @property
-    def fqn(self) -> str:
-        """The fully qualified name of the module or parameter; "" is the model itself."""
-        return str(self.values.get("fqn", ""))
-
-    def flat(self) -> dict[str, Any]:
-        """All values in one mapping, as machine formats write them."""
-        if self.stats is None:
-            return dict(self.values)
-        hist = {"hist": self.stats.hist.to_dict()} if self.stats.hist is not None else {}
-        return {**self.values, **self.stats.named(), **hist}
-
-    def __getitem__(self, key: str) -> Any:
-        if self.stats and key in STATS_KEYS:
-            return getattr(self.stats, key)
-        return self.stats.of_histogram(key) if self.stats and key in HIST_KEYS else self.values[key]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value or statistic of this name, or the default."""
-        try:
-            return self[key]
-        except KeyError:
-            return default
-
-    @classmethod
-    def from_flat(cls, values: Mapping[str, Any], statistics: Collection[str] = STATS_KEYS) -> Row:
-        """The inverse of `flat`, in a report that has these `statistics`; the other figures are NaN, and counts 0."""
-        stats = {k: values[k] for k in STATS_KEYS if k in values}
-        if len(stats) < len(statistics):
-            return cls(dict(values))
-        if len(stats) < len(STATS_KEYS):
-            stats = dict.fromkeys(FIGURES, math.nan) | stats
-        hist = Histogram.from_dict(values["hist"]) if "hist" in values else None
-        rest = {k: v for k, v in values.items() if k not in stats and k != "hist"}
-        return cls(rest, TensorStats(**stats, hist=hist))
 
 
 class Reason(StrEnum):
@@ -209,7 +165,7 @@ class Report:
         Shapes and lists are tuples. Integers and flags with missing values have pandas' nullable dtypes. Raises
         ImportError if pandas is not installed.
         """
-        return data_frame([column.name for column in self.columns], [row.flat() for row in self.rows])
+        return data_frame([column.name for column in self.columns], [self.flat(row) for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON object; floats stay floats."""

@@ -58,8 +58,15 @@ class TensorStats:
 
     @property
     def rms(self) -> float:
-        """Root mean square of the finite elements; 0 without any."""
-        return self.l2 / math.sqrt(self.finite) if self.finite else 0.0
+        """Root mean square of the finite elements; 0 without any. If `l2` is unknown, by what is known of mean and std.
+
+        NaN if neither is known.
+        """
+        n = self.finite
+        if not n or not math.isnan(self.l2):
+            return self.l2 / math.sqrt(n) if n else 0.0
+        known = [x for x in (self.mean, self.std * math.sqrt((n - 1) / n)) if not math.isnan(x)]
+        return math.hypot(*known) if known else math.nan
 
     def of_histogram(self, key: str) -> float | None:
         """A figure of HIST_KEYS: a quantile, or the number of elements outside of a format; None without `hist`."""

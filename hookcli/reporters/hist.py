@@ -49,6 +49,9 @@ def _figure(row: Row, view: View) -> Iterator[str]:
     if stats.hist is None or not stats.finite:
         yield "no finite element" if not stats.finite else "no histogram: run the command with --hist"
         return
+    if missing := [key for key in ("zeros", "min", "max") if key in row.lacking]:
+        yield f"no histogram: saved without {', '.join(missing)}"
+        return
     bins = _fitted(stats, max((view.height or SCREEN) - _AROUND, 12))
     ends = [(formatting.number(low), formatting.number(high)) for low, high, _ in bins]
     names = [low if low == high else f"{low} to {high}" for low, high in ends]

@@ -28,6 +28,10 @@ _OF_STEP = frozenset(
 )
 
 
+_OF_HISTOGRAM = frozenset(("numel", "mean", "min", "max", "l2", "zeros", "nan", "inf"))
+"""Statistics that the formats ask for beside `hist`; a saved report may lack some."""
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """The figures of one model in one step. `run` is the model's name and, in a record, the phase.
@@ -66,8 +70,9 @@ def _add(point: Point, report: Report, row: Row) -> None:
         value = row.get(column.name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and column.name not in _PLACES:
             point.figures[_unused(_tag(report, row, column.name), point.figures)] = value
-    flat = row.flat()
-    if isinstance(flat.get("hist"), Mapping) and report.probe != "step":  # which the model's own row has, too
+    flat = report.flat(row)
+    # A step has the histogram of the model's own row, too.
+    if isinstance(flat.get("hist"), Mapping) and report.probe != "step" and flat.keys() >= _OF_HISTOGRAM:
         point.histograms[_unused(_tag(report, row, "hist"), point.histograms)] = flat
 
 

@@ -163,7 +163,10 @@ ATTEMPTS = [
 
 @pytest.mark.parametrize(
     ("file", "attempt"),
-    [("pk_mine.py", attempt) for attempt in ATTEMPTS] + [("model.py", a) for a in ATTEMPTS if "**" not in a],
+    [
+        *(("pk_mine.py", attempt) for attempt in ATTEMPTS),
+        *(pytest.param("model.py", a, marks=pytest.mark.sweep if "**" in a else ()) for a in ATTEMPTS),
+    ],
     ids=lambda given: given if isinstance(given, str) else " ".join(given),
 )
 def test_a_users_own_model_passes_as_suggested(cli: Cli, mine: Path, attempt: tuple[str, ...], file: str) -> None:

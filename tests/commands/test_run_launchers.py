@@ -105,7 +105,15 @@ HOGWILD = """
     """
 
 
-@pytest.mark.parametrize(("method", "count", "itself"), [("fork", 2, True), ("fork", 2, False), ("spawn", 1, True)])
+@pytest.mark.parametrize(
+    ("method", "count", "itself"),
+    [
+        ("fork", 2, True),
+        ("fork", 2, False),
+        ("spawn", 1, True),
+        pytest.param("spawn", 2, True, marks=pytest.mark.sweep),  # each imports torch
+    ],
+)
 def test_children_that_train_have_parts_of_their_own(method: str, count: int, itself: bool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(HOGWILD))
     command = (*RUN, "train.py", method, str(count), *(["too"] if itself else []))

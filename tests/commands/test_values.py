@@ -71,13 +71,22 @@ KINDS = {
 }
 
 
-SLOW = {"keypoints", "optical flow", "detection"}  # with a cousin among the others
+SLOW = {"keypoints", "optical flow", "detection"}  # two with a cousin among the others
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.sweep) if k in SLOW else k for k in KINDS])
-def test_one_model_of_each_kind(cli: Cli, kind: str) -> None:
+ALL = ("shapes", "activations", "grads")
+
+
+EACH = [
+    *(pytest.param(kind, ALL, id=kind, marks=pytest.mark.sweep if kind in SLOW else ()) for kind in KINDS),
+    pytest.param("optical flow", ("grads",), id="optical flow, grads"),  # it takes no smaller input
+]
+
+
+@pytest.mark.parametrize(("kind", "commands"), EACH)
+def test_one_model_of_each_kind(cli: Cli, kind: str, commands: tuple[str, ...]) -> None:
     name, size, *more = KINDS[kind]
-    for command in ("shapes", "activations", "grads"):
+    for command in commands:
         ran = cli(command, name, "--input", size, *more, "--batch-size", "2", "--quiet", "--format", "json")
         assert ran.code == 0, ran.err
         assert len(rows(ran.out)) > 20 and meta(ran.out)["complete"] is True

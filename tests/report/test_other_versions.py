@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from hookcli.diff.baseline import Baseline, read_baselines, write_baselines
+from hookcli.diff.baseline import Baseline, read_baselines, text_of, write_baselines
 from hookcli.diff.rows import diff_reports
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
-from hookcli.report import STATS_COLUMNS, Report, Row, TensorStats, columns_named
+from hookcli.report import STATS_COLUMNS, STATS_KEYS, Report, Row, TensorStats, columns_named
 from hookcli.report.files import read_reports, unfamiliar
+from hookcli.report.merged_rows import merged
 from hookcli.report.ranks import beside
 from hookcli.report.report import document
 
@@ -37,10 +38,14 @@ def saved(path: Path, change: Callable[[dict[str, Any]], None]) -> str:
     return str(path)
 
 
-def without_std(report: dict[str, Any]) -> None:
-    report["columns"] = [column for column in report["columns"] if column["name"] != "std"]
-    for row in report["rows"]:
-        del row["std"]
+def without(*names: str) -> Callable[[dict[str, Any]], None]:
+    def change(report: dict[str, Any]) -> None:
+        report["columns"] = [column for column in report["columns"] if column["name"] not in names]
+        for row in report["rows"]:
+            for name in names:
+                del row[name]
+
+    return change
 
 
 def with_kurtosis(report: dict[str, Any]) -> None:
@@ -50,7 +55,7 @@ def with_kurtosis(report: dict[str, Any]) -> None:
 
 
 def test_a_report_with_a_statistic_less_is_read_and_written_as_it_is(tmp_path: Path) -> None:
-    file = saved(tmp_path / "old.json", without_std)
+    file = saved(tmp_path / "old.json", without("std"))
     [report] = read_reports(file)
     assert [row["mean"] for row in report.rows] == [0.5, 0.5] and all(math.isnan(row["std"]) for row in report.rows)
     assert document([report]) == json.loads(Path(file).read_text())
@@ -66,31 +71,59 @@ def test_a_report_with_a_statistic_more_is_read_and_written_as_it_is(tmp_path: P
     assert unfamiliar("same.json", [REPORT, beside({0: REPORT, 1: REPORT})]) is None
 
 
+def test_counts_that_were_not_saved_are_unknown(tmp_path: Path) -> None:
+    [report] = read_reports(saved(tmp_path / "old.json", without("zeros", "nan")))
+    row = report.rows[0]
+    assert (row["zeros"], row.get("nan"), row["inf"]) == (None, None, 0) and not {"zeros", "nan"} & row.flat().keys()
+    assert '"zeros"' in text_of([Baseline.of([REPORT], RUN)])
+    assert '"zeros"' not in text_of([Baseline.of([report], RUN)])
+    merged_row = merged(report.rows, "body", report.rows)
+    assert (merged_row["zeros"], merged_row["numel"]) == (None, 12)
+
+
 def test_a_row_that_lacks_what_others_have_is_damaged(tmp_path: Path) -> None:
     file = saved(tmp_path / "a.json", lambda report: report["rows"][1].pop("std"))
     with pytest.raises(UsageError, match=r"damaged.*a row has no 'std'"):
         read_reports(file)
 
 
-@pytest.mark.parametrize("change", [without_std, with_kurtosis])
+# Every version has `numel`: without it, a row's figures are no statistics.
+LACKING = [(key,) for key in STATS_KEYS if key != "numel"] + [
+    ("nan", "inf"),
+    ("std", "min", "max", "l2", "zeros", "nan", "inf"),
+]
+
+
+@pytest.mark.parametrize("change", [with_kurtosis, *(without(*names) for names in LACKING)])
 def test_reports_of_two_versions_are_compared_in_what_both_have(tmp_path: Path, change: Callable[..., None]) -> None:
-    other = read_reports(saved(tmp_path / "other.json", change))
+    """Whichever side has more; a difference within tolerance is none, also where both lack what tolerances ask for."""
+
+    def with_mean(mean: float) -> list[Report]:
+        def moved(report: dict[str, Any]) -> None:
+            report["rows"][1].update(mean=mean)
+            change(report)
+
+        return read_reports(saved(tmp_path / "other.json", moved))
+
+    for near in (0.5, 0.5 * (1 + 1e-6)):
+        other = with_mean(near)
+        for a, b in (([REPORT], other), (other, [REPORT]), (with_mean(0.5), other)):
+            [found] = diff_reports(a, b, Tolerance())
+            assert found.totals["compared"] == 2 and found.totals["beyond"] == 0, found.totals
+    other = with_mean(0.9)
+    figures = ["mean"] if "mean" in other[0].rows[1].flat() else []
     for a, b in (([REPORT], other), (other, [REPORT])):
         [found] = diff_reports(a, b, Tolerance())
-        assert found.totals["compared"] == 2 and found.totals["beyond"] == 0
-
-    def moved(report: dict[str, Any]) -> None:
-        change(report)
-        report["rows"][1]["mean"] = 0.9
-
-    [found] = diff_reports([REPORT], read_reports(saved(tmp_path / "moved.json", moved)), Tolerance())
-    assert [row["figure"] for row in found.rows if row.get("beyond")] == ["mean"]
+        assert [row["figure"] for row in found.rows if row.get("beyond")] == figures
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda row: row.pop("std"), "the baseline has no std; --save adds it"),
+        *(
+            (lambda row, key=key: row.pop(key), f"the baseline has no {key}; --save adds it")
+            for key in ("std", "max", "l2", "zeros")
+        ),
         (lambda row: row.update(kurtosis=3.0), "the baseline has kurtosis, unknown here"),
     ],
 )

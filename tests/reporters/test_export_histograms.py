@@ -13,6 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from hookcli import registry
 from hookcli.report import Report, TensorStats
 from hookcli.report.grouping import View
+from hookcli.report.histogram import Histogram
+from hookcli.reporters import series
 
 
 def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
@@ -32,6 +34,19 @@ def test_histograms_by_sign_and_power_of_two(tmp_path: Path) -> None:
     value = line["activations.hist/body"]
     assert value["_type"] == "histogram"
     assert value["bins"] == [-2, -1, -0.5, 0.5, 1, 2, 4] and value["values"] == [2, 0, 2, 1, 0, 3]
+
+
+def test_a_report_without_the_zeros_has_no_histograms() -> None:
+    hist = Histogram.from_dict({"low": -1, "negative": [0, 2, 0], "positive": [1, 0, 3], "overflows": [0, 0, 0, 0]})
+    row = activation("body", "Linear", TensorStats(8, 0.5, 1, -1.5, 3, 4, zeros=2, hist=hist))
+    data = Report("activations", "Net", [], [row]).to_dict()
+    [point] = series.points([Report.from_dict(data)])
+    assert [*point.histograms] == ["activations.hist/body"]
+    del data["rows"][0]["zeros"]
+    report = Report.from_dict(data)
+    assert not [*series.points([report])]
+    assert "no histogram: saved without zeros" in registry.load("reporters", "hist")().render([report], View())
+    assert report.rows[0]["p50"] is None and report.rows[0]["outside_float16"] == 0  # which needs no zeros
 
 
 def test_a_histogram_whose_sum_of_squares_is_beyond_the_largest_float(tmp_path: Path) -> None:

@@ -54,11 +54,17 @@ def steady(text: str) -> Any:
     return json.loads(re.sub(r'"(\w*seconds|us|\w*_us|began|loss_value)": [-\d.e]+', r'"\1": 0', text))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_pair_of_streams(server: ForkServer, folder: Path, name: str) -> None:
+PAIRS = [
+    *(pytest.param(name, ALL if name == "shapes" else EACH, id=name) for name in COMMANDS),
+    *(pytest.param(name, ALL, id=f"{name}, all", marks=pytest.mark.sweep) for name in COMMANDS if name != "shapes"),
+]
+
+
+@pytest.mark.parametrize(("name", "pairs"), PAIRS)
+def test_every_pair_of_streams(server: ForkServer, folder: Path, name: str, pairs: list[tuple[str, str]]) -> None:
     whole = steady(server.run(*COMMANDS[name], folder=folder).out)
     assert whole
-    for out, err in ALL if name == "shapes" else EACH:
+    for out, err in pairs:
         ran = server.run(*COMMANDS[name], folder=folder, out=out, err=err)
         where = f"{name} on {out}, {err}: {ran}"
         assert "Traceback" not in ran.err, where

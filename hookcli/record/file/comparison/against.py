@@ -54,8 +54,8 @@ def _rows(ours: Report, theirs: Report) -> Iterator[Row]:
     for key in sorted({*mine, *other}):
         row, second = mine.get(key), other.get(key)
         values = dict(row.values) if row else {name: second.values.get(name) for name in _SHARED} if second else {}
-        stats = row.stats if row else None
-        yield Row({**values, **{f"{name}{OTHER}": second.get(name) if second else None for name in names}}, stats)
+        values |= {f"{name}{OTHER}": second.get(name) if second else None for name in names}
+        yield replace(row, values=values) if row else Row(values)
 
 
 def _key(row: Row) -> tuple[int, int]:

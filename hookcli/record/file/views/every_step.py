@@ -11,7 +11,7 @@ from hookcli.record.file.record_lines import Header, RecordedStep
 from hookcli.record.file.views import over_time as history
 from hookcli.record.file.views.overview import COLUMNS as OF_MODULES
 from hookcli.record.file.views.overview import findings, overview, probe_reports
-from hookcli.report import Column, Report, Row
+from hookcli.report import Column, Report
 
 _WHEN = (Column("step", "Step"), Column("phase", "Phase"), Column("forward", "Forward"))
 _WITHOUT_HOOKS = Column("plain_seconds", "Time without hooks", "seconds")
@@ -35,7 +35,7 @@ def _joined(step: RecordedStep) -> Iterator[Report]:
     joined = overview(step)
     for report in history.over_time([step], ""):
         columns = (Column("fqn", "Layer"), *report.columns, _WITHOUT_HOOKS)
-        rows = [Row({**row.values, "plain_seconds": step.plain_seconds}, row.stats) for row in report.rows]
+        rows = [replace(row, values={**row.values, "plain_seconds": step.plain_seconds}) for row in report.rows]
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
     yield from probe_reports(step, "optimizer")
@@ -46,7 +46,7 @@ def _dated(report: Report, step: RecordedStep) -> Report:
     when = {"step": step.step, "phase": step.phase, "forward": step.forward}
     columns = (*_WHEN, *(column for column in report.columns if column.name not in when))
     return replace(
-        report, columns=columns, rows=[Row({**when, **row.values, **when}, row.stats) for row in report.rows]
+        report, columns=columns, rows=[replace(row, values={**when, **row.values, **when}) for row in report.rows]
     )
 
 

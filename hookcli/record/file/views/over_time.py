@@ -110,7 +110,8 @@ def _row(step: RecordedStep, fqn: str) -> Row:
     own = next((row for row in within if row.fqn == fqn), None)
     values |= {"fqn": fqn, "output_grad": own.get("output_grad") if own else None, **gathered(within)}
     values |= {key: own.get(key) for key in TIMES} if own else {}
-    return Row(values if fqn else {**values, **_of_step(report.totals)}, own.stats if own else None)
+    values = values if fqn else {**values, **_of_step(report.totals)}
+    return replace(own, values=values) if own else Row(values)
 
 
 def _of_step(totals: Mapping[str, Any]) -> dict[str, Any]:

@@ -169,14 +169,21 @@ def _row(fqn: str, module: _Module, path: str, *, first: bool) -> Row:
     said = output or grad
     values = {name: said.get(name) if said else None for name in ("calls", "shape", "dtype")}
     gradients = [row for row in ([grad] if grad else []) + (module.param_grads if first else []) if row.stats]
-    counts = {f"grad_{name}": sum(row[name] for row in gradients) if gradients else None for name in ("nan", "inf")}
+    counts = {f"grad_{name}": _sum_of(gradients, name) for name in ("nan", "inf")}
     tied = {"note": ", ".join(module.tied)} if first and module.tied else {}
     own = _own_parameters(module) if first else dict.fromkeys(("param_grad", "weight", "update", "ratio"))
     return Row(
         {"fqn": fqn, "type": module.type, "path": path, **values}
         | {"output_grad": grad.get("l2") if grad else None, **own, **counts, **tied},
         output.stats if output else None,
+        output.lacking if output else (),
     )
+
+
+def _sum_of(rows: Sequence[Row], count: str) -> int | None:
+    """The sum of a count over all rows; None without rows, or if one does not know it."""
+    counts = [row[count] for row in rows]
+    return sum(counts) if counts and None not in counts else None
 
 
 def _own_parameters(module: _Module) -> dict[str, float | None]:

@@ -94,7 +94,7 @@ class ObservedModel:
 
     def optimizers(self) -> list[Optimizer]:
         """The optimizers that hold parameters of this model."""
-        return [optimizer for ref in self._references() if (optimizer := ref()) is not None]
+        return [optimizer for ref in tuple(self._references()) if (optimizer := ref()) is not None]
 
     def _references(self) -> list[weakref.ref[Optimizer]]:
         if self._version != self._optimizer_steps.version and (module := self.module) is not None:

@@ -37,7 +37,7 @@ class ObservedModels:
         self.narrowed = only is not None
         self._only = only
         self._models: WeakIds[nn.Module, ObservedModel] = WeakIds()
-        self._of: dict[int, list[tuple[ref[nn.Module], ObservedModel]]] = {}  # by optimizer
+        self._of: dict[int, list[ref[nn.Module]]] = {}  # by optimizer
         self._of_version = -1
         self._seen: Counter[str] = Counter()  # models of each class
         self._built: Counter[str] = Counter()  # models that want each name
@@ -118,9 +118,10 @@ class ObservedModels:
         found = self._of.get(id(optimizer))
         if found is None:
             alive = self._models.items()
-            found = [(ref(m), model) for m, model in alive if any(optimizer is other for other in model.optimizers())]
+            found = [ref(m) for m, model in alive if any(optimizer is other for other in model.optimizers())]
             self._of[id(optimizer)] = found
-        return [model for module, model in found if module() is not None]
+        modules = (module for reference in found if (module := reference()) is not None)
+        return [model for module in modules if (model := self._models.get(module)) is not None]
 
 
 def _name(module: nn.Module, kind: str) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.hooks.torch_private.modules import submodules
 from hookcli.hooks.torch_private.overrides import dispatch_modes, in_func
 from hookcli.record.observe.optimizers.optimizer_steps import parameter_ids
 from hookcli.tensors.tree import type_text
@@ -43,7 +44,8 @@ def why_never_ran(optimizer: Optimizer, compiled: int) -> str:
         return "parameters of models whose forward no hook saw, as inside a function that torch.compile has compiled"
     held = parameter_ids(optimizer)
     modules = (item for item in gc.get_objects() if issubclass(type(item), nn.Module))
-    found = [module for module in modules if any(id(p) in held for p in module.parameters())]
+    built = (module for module in modules if submodules(module) is not None)
+    found = [module for module in built if any(id(p) in held for p in module.parameters())]
     if not found:
         return "tensors of no module: only their gradients and updates can be observed"
     return forward_called(max(found, key=lambda module: sum(1 for _ in module.modules())))

@@ -17,6 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules import module as torch_module
 
 from hookcli.hooks.program.global_hooks import GlobalHooks
+from hookcli.record.observe.models.models import ObservedModels
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
 
 
 def net() -> nn.Sequential:
@@ -48,6 +50,18 @@ def test_models_that_are_thrown_away_are_freed() -> None:
         program()
     assert max(alive) <= 1 and not seen.errors and len(seen.recorded) == 12
     assert [len(w.losses) for w in seen.recorded] == [0, 1, 1] * 4
+
+
+def test_what_is_kept_of_a_model_is_freed_with_it() -> None:
+    model, steps = nn.Linear(2, 2), OptimizerSteps()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps.add(optimizer)
+    models = ObservedModels(steps)
+    found = models.find(model)
+    assert found is not None and models.of(optimizer) == [found]
+    kept = weakref.ref(found)
+    del model, found
+    assert kept() is None and models.of(optimizer) == []
 
 
 def test_memory_does_not_grow_with_steps() -> None:

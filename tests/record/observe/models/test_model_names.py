@@ -39,6 +39,13 @@ class Maker(nn.Linear):
     pass
 
 
+class Early(nn.Linear):
+    pass
+
+
+LEFT, RIGHT = Early(1, 1), Early(1, 1)  # made before any test begins
+
+
 class Trainer:
     """No module: it holds two."""
 
@@ -73,6 +80,11 @@ def test_models_of_one_class_have_the_names_of_their_variables(program: ModuleTy
     assert [model_name(program.left), model_name(program.right)] == ["Maker (left)", "Maker (right)"]
     del program.right
     assert model_name(program.left) == "Maker"
+
+
+@pytest.mark.usefixtures("all_objects")
+def test_names_are_found_among_all_objects_of_a_process() -> None:
+    assert [model_name(LEFT), model_name(RIGHT)] == ["Early (LEFT)", "Early (RIGHT)"]
 
 
 def test_attributes_of_any_object_are_places() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from observing import Seen, observed
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from hookcli.hooks.torch_private.dynamo import frames_compiled
+from hookcli.record.observe.models.unobservable import why_never_ran
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
 
@@ -29,6 +32,9 @@ class Net(nn.Module):
 class Functional(Net):
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.body[0].weight).sum()
+
+
+EARLY = Functional()  # made before any test begins
 
 
 def notes_of(program: object) -> tuple[list[str], Observer]:
@@ -75,6 +81,14 @@ def test_a_wrapper_that_calls_forward_sees_all_but_that_module() -> None:
 def test_weights_that_are_used_without_calling_any_module() -> None:
     (note,) = observed(lambda: trained(Functional(), "forward")).ran["parameters of SGD"].notes
     assert note.startswith("Functional was never called as model(x)") and "compile" not in note
+
+
+@pytest.mark.usefixtures("all_objects")
+def test_their_module_is_found_among_all_objects_of_a_process() -> None:
+    """Also beside one whose constructor has not run."""
+    unborn = Net.__new__(Net)
+    why = why_never_ran(torch.optim.SGD(EARLY.parameters()), frames_compiled())
+    assert why.startswith("Functional was never called as model(x)") and unborn is not None
 
 
 def test_tensors_of_no_module() -> None:

@@ -13,6 +13,9 @@ from support import assert_stats, float64_stats
 from torch import Tensor, nn
 
 import hookcli
+from hookcli.record.observe.optimizers.optimizer_steps import OptimizerSteps
+
+EARLY = torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # made before any test begins
 
 
 def test_two_optimizers_of_one_model() -> None:
@@ -34,6 +37,13 @@ def test_two_optimizers_of_one_model() -> None:
         for fqn, row in updates.items():
             rate = 0.1 if fqn.startswith("0") else 0.01
             assert row["update"] == pytest.approx(rate * grads[fqn].stats.l2, rel=1e-3)
+
+
+@pytest.mark.usefixtures("all_objects")
+def test_one_that_was_there_before_is_found_among_all_objects_of_a_process() -> None:
+    steps = OptimizerSteps()
+    steps.find_existing()
+    assert any(optimizer is EARLY for optimizer in steps)
 
 
 def test_an_optimizer_that_steps_by_another() -> None:
