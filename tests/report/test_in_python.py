@@ -111,7 +111,7 @@ def test_html_has_the_findings_the_verdict_and_the_next_command() -> None:
 
 
 def test_html_is_a_format_with_all_its_style_inside(tmp_path: Path) -> None:
-    model = tmp_path / "net.py"
+    model = tmp_path / "paged.py"
     model.write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Linear(4, 3), nn.ReLU())\n")
     page = tmp_path / "out.html"
     assert main(["shapes", f"{model}:net", "--input", "2x4", "--output", str(page)]) == 0
