@@ -69,7 +69,7 @@ def make_tensor(spec: InputSpec, fill: str, dtype: torch.dtype, device: torch.de
     """
     dtype = spec.dtype or dtype
     if fill not in FILLS:
-        raise UsageError(unknown("fill", fill, FILLS))
+        raise UsageError(unknown("fill", fill, FILLS), option="fill")
     if device.type == "meta":
         return torch.empty(spec.shape, dtype=dtype, device=device)
     if fill in ("ones", "zeros"):

@@ -71,9 +71,8 @@ def _published(models: Any, request: Request) -> Any:
         name = str(request.weights).removeprefix(f"{enum.__name__}.")
         if name in enum.__members__:
             return enum[name]
-    raise UsageError(
-        unknown(f"weights of {request.spec}", str(request.weights), [n for e in enums for n in e.__members__])
-    )
+    names = [name for enum in enums for name in enum.__members__]
+    raise UsageError(unknown(f"weights of {request.spec}", str(request.weights), names), option="weights")
 
 
 def _arguments(models: Any, request: Request, weights: Any) -> dict[str, Any]:
@@ -113,11 +112,12 @@ def _from_disk(weights: Any) -> Iterator[None]:
     """The weights from torch.hub's folder. The builder loads them, since several rename keys or drop heads."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
     if not file.is_file():
-        raise UsageError(f"weights {weights} are not on disk ({file}); hookcli does not download: get {weights.url}")
+        said = f"weights {weights} are not on disk ({file}); hookcli does not download: get {weights.url}"
+        raise UsageError(said, option="weights")
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file makes the unpickler fail in many ways
-        raise UsageError(f"weights {weights}: {file} was not written by torch.save") from error
+        raise UsageError(f"weights {weights}: {file} was not written by torch.save", option="weights") from error
     with patch.object(type(weights), "get_state_dict", lambda self, *args, **kwargs: state):
         yield
 

@@ -41,6 +41,16 @@ def test_plain_check_does_what_the_file_says(cli: Cli) -> None:
     assert report["findings"][0]["threshold"] == 100
 
 
+@pytest.mark.parametrize("weights", ["NOPE", "IMAGENET1K_V1", "none.pt"])
+def test_wrong_weights_are_told_with_their_section(
+    weights: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    write(f"[tool.hookcli]\nmodel = 'resnet18'\nweights = '{weights}'\n")
+    ran = cli("check")
+    assert ran.code == 2 and "pyproject.toml [tool.hookcli]" in ran.err and weights in ran.err
+
+
 def test_a_default_that_was_typed_beats_the_file(cli: Cli) -> None:
     write("[tool.hookcli]\nmodel = 'parts.py:Forgets'\ninput = '8x3x4x4'\nfail-on = 'warning'\nseed = 3\n")
     assert cli("check").code == 1

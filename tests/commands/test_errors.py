@@ -68,7 +68,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
         *NET,
         "--loss",
         "crossentropy",
-    ): "unknown loss 'crossentropy'; did you mean cross-entropy? (choose from: sum, mean, cross-entropy) (your own",
+    ): "unknown loss 'crossentropy'; did you mean cross-entropy? (choose from: sum, mean, cross-entropy), or your own",
     ("grads", *NET, "--loss", "net.py:los"): "net.py: unknown name 'los'; did you mean loss?",
     ("grads", *NET, "--backward-vector", "one"): "unknown --backward-vector 'one'; did you mean ones?",
     ("grads", *NET, "--loss", "sum", "--backward-vector", "ones"): "give one of them",
