@@ -1,0 +1,52 @@
+"""The source that rebuilds a module that was kept: its repr, or the definitions that its class needs."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from hookcli.record.observe.measurements.module_source import _builds
+from hookcli.record.observe.measurements.program_source import definitions
+
+OMITTING = (nn.L1Loss(reduction="sum"), nn.CosineSimilarity(dim=0), nn.PairwiseDistance(p=1))
+TELLING = (nn.Linear(2, 3), nn.L1Loss(), nn.Conv2d(2, 4, (3, 5), padding=1), nn.BatchNorm1d(3), nn.GRU(2, 3, 2))
+
+
+@pytest.mark.parametrize("module", OMITTING + TELLING, ids=repr)
+def test_a_repr_that_omits_settings_builds_no_module(module: nn.Module) -> None:
+    assert _builds(f"torch.nn.{module!r}", module.eval()) == (module in TELLING)
+
+
+SOURCE = """
+'a program'
+from __future__ import annotations
+import os.path as path, sys
+from .parts import Block
+from torch import *
+try:
+    from fast import kernel
+except ImportError:
+    kernel = None
+width, depth = 4, 2
+model = Block(width)
+def used(x): return kernel or helper(x, model_width=width)
+def helper(x, model_width): model = 1; return model
+class Net(Block):
+    size: Size = width
+    def forward(self, x): return used(x)
+for step in range(3):
+    late = model(step)
+if __name__ == "__main__":
+    guarded = 1
+"""
+
+
+def test_definitions_are_those_that_a_class_needs() -> None:
+    found = definitions(SOURCE, ["Net"], "package")
+    assert [line.partition("\n")[0] for line in found] == [
+        "from __future__ import annotations", "from package.parts import Block", "from torch import *", "try:",
+        "width, depth = (4, 2)", "def used(x):", "def helper(x, model_width):", "class Net(Block):",
+    ]  # fmt: skip
+    for name in ("late", "guarded", "nothing"):
+        with pytest.raises(LookupError, match=name):
+            definitions(SOURCE, [name])
