@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from documentation.pages import executed
 from record.integrations.own_loop import assert_recorded, nothing_left, recorded_steps, train
 from support import equal
 from torch import Tensor, nn
@@ -157,3 +158,10 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"pip install 'hookcli\[huggingface\]'"):
         import_module("hookcli.record.integrations.huggingface")
+
+
+def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = executed("docs/run.md", lambda code: "transformers" in code or "import torch" in code)
+    program["fine_tune"](small(), sentences())
+    assert [record.name for record in tmp_path.rglob("*.run.jsonl")]

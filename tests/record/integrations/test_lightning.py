@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from documentation.pages import executed
 from record.integrations.lightning_nets import Fails, Gan, Manual, Net, adam, batches, fit, loss_of
 from record.integrations.own_loop import assert_recorded, nothing_left, recorded_steps, train
 from support import equal
@@ -175,3 +176,9 @@ def test_the_older_name_of_lightning_and_none(monkeypatch: pytest.MonkeyPatch, i
         return
     callback = import_module("hookcli.record.integrations.lightning").HookcliCallback
     assert issubclass(callback, import_module("pytorch_lightning").Callback)
+
+
+def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    executed("docs/run.md", lambda code: "lightning" in code or "import torch" in code)["fit"](Net(), batches())
+    assert [record.name for record in tmp_path.rglob("*.run.jsonl")]
