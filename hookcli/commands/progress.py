@@ -53,7 +53,7 @@ class Progress:
         self._part = text
 
     def follow(self, position: Callable[[], str]) -> None:
-        """Show, as long as this stage lasts, what `position` returns; the progress thread calls it several times a second."""
+        """Show, as long as this stage lasts, what `position` returns. Only the progress thread calls it."""
         self._position = position
 
     def _spin(self) -> None:

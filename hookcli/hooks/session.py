@@ -99,8 +99,7 @@ class HookSession(SessionCore):
         Any thread may call it: it reads what hooks note anyway, and takes copies.
         """
         parts = [f"pass {self.pass_number + 1} of {self._passes}"] if self._passes > 1 else []
-        for call in self.calls.running[-1:]:
-            parts.append(call.hooked.fqn or "(model)")
+        parts += [call.hooked.fqn or "(model)" for call in self.calls.running[-1:]]
         if self._in_backward:
             parts.append(f"backward ({self.arrived} gradients)" if self.arrived else "backward")
         else:
