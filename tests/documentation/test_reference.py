@@ -15,6 +15,9 @@ from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
 
 
+pytestmark = pytest.mark.xdist_group("reference")  # written once
+
+
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with patch.object(sys, "path", [str(ROOT / "docs"), *sys.path]):
@@ -34,7 +37,7 @@ def test_a_command(reference: Path, name: str) -> None:
     command = typer.main.get_command(build_app()).commands[name]
     options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
     for one in options:
-        assert any(f"{written}" in page for written in (*one.opts, *one.secondary_opts)), one.opts
+        assert any(written in page for written in (*one.opts, *one.secondary_opts)), one.opts
     assert page.startswith(f"# hookcli {name}\n") and all(line in page for line in command.details.examples)
     assert f"- [hookcli {name}]({name}.md)" in (reference / "commands" / "index.md").read_text()
 
