@@ -14,7 +14,6 @@ from hookcli.checks.selection import known_checks
 from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
 
-
 pytestmark = pytest.mark.xdist_group("reference")  # written once
 
 

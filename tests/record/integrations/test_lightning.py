@@ -186,5 +186,6 @@ def test_the_older_name_of_lightning_and_none(monkeypatch: pytest.MonkeyPatch, i
 
 def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    executed("docs/run.md", lambda code: "lightning" in code or "import torch" in code)["fit"](nets.Net(), nets.batches())
+    program = executed("docs/run.md", lambda code: "lightning" in code or "import torch" in code)
+    program["fit"](nets.Net(), nets.batches())
     assert [record.name for record in tmp_path.rglob("*.run.jsonl")]
