@@ -22,7 +22,7 @@ from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
 from hookcli.report.files import read_reports, unfamiliar
-from hookcli.report.names import name_filter
+from hookcli.report.names import check_selection, name_filter
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -134,16 +134,21 @@ def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -
     match, kind = options.match, options.type
     left = [replace(report, rows=[*filter(wanted, report.rows)]) for report in reports]
     if (match or kind) and not any(report.rows for report in left):
-        raise UsageError(f"nothing to compare: no row matches {f'--match {match!r}' if match else f'--type {kind}'}")
+        raise UsageError(f"nothing to compare: no row matches --match {match!r} and --type {kind}")
     return left
 
 
 def _narrowing(options: Options) -> Narrowing:
-    """Return what makes, for the reports of both sides, the test of rows by --match and --type."""
+    """Return what makes, for the reports of both sides, the test of rows by --match and --type.
+
+    Raises UsageError if nothing on either side fits one of these.
+    """
 
     def narrow(*sides: Iterable[Report]) -> Wanted:
         rows = (row for side in sides for report in side for row in report.rows)
-        matches = name_filter(options.match, {row.fqn: row.get("type") or "" for row in rows})
+        names = {row.fqn: row.get("type") or "" for row in rows}
+        check_selection(options.match, options.type, names) if names else None
+        matches = name_filter(options.match, names)
         return lambda row: (
             matches(row.fqn, row.get("type") or "") and (options.type is None or row.get("type") == options.type)
         )

@@ -122,7 +122,13 @@ def test_saved_reports(cli: Cli, net: Path) -> None:
     assert cli("diff", "a.json", "a.json", "--rtol", "0").code == 0
     assert cli("diff", "a.json", "b.json", "--match", "conv").code == 0
     assert cli("diff", "a.json", "b.json", "--type", "ReLU").code == 1
-    assert "nothing to compare: no row matches --match 'zz'" in cli("diff", "a.json", "b.json", "--match", "zz").err
+    for narrowing, said in (
+        (("--match", "cnv"), "--match: no module or parameter matches 'cnv'; did you mean 'conv'?"),
+        (("--type", "ReLu"), "unknown --type 'ReLu'; did you mean ReLU?"),
+        (("--match", "conv", "--type", "ReLU"), "no row matches --match 'conv' and --type ReLU"),
+    ):
+        ran = cli("diff", "a.json", "b.json", *narrowing)
+        assert (ran.code, ran.out) == (2, "") and said in ran.err
 
 
 @pytest.mark.parametrize("command", ["shapes", "inputs", "activations", "grads"])

@@ -29,7 +29,7 @@ from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.report import Report, Skipped
-from hookcli.report.names import is_also_a_part, name_filter
+from hookcli.report.names import is_also_a_part, name_filter, no_match
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -89,7 +89,7 @@ class StepMeasurements:
         names = self._types | dict.fromkeys((self.name(fqn) for fqn, _ in self._module.named_parameters()), "")
         self._named = name_filter(pattern, names)
         if not any(self._named(*named) for named in names.items()):
-            self._model.counts.note(f"no module or parameter matches --match {pattern}")
+            self._model.counts.note(no_match(pattern, names))
         elif is_also_a_part(pattern, names):
             said = f"--match {pattern}: only what has exactly this name"
             self._model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
