@@ -125,10 +125,8 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool) -> st
     arguments = _arguments(shown)
     page.usage(ctx.command_path, usage(ctx))
     if arguments:
-        page.entries(
-            "Arguments:",
-            [(argument_name(one), "", _text(one, command.name, details, whole=whole)) for one in arguments],
-        )
+        texts = (_text(one, command.name, details, whole=whole) for one in arguments)
+        page.entries("Arguments:", [(argument_name(one), "", text) for one, text in zip(arguments, texts, strict=True)])
     options = [one for one in shown if one.param_type_name != "argument"]
     for heading, some in _sections(options) if whole else [("Options", _first(options, details))]:
         page.entries(f"{heading}:", [_entry(one, command.name, details, whole=whole) for one in some])

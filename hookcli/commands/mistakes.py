@@ -79,7 +79,7 @@ def _plain(limit: float) -> float:
 def _bad_value(error: Any) -> str:
     """The message for a value that is no number, or outside of the option's range."""
     name = _named(error.param)
-    details = getattr(error.__cause__, "errors", list)()
+    details: list[Any] = getattr(error.__cause__, "errors", list)()
     if not details:
         return f"{name}: {error.message}"
     wrong = details[0]
