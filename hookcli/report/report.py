@@ -213,12 +213,12 @@ class Report:
 
 
 def _statistics(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> Collection[str]:
-    """The statistics that a report's columns or rows name; all if they do not name `numel`, which every version has."""
+    """The statistics that a report's columns or rows name."""
     named = {column["name"] for column in columns}
     if named.issuperset(STATS_KEYS):
         return STATS_KEYS
     named = named.union(*rows)
-    return tuple(key for key in STATS_KEYS if key in named) if "numel" in named else STATS_KEYS
+    return tuple(key for key in STATS_KEYS if key in named)
 
 
 def document(reports: Iterable[Report]) -> dict[str, Any]:
