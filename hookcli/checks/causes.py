@@ -44,17 +44,26 @@ def _with_cause(found: Finding, findings: Sequence[Finding], cause: int | None) 
 
 
 def _listed(causes: Mapping[int, int | None]) -> list[int]:
-    """The numbers, each after its cause, and what follows from a number right after it."""
-    follows: dict[int | None, list[int]] = defaultdict(list)
+    """The numbers, each after its cause, and what follows from a number right after it.
+
+    A first cause stands where the first number that follows from it would.
+    """
+    follows: dict[int, list[int]] = defaultdict(list)
     for place, cause in causes.items():
-        follows[cause].append(place)
+        if cause is not None:
+            follows[cause].append(place)
+
+    def first_cause(place: int) -> int:
+        cause = causes[place]
+        return place if cause is None else first_cause(cause)
 
     def with_consequences(place: int) -> Iterator[int]:
         yield place
         for other in follows[place]:
             yield from with_consequences(other)
 
-    return [number for place in follows[None] for number in with_consequences(place)]
+    firsts = dict.fromkeys(map(first_cause, causes))
+    return [number for place in firsts for number in with_consequences(place)]
 
 
 def _order(checks: Sequence[Check]) -> dict[str, int]:
