@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,8 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        self._types: dict[str, str] = {}
-        if plan.match is not None:
-            self._match(plan.match)
-        self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
+        selection = _Selection(plan.match, module, self.name, model)
+        self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
         self._inputs: list[PendingFigures] = []
@@ -69,7 +68,7 @@ class StepMeasurements:
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
             nn.Identity() if model.hidden else module,
-            select=lambda fqn, _: fqn not in self._compiled and self._matches(fqn),
+            select=partial(_is_watched, selection, self._compiled),
             guard=guard,
             callers_run=True,
         )
@@ -81,24 +80,6 @@ class StepMeasurements:
         self._times = TimeProbe(times, module, self.name, training) if "time" in plan.probes else None
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
-
-    def _match(self, pattern: str) -> None:
-        """Take the names that --match is about, and note where it selects nothing, or less than one may expect."""
-        modules = self._module.named_modules(remove_duplicate=False)
-        self._types = {self.name(fqn): tree.type_text(one) for fqn, one in modules}
-        names = self._types | dict.fromkeys((self.name(fqn) for fqn, _ in self._module.named_parameters()), "")
-        self._named = name_filter(pattern, names)
-        if not any(self._named(*named) for named in names.items()):
-            self._model.counts.note(no_match(pattern, names))
-        elif is_also_a_part(pattern, names):
-            said = f"--match {pattern}: only what has exactly this name"
-            self._model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
-
-    def _matches(self, fqn: str) -> bool:
-        if self._plan.match is None:
-            return True
-        name = self.name(fqn)
-        return self._named(name, self._types.get(name, ""))
 
     # While the step is open.
 
@@ -202,6 +183,37 @@ class StepMeasurements:
         for fqn, reason in self._compiled.items():
             if (name := self.name(fqn)) not in seen:
                 yield Skipped(name, reason)
+
+
+class _Selection:
+    """The test of names that --match asks for. Does not keep the model alive."""
+
+    def __init__(self, pattern: str | None, module: nn.Module, name: PlainNames, model: ObservedModel) -> None:
+        self._name = name
+        self._named: Callable[[str, str], bool] | None = None
+        self._types: dict[str, str] = {}
+        if pattern is not None:
+            self._match(pattern, module, model)
+
+    def _match(self, pattern: str, module: nn.Module, model: ObservedModel) -> None:
+        """Take the names that the pattern is about, and note if it selects nothing, or less than one may expect."""
+        modules = module.named_modules(remove_duplicate=False)
+        self._types = {self._name(fqn): tree.type_text(one) for fqn, one in modules}
+        names = self._types | dict.fromkeys((self._name(fqn) for fqn, _ in module.named_parameters()), "")
+        self._named = name_filter(pattern, names)
+        if not any(self._named(*named) for named in names.items()):
+            model.counts.note(no_match(pattern, names))
+        elif is_also_a_part(pattern, names):
+            said = f"--match {pattern}: only what has exactly this name"
+            model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
+
+    def __call__(self, fqn: str) -> bool:
+        name = self._name(fqn)
+        return self._named is None or self._named(name, self._types.get(name, ""))
+
+
+def _is_watched(selection: _Selection, compiled: Mapping[str, str], fqn: str, module: nn.Module) -> bool:
+    return fqn not in compiled and selection(fqn)
 
 
 def _probe(name: str, hist: bool) -> Probe:
