@@ -89,8 +89,8 @@ class HookSession(SessionCore):
         self.model, self.select = nn.Identity(), None
         for group in {id(group): group for group in self._groups.values()}.values():
             group.release()
-        for callbacks in (*self._callbacks.values(), self._before_backward, self._after_backward):
-            callbacks.clear()
+        self._callbacks = {kind: [] for kind in HookKind}
+        self._before_backward, self._after_backward = [], []
 
     # For the run that the session observes.
 
