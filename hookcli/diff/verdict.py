@@ -126,9 +126,13 @@ def weights_come_first(report: Report) -> bool:
 
 
 def _differing_weights(first: Row, rows: Iterable[Row]) -> list[str]:
-    """The names of the parameters and buffers beyond tolerance of the module whose output `first` compares."""
+    """The names of the parameters and buffers beyond tolerance of the module whose output `first` compares.
+
+    Those of another dtype are left out: rounding explains them.
+    """
     own = (row for row in rows if row.get("kind") == WEIGHT and row.get("beyond") and first.get("kind") == OUTPUT)
-    return [name for owner, _, name in (row.fqn.rpartition(".") for row in own) if owner == first.fqn]
+    names = (row.fqn.rpartition(".") for row in own if "→" not in (row.get("dtype") or ""))
+    return [name for owner, _, name in names if owner == first.fqn]
 
 
 def _times(row: Row) -> float:
