@@ -9,16 +9,19 @@ from rich.cells import cell_len
 
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.folding import repeats
-from hookcli.report.grouping import View, deepest, fitted, for_people
+from hookcli.report.grouping import View, deepest, fitted, for_people, leading
 from hookcli.report.levels import Levels
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
+from hookcli.system.wrapping import wrapped
 
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
 _MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
+_LEAST = 12  # rows shown on a screen that is too small for them
+_TYPED = 2  # lines of a screen that are not the table's: the command and the next prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,14 @@ class Table:
         """The width of the table if no cell is folded."""
         return sum(width + 2 for width in self.widths) - 2
 
+    def lines(self, width: int | None) -> int:
+        """The lines that the table takes on a screen of this width, with the command and the next prompt."""
+        room = max((width or PIPE) - (self.width - self.widths[-1] if self.widths else 0), _MARK)
+        marks = (line[-1] for line in self.cells) if self.columns and self.columns[-1].name == "mark" else ()
+        folded = sum(-(-cell_len(mark) // room) - 1 for mark in marks if mark)
+        said = sum(line.count("\n") + 1 for text in (self.above, *self.below) for line in [wrapped(text, width)])
+        return said + len(self.cells) + folded + 2 + _TYPED  # two: headings and the line below them
+
     @property
     def least(self) -> int:
         """The width of the table with its words folded, but no figure."""
@@ -54,11 +65,25 @@ class Table:
 
 def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
-    shown = report = for_people(report)
+    report = for_people(report)
     if (found := entries(report, view)) is not None:
         return _of_findings(report, found)
-    if view.depth is None and not view.sort:
-        shown = fitted(report, max(view.height - _AROUND, 12) if view.height else SCREEN)
+    table = _laid_out(report, _shown(report, view, _AROUND), view)
+    used = table.lines(view.width) if view.height and view.depth is None else 0
+    if view.height and used > view.height:  # long notes take lines, too
+        return _laid_out(report, _shown(report, view, _AROUND + used - view.height), view)
+    return table
+
+
+def _shown(report: Report, view: View, around: int) -> Report:
+    """The report, grouped or cut to fit a screen with so many lines around its rows, unless a depth is given."""
+    lines = max(view.height - around, _LEAST) if view.height else SCREEN
+    if view.depth is not None:
+        return report
+    return leading(report, view, lines) if view.sort else fitted(report, lines)
+
+
+def _laid_out(report: Report, shown: Report, view: View) -> Table:
     columns = table_columns.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
@@ -68,11 +93,11 @@ def tabulated(report: Report, view: View) -> Table:
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
     narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
-    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width or PIPE)
+    kept = columns if view.columns else table_columns.fitted(shown, columns, narrow, view.width or PIPE)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
+    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept], bool(view.sort))
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
     return Table(
@@ -135,13 +160,15 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 _OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
 
 
-def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
+def _footer(
+    report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], sorts: bool = False
+) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
     lines = [footer.totals_line(report)] if said else []
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")
-    lines.append("; ".join(filter(None, (_grouped(report, shown), _hidden(hidden)))))
+    lines.append("; ".join(filter(None, (_grouped(report, shown, sorts), _hidden(hidden)))))
     return [line for line in lines if line]
 
 
@@ -158,11 +185,14 @@ def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
     return [" ".join(said)] if said else []
 
 
-def _grouped(report: Report, shown: Report) -> str:
+def _grouped(report: Report, shown: Report, sorts: bool) -> str:
     """Say how many rows are grouped or hidden, and which option shows all."""
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
+    if sorts:
+        folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""
+        return f"{folds}{len(shown.rows)} of {rows} rows (--depth all shows all)"
     level = deepest(shown)
     if any(row.get("folded") for row in shown.rows):
         return f"{rows} rows; repeated blocks are one, with the figures of all (--depth {_unfolded(shown)} shows each)"
