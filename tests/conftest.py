@@ -55,7 +55,7 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def all_objects() -> None:
-    """Let walks of the garbage collector find what was made before the test, too, as they do in a program.
+    """Show objects that were made before the test to walks of the garbage collector, too, as in a program.
 
     For few tests: the next one collects a million objects before it begins.
     """

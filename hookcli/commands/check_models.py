@@ -50,7 +50,8 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         with working(options) as progress:
             progress.stage("importing torch")
             use_threads(jobs[0].options)
-            for job in jobs:
+            for number, job in enumerate(jobs, 1):
+                progress.part(f"model {number} of {len(jobs)}" if len(jobs) > 1 else "")
                 try:
                     examination = _examined(job, progress)
                 except HookcliError as error:
@@ -133,7 +134,6 @@ def _examined(job: Job, progress: Progress) -> Examination:
     )
     try:
         run = prepare_run(recipe, setting, step, feedback)
-        progress.stage(f"checking {recipe.name} on {setting.device}")
         examination = examine(run, job.plan, shapes=lambda: costs()[0])
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):

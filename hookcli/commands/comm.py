@@ -120,7 +120,7 @@ def _communicate(
     options = processes.options
     setting = setting_of(options, True if options.train is None else options.train, targets=True)
     run = prepare_run(find_recipe(spec, options), processes.setting(setting, backward=True), step, feedback)
-    return communicate(run, hooks, steps, feedback)
+    return communicate(run, hooks, steps)
 
 
 def _as_asked(report: Report, options: Options, group: Group) -> list[Report]:

@@ -49,7 +49,7 @@ class ModelRuns:
         if same_weights and (said := copy_weights(*models, alignment_of(*models))):
             remark(said, self.options)
         sides = [self._side(built, own) for built, own in zip((left, right), inputs, strict=True)]
-        self.progress.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
+        left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         return compare(
             *sides,
             tolerance=tolerance,
@@ -57,6 +57,7 @@ class ModelRuns:
             select=selector(models[0], self.options),
             seed=self.options.seed,
             info=RunInfo(**self._both(described), source={"same_weights": same_weights}),
+            feedback=left.prepared.feedback,
         )
 
     def like(self, saved: Sequence[Report], spec: SideSpec) -> list[Report]:

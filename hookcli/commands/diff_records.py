@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
+from hookcli.commands.progress import Progress
 from hookcli.diff.rows import STATISTICS, beyond
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
@@ -35,8 +36,10 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
         if not is_record(text):
             raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")
     output = Output(options)
-    records = open_record(a), open_record(b)
-    reports = diff_records(*records, tolerance, narrow)
+    with Progress(options.quiet) as progress:
+        progress.stage(f"comparing {a} and {b}")
+        records = open_record(a), open_record(b)
+        reports = diff_records(*records, tolerance, narrow)
     output.check_columns(list(dict.fromkeys((*COLUMNS, *OF_WHOLE_MODELS, *STATISTICS))))
     for text in record_remarks(*records):
         remark(text, options)

@@ -48,7 +48,7 @@ def feedback_of(options: Options, progress: Progress, processes: Processes | Non
         if processes:
             processes.stage(text)
 
-    return Feedback(stage, lambda text: remark(label + text, options))
+    return Feedback(stage, lambda text: remark(label + text, options), progress.follow)
 
 
 def inspect_model(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import short_warnings
+from hookcli.report.formatting import clock
 from hookcli.system import streams
 from hookcli.system.escaping import visible
 from hookcli.system.streams import show_status, shows_status, terminal_size
 from hookcli.system.torchrun import world
 
 _PATIENCE = 1.0
-_TICK = 0.1
+_TICK = 0.125
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -28,33 +30,48 @@ def working(options: Options) -> Iterator[Progress]:
 
 
 class Progress:
-    """A spinner with the current stage, which appears after a second; a context manager.
+    """A spinner with the elapsed time, the stage and the module that runs now, after a second; a context manager.
 
-    It writes to the terminal directly: `sys.stdout` and `sys.stderr` belong to the model meanwhile.
+    A thread asks for all of it, so that the run has nothing to do. It writes to the terminal directly: `sys.stdout` and
+    `sys.stderr` belong to the model meanwhile.
     """
 
     def __init__(self, quiet: bool) -> None:
         self._on = not quiet and world().writes and shows_status()
         self._stage = "starting"
+        self._part = ""
+        self._position: Callable[[], str] = str
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._spin, name="hookcli-progress", daemon=True)
 
     def stage(self, text: str) -> None:
-        """Show this text from now on."""
-        self._stage = text
+        """Show this text from now on, alone until `follow` adds a position."""
+        self._stage, self._position = text, str
+
+    def part(self, text: str) -> None:
+        """Show this text before the stages from now on: the part of the command's work, such as "model 2 of 5"."""
+        self._part = text
+
+    def follow(self, position: Callable[[], str]) -> None:
+        """Show, as long as this stage lasts, what `position` returns. Only the progress thread calls it."""
+        self._position = position
 
     def _spin(self) -> None:
         frames = itertools.cycle(_FRAMES)
+        began = time.monotonic()
         wait = _PATIENCE
         while not self._over.wait(wait):
-            show_status(self._line(next(frames)))
+            show_status(self._line(next(frames), time.monotonic() - began))
             wait = _TICK
 
-    def _line(self, frame: str) -> str:
-        """As wide as the terminal at most: a line that wraps can't be taken away."""
+    def _line(self, frame: str, seconds: float) -> str:
+        """The line, at most as wide as the terminal: a line that wraps can't be taken away."""
         from rich.cells import set_cell_size
 
-        line = f"{frame} {visible(self._stage)}"
+        said = [clock(seconds), self._part, self._stage]
+        with suppress(Exception):  # the run goes on meanwhile, and a line without the position is better than none
+            said.append(self._position())
+        line = f"{frame} {visible(' · '.join(filter(None, said)))}"
         return f"\x1b[2m{set_cell_size(line, terminal_size(streams.remarks).columns - 1).rstrip()}\x1b[0m"
 
     def __enter__(self) -> Self:
@@ -63,7 +80,14 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Take the line away for good: what follows is written."""
         self._over.set()
         if self._on:
-            self._thread.join()
-            show_status("")
+            self._on = False
+            try:
+                self._thread.join()
+            finally:  # also if Ctrl-C ends the wait
+                show_status("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ import typer
 from hookcli.commands.options import SHOWING, OnlyFields, Options, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import parse_ranks
+from hookcli.commands.progress import Progress
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.comparison.against import beside
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
@@ -119,8 +121,10 @@ def show(
             from hookcli.commands.show_follow import follow as follow_record
 
             return follow_record(path, query, output)
-        other = open_record(which.against) if which.against else None
-        return _show(open_record(path, source), query, output, other)
+        with Progress(options.quiet) as progress:
+            progress.stage(f"reading {path}")
+            other = open_record(which.against) if which.against else None
+            return _show(open_record(path, source), query, output, progress, other)
 
 
 def _is_report(path: Path) -> bool:
@@ -139,19 +143,20 @@ def _check_report(path: Path, query: Query, follow: bool) -> None:
         raise UsageError(f"{path}: is a saved report; {(given or ['--follow'])[0]} is for records of hookcli run")
 
 
-def _show(record: Record, query: Query, output: Output, other: Record | None = None) -> int:
+def _show(record: Record, query: Query, output: Output, progress: Progress, other: Record | None = None) -> int:
     """Write the reports to stdout, beside those of another record; to stderr, how the run ended and what it lacks."""
     if query.every_step or (output.exports and query.over_time is None):
         if output.options.ranks != "merged":
             raise UsageError(
                 f"--ranks {output.options.ranks} shows one step; give --step N, and a format such as table"
             )
-        return _show_each(record, query, output)
+        return _show_each(record, query, output, progress)
     reports = _selected(record, query, output.options.ranks)
     if other is not None:
         reports = beside(reports, query.reports(other), (str(record.path), str(other.path)))
     if not (output.options.columns or output.options.sort):  # which the rows before a non-finite value may lack
         reports += query.non_finite(record)
+    progress.end()
     for report in reports:
         output.check_columns(report.columns)
     for text in (*remarks(record), *(remarks(other) if other else ())):
@@ -175,14 +180,27 @@ def _selected(record: Record, query: Query, ranks: str) -> list[Report]:
     return ranks_beside(record, query, asked)
 
 
-def _show_each(record: Record, query: Query, output: Output) -> int:
+def _show_each(record: Record, query: Query, output: Output, progress: Progress) -> int:
     """Write the reports of every selected step. The remarks come after, since damage shows when steps are read."""
     if not query.probe:
         output.check_columns(EVERY_STEP)
-    output.write(query.each(record), mixed=not query.probe)
+    reports: Iterable[Report] = _followed(query.each(record), record, progress)
+    if not output.exports:  # an export takes the steps one by one
+        reports = list(reports)
+        progress.end()
+    output.write(reports, mixed=not query.probe)
+    progress.end()
     for text in remarks(record):
         remark(text, output.options)
     return 0
+
+
+def _followed(reports: Iterable[Report], record: Record, progress: Progress) -> Iterator[Report]:
+    """The reports of steps; the progress line says which step is being read."""
+    last = max((entry.step for entry in record.entries), default=0)
+    for report in reports:
+        progress.part(f"step {report.meta.get('step', 0):,} of {last:,}")
+        yield report
 
 
 def _write(output: Output, reports: list[Report]) -> int:

@@ -178,6 +178,7 @@ def _attempt(run: PreparedRun, hooking: Hooking, restore: bool, probes: Sequence
         with session:
             with partial_reports(probing):
                 probing.attach(session)
+                run.feedback.follow(session.position)
                 if any(p.needs_input_grad for p in probes):
                     step = replace(step, input_grad=True)
                     info.input_requires_grad = True

@@ -145,6 +145,7 @@ class _Examiner:
     def _measured(self) -> dict[str, Any]:
         needs = self.plan.needs
         bits = "again" in needs
+        self._stage(f", run 1 of {self.plan.repeat}" if bits else "")
         memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
         probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
         probes += [ActivationsProbe()] if "activations" in needs and self.values else []
@@ -152,11 +153,17 @@ class _Examiner:
         probes += [SettingsProbe()] if "settings" in needs else []
         reports = {report.probe: report for report in self._captured(probes)}
         if bits and not self.error:
-            again = [
-                self._captured([InventoryProbe(backward=self.backward, bits=True)]) for _ in range(self.plan.repeat - 1)
-            ]
+            again = [self._repeated(number) for number in range(2, self.plan.repeat + 1)]
             return reports | {"again": tuple(report for group in again for report in group)}
         return reports
+
+    def _repeated(self, number: int) -> Sequence[Report]:
+        """The inventory of a further run."""
+        self._stage(f", run {number} of {self.plan.repeat}")
+        return self._captured([InventoryProbe(backward=self.backward, bits=True)])
+
+    def _stage(self, what: str = "") -> None:
+        self.run.feedback.stage(f"checking {self.run.name} on {self.run.info.device}{what}")
 
     def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
         try:
@@ -170,6 +177,7 @@ class _Examiner:
     def _in_eval(self, needs: set[str], shapes: Callable[[], Report]) -> dict[str, Any]:
         """The measurements in eval mode. A model that fails only there is still judged by the others."""
         found: dict[str, Any] = {}
+        self._stage(" in eval mode")
         try:
             found = self._compared(needs) if self.values else {}
             found["shapes"] = shapes() if "shapes" in needs else None

@@ -50,9 +50,7 @@ class DDPSteps:
     bucket_cap_mb: float | None = None
 
 
-def communicate(
-    run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps, feedback: Feedback = Feedback()
-) -> Report:
+def communicate(run: PreparedRun, hooks: Sequence[CommHook], steps: DDPSteps) -> Report:
     """Run DDP's steps under each hook, in an initialized process group, and return this rank's report.
 
     Every step, of every hook, starts from the same weights, buffers and random state, so that it has the same
@@ -64,8 +62,8 @@ def communicate(
     CommHookError where a hook fails, ModelError where the model does; their `reports` hold what was seen until then.
     """
     model, probe = run.model, CommProbe()
-    _check(model, hooks, feedback)
-    steps = _with_one_bucket(model, hooks, steps, feedback)
+    _check(model, hooks, run.feedback)
+    steps = _with_one_bucket(model, hooks, steps, run.feedback)
     info = replace(run.info, processes=dist.get_world_size())
     logged: dict[str, Any] = {}
     started = time.perf_counter()
@@ -78,7 +76,6 @@ def communicate(
         means = ExactMeans(reference, wanted=not all(hook.exact for hook in hooks))
         try:
             for hook in hooks:
-                feedback.stage(f"running {run.name} under {hook.name}")
                 with UserCode(partial(failure.crashed, model, info)), preserved(model, run.inputs):
                     logged[hook.name] = _HookRun(run, hook, steps, probe, means, info).go()
         except HookcliError as error:
@@ -149,6 +146,8 @@ class _HookRun:
         observer.register(ddp)
         for number in range(self.steps.steps):
             observer.begin(number)
+            step = f"step {number + 1} of {self.steps.steps}"
+            self.run.feedback.stage(f"running {self.run.name} under {self.hook.name}, {step}")
             # Each step starts from the same state, including the random state.
             with preserved(model, self.run.inputs), observer.payload.counting():
                 self._one(ddp, observer)
@@ -159,6 +158,7 @@ class _HookRun:
         step = self.run.step
         try:
             with HookSession(ddp) as session:
+                self.run.feedback.follow(session.position)
                 if self.steps.no_sync:
                     with ddp.no_sync():
                         replace(step, passes=self.steps.no_sync).run(session, *called, self.info)

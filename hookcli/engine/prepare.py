@@ -26,13 +26,14 @@ from hookcli.sources.weights import fill, is_file, read_state
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A model with all that its run needs, and a description of that run for reports."""
+    """A model with all that its run needs, a description of that run for reports, and who hears how far it is."""
 
     name: str
     model: nn.Module
     inputs: Any
     step: Step
     info: RunInfo
+    feedback: Feedback = Feedback()
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Any, step: Step = Step(), name: str | None = None) -> PreparedRun:
@@ -73,7 +74,7 @@ def prepare_run(
         info.loss = recipe.loss_name
     if setting.parts > 1:
         _remark_on_parts(recipe, model, feedback)
-    return PreparedRun(recipe.name, model, inputs, step, info)
+    return PreparedRun(recipe.name, model, inputs, step, info, feedback)
 
 
 def describe_setting(recipe: Recipe, setting: Setting, info: RunInfo) -> RunInfo:

@@ -99,7 +99,7 @@ def describe_run(model: nn.Module, inputs: Any) -> RunInfo:
 
 
 def _of_meta(model: nn.Module) -> Sequence[str]:
-    """What a run on the meta device leaves unchecked."""
+    """Name what a run on the meta device can't check: the range of indices into embeddings."""
     sizes = {n: m.num_embeddings for n, m in model.named_modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     if not sizes:
         return []

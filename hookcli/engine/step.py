@@ -97,7 +97,7 @@ class Step:
         random = torch.get_rng_state() if self.share.of > 1 else None
         inputs = SavedValues(x for _, x in tree.leaves((args, kwargs))) if self.passes > 1 else None
         for number in range(self.passes):
-            session.begin_pass(number)
+            session.begin_pass(number, self.passes)
             if inputs and number:
                 inputs.put_back()
             given = tree.replace((args, kwargs), tree.once(self._own))

@@ -20,6 +20,7 @@ from hookcli.hooks.events import HookEvent
 from hookcli.hooks.hook_group import HookGroup, Needs
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.module_calls import Call
+from hookcli.hooks.torch_private.attention import attention_as_on_cpu
 from hookcli.hooks.torch_private.autograd import pop_saved_tensor_hooks, push_saved_tensor_hooks, saved_tensor_hooks
 from hookcli.hooks.torch_private.exchange import replaced
 from hookcli.tensors import tree
@@ -27,6 +28,7 @@ from hookcli.tensors.torch_private import version
 
 Disable = Callable[[str], AbstractContextManager[None]]
 _FUNC = "torch.func fails while saved tensors are watched"
+_UNFUSED = "attention without a fused kernel on the CPU, as with dropout, keeps its weights; a GPU may keep less"
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class SavedTensorHooks(HookGroup):
     needs = Needs.EVERY_CALL
     paused = False
     """True if the hooks were off for a while, for `torch.func`."""
+    _unfused = False
 
     def start(self, kind: HookKind) -> None:
         """Register the pair of hooks that serves both kinds."""
@@ -55,6 +58,15 @@ class SavedTensorHooks(HookGroup):
         aside = partial(self._stepping_aside, pack, unpack)
         self.core.enter_context(replaced(graph, "disable_saved_tensors_hooks", aside, _FUNC))
         self.core.enter_context(saved_tensors_hooks(pack, unpack))
+        if not self.core.callers_run and any(p.is_meta for p in self.core.model.parameters()):
+            self.core.enter_context(attention_as_on_cpu(self._note_unfused))
+
+    def _note_unfused(self) -> None:
+        self._unfused = True
+
+    def notes(self) -> list[str]:
+        """Return a note if what is kept on the meta device is the CPU's figure, and other devices may keep less."""
+        return [_UNFUSED] if self._unfused else []
 
     def _stepping_aside(
         self, pack: Callable[[Tensor], _Packed], unpack: Callable[[_Packed], Tensor], original: Disable

@@ -24,7 +24,7 @@ from hookcli.hooks.nodes.node_hooks import NodeHooks
 from hookcli.hooks.optimizers import OptimizerHooks, StateDictHooks
 from hookcli.hooks.registration import CreatedModule, noting_created_modules
 from hookcli.hooks.saved_tensors import SavedTensorHooks
-from hookcli.hooks.session_core import SessionCore
+from hookcli.hooks.session_core import Roots, SessionCore
 
 
 class HookSession(SessionCore):
@@ -47,7 +47,8 @@ class HookSession(SessionCore):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.pass_number = 0
+        self.pass_number, self._passes = 0, 1
+        self._in_backward = False
         self.created_modules: dict[str, list[CreatedModule]] = {}
         self._after_backward: list[Callable[[], object]] = []
         creation = NodeCreation(self)
@@ -82,9 +83,29 @@ class HookSession(SessionCore):
 
     # For the run that the session observes.
 
-    def begin_pass(self, number: int) -> None:
+    def begin_pass(self, number: int, passes: int = 1) -> None:
         """Number the pass that begins, where a run makes several over the model."""
-        self.pass_number = number
+        self.pass_number, self._passes = number, passes
+        self._in_backward = False
+
+    def backward_begins(self, roots: Roots) -> None:
+        """Call the callbacks of `before_backward`: a backward pass from these tensors is about to begin."""
+        self._in_backward = True
+        super().backward_begins(roots)
+
+    def position(self) -> str:
+        """Say how far the run is, for people: the innermost module that runs, and how many of all have run.
+
+        Any thread may call it: it reads what hooks note anyway, and takes copies.
+        """
+        parts = [f"pass {self.pass_number + 1} of {self._passes}"] if self._passes > 1 else []
+        parts += [call.hooked.fqn or "(model)" for call in self.calls.running[-1:]]
+        if self._in_backward:
+            parts.append(f"backward ({self.arrived} gradients)" if self.arrived else "backward")
+        else:
+            modules = [*self.modules.hooked.values()]
+            parts.append(f"{sum(bool(hooked.calls) for hooked in modules)} of {len(modules)} modules")
+        return ", ".join(parts)
 
     def note_created_modules(self) -> None:
         """Note, from now on, the modules with parameters that the forward creates, by the fqn of its module."""

@@ -67,6 +67,10 @@ class Probe(ABC):
         """Everything that could not be measured, each with its reason."""
         return []
 
+    def notes(self, rows: Sequence[Row]) -> list[str]:
+        """Remarks on figures that can be misread."""
+        return []
+
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """The finished report of the run that `meta` describes."""
         skipped = self.skipped()
@@ -76,6 +80,8 @@ class Probe(ABC):
         rows = self.rows()
         _require("rows", rows, Row)
         _require("skipped", skipped, Skipped)
+        if notes := self.notes(rows):
+            meta = {**meta, "notes": [*meta.get("notes", ()), *notes]}
         found = (rows, meta, self.totals(), skipped)
         return Report(self.name, model, tuple(self.columns), *found, grouping=self.grouping)
 

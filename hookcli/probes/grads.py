@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe, StatsProbe, edited
 from hookcli.probes.fallbacks import leave_out, left_out
 from hookcli.probes.shared.unregistered import unregistered
-from hookcli.report import Report, Row, Skipped, formatting
+from hookcli.report import Row, Skipped, formatting
 from hookcli.report.columns import GRADS
 from hookcli.tensors import tree
 from hookcli.tensors.torch_private import is_view, version
@@ -53,7 +53,7 @@ class GradsProbe(StatsProbe):
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
         self._awaited: list[HookEvent] = []
-        self._notes: dict[str, None] = {}  # modules with an output that another of their outputs is made from
+        self._leading: dict[str, None] = {}  # modules with an output that another of their outputs is made from
 
     def attach(self, session: HookSession) -> None:
         """Register the hooks for the chosen gradients."""
@@ -147,7 +147,7 @@ class GradsProbe(StatsProbe):
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
         if self.via == "module" and leads_to_another([y for _, y in tree.leaves(event.output)]):
-            self._notes[event.fqn or "(model)"] = None
+            self._leading[event.fqn or "(model)"] = None
         for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
@@ -192,13 +192,11 @@ class GradsProbe(StatsProbe):
                 self.skip(key[0], reason, key[2])
         return [*left, *super().skipped()]
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
-        """The report, with notes on rows that can be misread."""
-        found = super().report(model, meta)
-        handed_on = dict.fromkeys(row.fqn or "(model)" for row in found.rows if row.get("handed_on"))
-        noted = ((handed_on, _HANDED_ON), (self._notes, _LEAD))
-        notes = [f"{formatting.listed(list(names), 1)}: {note}" for names, note in noted if names]
-        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), *notes]}) if notes else found
+    def notes(self, rows: Sequence[Row]) -> list[str]:
+        """Remarks on outputs that are also inputs, and on outputs that others are made from."""
+        handed_on = dict.fromkeys(row.fqn or "(model)" for row in rows if row.get("handed_on"))
+        noted = ((handed_on, _HANDED_ON), (self._leading, _LEAD))
+        return [f"{formatting.listed(list(names), 1)}: {note}" for names, note in noted if names]
 
     def _parameters_without(self) -> list[Skipped]:
         measured = {values["fqn"] for values, _ in self._taken.values()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,7 @@ from hookcli.probes.shared.dead_units import DeadUnits, numbers_of
 from hookcli.probes.shared.module_behavior import used_without_call
 from hookcli.probes.shared.module_inputs import ModuleInputs
 from hookcli.probes.shared.parameter_counts import count_parameters
-from hookcli.probes.shared.saved_memory import SavedMemory
+from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices
 from hookcli.probes.shared.unregistered import unregistered
 from hookcli.report import STATS_COLUMNS, Column, Row
 from hookcli.tensors import tree
@@ -141,6 +141,10 @@ class InventoryProbe(Probe):
                 "builtin": builtin,
                 "used": builtin and not params and used_without_call(item.fqn, self.session.model),
             }
+
+    def notes(self, rows: Sequence[Row]) -> list[str]:
+        """Return a note where the memory kept is not that of other devices."""
+        return on_other_devices(self.session) if self._counts_memory else []
 
     def totals(self) -> Mapping[str, Any]:
         """Return the numbers of parameters and modules, and the memory saved for backward if it was counted."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.function_calls import FunctionCalls, Signature
+from hookcli.hooks.function_calls import FunctionCalls
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
@@ -22,9 +22,9 @@ from hookcli.probes.shared.containers import containers
 from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.module_behavior import acts_in_training
 from hookcli.probes.shared.parameter_counts import count_parameters, packed_parameters, training_bytes
-from hookcli.probes.shared.saved_memory import SavedMemory, recomputed
+from hookcli.probes.shared.saved_memory import SavedMemory, on_other_devices, recomputed
 from hookcli.probes.shared.unreachable import UnreachableTensors
-from hookcli.report import Report, Row, Skipped
+from hookcli.report import Row, Skipped
 from hookcli.report.columns import SHAPES
 from hookcli.report.levels import Levels
 from hookcli.tensors.tree import dtype_text, keyword, lone, shape_of
@@ -204,13 +204,9 @@ class ShapesProbe(Probe):
         lazy += refused if self._refused else []
         return [*self._uncounted(), *lazy, *self._unseen.skipped(), *unmeasured(self.session)]
 
-    def report(self, model: str, meta: Mapping[str, Any]) -> Report:
-        """Return the report, with a note where the memory kept is not that of other devices."""
-        found = super().report(model, meta)
-        attends = any(map(_attends, self._functions.signatures))
-        if self._memory is None or not attends or meta.get("device") != "meta":
-            return found
-        return replace(found, meta={**found.meta, "notes": [*found.meta.get("notes", ()), _ATTENTION]})
+    def notes(self, rows: Sequence[Row]) -> list[str]:
+        """Return a note where the memory kept is not that of other devices."""
+        return [] if self._memory is None else on_other_devices(self.session)
 
     def _uncounted(self) -> Iterable[Skipped]:
         """Operations inside modules that have no known cost."""
@@ -224,16 +220,6 @@ class ShapesProbe(Probe):
             unknown.add("compiled parts")
         if unknown:
             yield Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")
-
-
-def _attends(call: Signature) -> bool:
-    """True for attention that PyTorch may fuse: not where its weights are asked for."""
-    if call.function is nn.functional.multi_head_attention_forward:
-        return ("need_weights", False) in getattr(call.kwargs, "items", ())
-    return call.function is nn.functional.scaled_dot_product_attention
-
-
-_ATTENTION = "attention keeps its weights on the meta device; fused kernels of other devices keep less for backward"
 
 
 def _between(spent: list[int], call: _Call) -> int | None:

@@ -32,7 +32,7 @@ def end_without_torch(data: Mapping[str, Any]) -> None:
 
 
 class ProcessRecording:
-    """Records this process. A forked child has one of its own, unless it serves its parent."""
+    """Records this process. A forked child gets a new recording, unless it serves its parent."""
 
     def __init__(self, run: Launched) -> None:
         self._run = run

@@ -27,7 +27,7 @@ from hookcli.system.torchrun import World, joined_world
 class ProcessSink(RecordSink):
     """Records one process: the program, a rank, or a child, which leaves no part unless it trains.
 
-    `ended` is called where a child of multiprocessing ends, which does not call exit handlers.
+    `ended` is called when a child of multiprocessing ends, which calls no exit handlers.
     """
 
     def __init__(self, run: Launched, *, child: bool = False, ended: Callable[[], object] = lambda: None) -> None:

@@ -67,7 +67,7 @@ def joined_world() -> World:
 def run_name() -> str:
     """Return text that is the same for all processes of a run, and as a rule another for another run.
 
-    A launcher on one machine, which may have no port of its own, is told by its folder of logs, or its process id.
+    Launchers on one machine may share a port: the folder of logs, or else the launcher's process id, tells them apart.
     """
     said = [f"{name}={os.environ[name]}" for name in _OF_RUN if name in os.environ]
     here = world()

@@ -1,4 +1,4 @@
-"""What is typed is taken: parts of names, headings of columns in any case, and a width for pipes."""
+"""Options accept what users type: parts of names, column titles in any case; COLUMNS sets a pipe's width."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
 from hookcli.engine import failure
 from hookcli.engine.capture import arguments
+from hookcli.engine.feedback import Feedback
 from hookcli.engine.lockstep.compiled import compiled, within
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.process_state import ProcessState
@@ -51,6 +52,7 @@ def compare(
     select: Select | None = None,
     seed: int = 0,
     info: RunInfo | None = None,
+    feedback: Feedback = Feedback(),
 ) -> Report:
     """Run both models once, module by module in step, and return how far apart their tensors are.
 
@@ -69,7 +71,7 @@ def compare(
         b = replace(b, model=copy_model(b.model))
     b = replace(b, inputs=copied(b.inputs))  # a side that writes into its inputs must not change the other's
     run = _Comparison(a, b, step, select)
-    error = _error_to_raise(run.execute(seed), run.sides)
+    error = _error_to_raise(run.execute(seed, feedback), run.sides)
     seconds = time.perf_counter() - started
     info = replace(info or RunInfo(), seconds=seconds, hookcli_seconds=run.clock.own, complete=error is None)
     if isinstance(error, HookcliError):
@@ -103,7 +105,7 @@ class _Comparison:
         self.skipped: list[Skipped] = []
         self.clock = ProgramClock()
 
-    def execute(self, seed: int) -> tuple[BaseException | None, BaseException | None]:
+    def execute(self, seed: int, feedback: Feedback) -> tuple[BaseException | None, BaseException | None]:
         """Run both sides and return their errors."""
         with self._in_place(seed) as states:
             lockstep = Lockstep(states, self.clock.counted(self.pairs.compare), self.pairs.unmatched, self.pairs.keep)
@@ -111,6 +113,7 @@ class _Comparison:
                 HookSession(side.model, select=partial(self._watched, n), fastpath=side.fastpath, edits=self.edits[n])
                 for n, side in enumerate(self.sides)
             ]
+            feedback.follow(sessions[A].position)
             errors = lockstep.run(*(partial(self._play, n, sessions[n], lockstep) for n in (A, B)))
             if not any(errors):
                 self.skipped = [Skipped(fqn, _COMPILED) for fqn in sorted(self.hidden[A])] + unmeasured(sessions[A])

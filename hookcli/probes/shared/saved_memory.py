@@ -13,8 +13,10 @@ from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import CheckpointFunction
 
 from hookcli.hooks.module_calls import Call
+from hookcli.hooks.session import HookSession
 from hookcli.hooks.torch_private.autograd import in_backward
 from hookcli.hooks.torch_private.overrides import storage_key
+from hookcli.report.formatting import listed
 
 
 class SavedMemory:
@@ -37,6 +39,20 @@ class SavedMemory:
         storage = tensor.untyped_storage()
         self._kept[key] = StorageWeakRef(storage)
         return storage.nbytes()
+
+
+def on_other_devices(session: HookSession) -> list[str]:
+    """Notes on memory kept on the meta device, where other devices may keep more or less."""
+    layers = [
+        hooked.fqn or "(model)"
+        for hooked in session.modules.hooked.values()
+        if hooked.calls and isinstance(hooked.module, nn.RNNBase) and any(p.is_meta for p in hooked.module.parameters())
+    ]
+    said = [f"memory kept by {listed(layers, 2)} is that of PyTorch's formula; {_WORKSPACES}"] if layers else []
+    return [*session.saved_tensors.notes(), *said]
+
+
+_WORKSPACES = "libraries of CPUs and GPUs keep workspaces of other sizes (`hookcli trace --summary` measures them)"
 
 
 def recomputed(running: Sequence[Call]) -> bool:

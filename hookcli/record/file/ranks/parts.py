@@ -6,8 +6,8 @@
 
 A file and its folder belong to one launch: a program with its children, or the ranks that one launcher started, with
 theirs. The header of the file says which, and a note in the folder. A process opens its part when it has something to
-write; it takes the first name that is free or of its own launch: another program of the same run (a shell script that
-trains twice), a second torchrun, and restarted ranks have records of their own, numbered.
+write, and takes the first name that is free or that its own launch has taken: another program of the same run (a shell
+script that trains twice), a second torchrun, and restarted ranks get other, numbered records.
 
 `hookcli run` reserves the name of a script's record with an empty file, which ranks delete once the folder exists, and
 the program at its end if it is still empty. For a command, which may start no Python, it only picks the name, unless
@@ -82,7 +82,8 @@ class RecordFiles:
         for one in earlier:
             one.unlink()
         with suppress(OSError):  # it holds files of the user's
-            found.folder.rmdir() if earlier else None
+            if earlier:
+                found.folder.rmdir()
         return found
 
     @property
@@ -206,6 +207,7 @@ class RecordFiles:
             return True
 
     def part(self, name: str, header: Header) -> RecordWriter:
+        """Open a new part of this name and write its header. Raises OSError; FileExistsError if the name is taken."""
         header = replace(header, launch=self.launch)
         try:
             return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)
@@ -223,6 +225,7 @@ class RecordFiles:
                 self.folder.rmdir()
 
     def delete_reserved(self) -> bool:
+        """Delete the program's file unless it is a pipe. Returns whether it was deleted."""
         if regular := stat.S_ISREG(self.record.stat().st_mode):
             self.record.unlink()
         return regular

@@ -95,8 +95,10 @@ class StepMeasurements:
             self._model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
 
     def _matches(self, fqn: str) -> bool:
+        if self._plan.match is None:
+            return True
         name = self.name(fqn)
-        return self._plan.match is None or self._named(name, self._types.get(name, ""))
+        return self._named(name, self._types.get(name, ""))
 
     # While the step is open.
 

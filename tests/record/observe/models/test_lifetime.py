@@ -228,37 +228,3 @@ def _training() -> nn.Module:
         model(torch.randn(2, 4)).sum().backward()
         optimizer.step()
     return model
-
-
-class Wrapper(torch.optim.Optimizer):
-    """As Accelerate has it: an optimizer in name, that only hands on to another."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = optimizer
-
-    @property
-    def param_groups(self) -> Any:
-        return self.optimizer.param_groups
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.optimizer.zero_grad(set_to_none)
-
-    def step(self, closure: Any = None) -> None:
-        self.optimizer.step(closure)
-
-
-@pytest.mark.parametrize("how", ["plain", "copied", "wrapped"])
-def test_optimizers_that_were_there_before(how: str) -> None:
-    model: nn.Module = net()
-    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    if how == "copied":
-        model, optimizer = copy.deepcopy((model, optimizer))
-    elif how == "wrapped":
-        optimizer = Wrapper(optimizer)
-    with observing() as seen:
-        for _ in range(2):
-            model(torch.ones(1, 4)).sum().backward()
-            optimizer.step()
-    assert seen.steps() == [0, 1]
-    for recorded in seen.recorded:
-        assert len(rows(recorded, "updates")) == 4 and recorded.seconds is not None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from observing import observed, rows
+from observing import observed, observing, rows
 from record.observe.figures import net
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
@@ -140,3 +141,37 @@ def test_two_models_of_one_optimizer_leave_none_over() -> None:
         return second
 
     assert not any("module that has run" in note for recorded in observed(program).recorded for note in recorded.notes)
+
+
+class Wrapper(torch.optim.Optimizer):
+    """As Accelerate has it: an optimizer in name, that only hands on to another."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> Any:
+        return self.optimizer.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def step(self, closure: Any = None) -> None:
+        self.optimizer.step(closure)
+
+
+@pytest.mark.parametrize("how", ["plain", "copied", "wrapped"])
+def test_optimizers_that_were_there_before(how: str) -> None:
+    model: nn.Module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 1))
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if how == "copied":
+        model, optimizer = copy.deepcopy((model, optimizer))
+    elif how == "wrapped":
+        optimizer = Wrapper(optimizer)
+    with observing() as seen:
+        for _ in range(2):
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    assert seen.steps() == [0, 1]
+    for recorded in seen.recorded:
+        assert len(rows(recorded, "updates")) == 4 and recorded.seconds is not None
