@@ -49,6 +49,9 @@ class Seen:
     def non_finite(self, found: NonFinite) -> None:
         self.non_finites.append(NonFinite.from_dict(found.to_dict()))
 
+    def begin_step(self) -> None:
+        pass
+
     def gave_up(self, error: Exception) -> None:
         self.errors.append(error)
 

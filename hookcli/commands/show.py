@@ -16,8 +16,9 @@ from hookcli.commands.processes import parse_ranks
 from hookcli.commands.progress import Progress
 from hookcli.errors import UsageError, shortened
 from hookcli.record.file.comparison.against import beside
+from hookcli.record.file.latest import latest_record
 from hookcli.record.file.ranks.ranked_record import RankedRecord, open_record
-from hookcli.record.file.reading import Record, latest_record
+from hookcli.record.file.reading import Record
 from hookcli.record.file.views.every_step import COLUMNS as EVERY_STEP
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import further, rank_remarks, ranks_beside

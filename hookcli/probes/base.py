@@ -20,7 +20,7 @@ from hookcli.report.columns import STATISTICS
 from hookcli.report.names import around
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import Reducer, resolve
-from hookcli.tensors.tree import dtype_text, shape_of, shard_of, type_text
+from hookcli.tensors.tree import dtype_text, layout_of, shape_of, shard_of, type_text
 
 
 class Probe(ABC):
@@ -125,9 +125,15 @@ class StatsProbe(Probe):
         self._skipped: dict[Skipped, None] = {}
         self.unseen = UnreachableTensors()
 
-    def take(self, values: dict[str, Any], tensor: Tensor, *key: Any) -> None:
-        """Reduce the tensor into a row; a later tensor with the same key replaces it."""
-        row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | shard_of(tensor)
+    def take(self, values: dict[str, Any], tensor: Tensor, *key: Any, layout: dict[str, Any] | None = None) -> None:
+        """Reduce the tensor into a row; a later tensor with the same key replaces it.
+
+        `layout` is that of the tensor over ranks (`tree.layout_of`), if others than the tensor itself know it.
+        """
+        found: dict[str, Any] = (
+            shard_of(tensor) if values.get("kind") == "parameter" else layout_of(tensor) or layout or {}
+        )
+        row = values | {"shape": shape_of(tensor), "dtype": dtype_text(tensor)} | found
         try:
             self._taken[key or (len(self._taken),)] = (row, self._reduce(tensor))
         except Exception as error:  # a layout or dtype that PyTorch can't reduce is no reason to lose the run

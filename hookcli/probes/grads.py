@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -52,6 +52,7 @@ class GradsProbe(StatsProbe):
         self._expected: dict[tuple[str, int, str], str] = {}
         self._versions: dict[tuple[str, int, str], int] = {}
         self._arrived: set[tuple[str, int, str]] = set()
+        self._layouts: dict[tuple[str, int, str], dict[str, Any]] = {}  # of outputs that are parts of one on all ranks
         self._awaited: list[HookEvent] = []
         self._leading: dict[str, None] = {}  # modules with an output that another of their outputs is made from
 
@@ -142,7 +143,7 @@ class GradsProbe(StatsProbe):
         } | edited(event)
         if event.handed_on:
             values["handed_on"] = True
-        self.take(values, event.grad, *key)
+        self.take(values, event.grad, *key, layout=self._layouts.get(key[:3]))
 
     def _expect_outputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_outputs(event.output)
@@ -151,6 +152,9 @@ class GradsProbe(StatsProbe):
         for path, tensor in _differentiable(self.unseen.leaves(event.fqn, event.output)):
             why = self._why_not(tensor, path in (paths or ()), type(event.output).__name__)
             self._expected[event.fqn, event.call, path] = f"output: {why}"
+            layout = tree.layout_of(tensor)
+            if "sharded" in layout and "partial" not in layout:
+                self._layouts[event.fqn, event.call, path] = layout
 
     def _expect_inputs(self, event: HookEvent) -> None:
         paths = self._paths[event.fqn, event.call] = paths_of_inputs(event.args, dict(event.kwargs))

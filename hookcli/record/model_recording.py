@@ -12,6 +12,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from hookcli.hooks.torch_private.distributed import group_name
 from hookcli.record.file.ranks.rank_folder import rank_writer
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.writer import RecordWriter
@@ -67,7 +68,7 @@ class ModelRecording:
         here, header = joined_world(), new_header(name, [], every)
         if here.size > 1:
             header = replace(header, rank=here.rank, ranks=here.size)
-            writer = rank_writer(output, name, here.rank)
+            writer = rank_writer(output, name, here.rank, group_name())
         else:
             writer = RecordWriter(output) if output is not None else RecordWriter.numbered(Path.cwd(), name)
         self._sink = RecordSink(writer.path, writer.begun, header, say)

@@ -36,6 +36,7 @@ class ProcessSink(RecordSink):
         self._is_child = child
         self._ended = ended
         self._world = World()
+        self._group = ""
         self._inherited = joined_world()  # in a child: its parent's; it has not joined ranks of its own yet
         header = new_header(run.name, run.argv, run.plan["every"])
         super().__init__(self._files.record, self._open, header, say_aside, debug=run.debug, began=run.began)
@@ -46,6 +47,23 @@ class ProcessSink(RecordSink):
         """True in a child process. A new interpreter learns that it is one after it has imported torch."""
         return self._is_child or parent_process() is not None
 
+    @property
+    def _is_rank(self) -> bool:
+        """True in a process that has joined others as a rank: one of a launcher, of a program that starts ranks."""
+        return self._world.size > 1 and not (self._child and self._inherited.size > 1)
+
+    @property
+    def _speaks(self) -> bool:
+        """True in the program and in the first rank, which print a summary; children don't."""
+        return self._world.rank == 0 and (self._is_rank or not self._child)
+
+    def begin_step(self) -> None:
+        """See StepSink. Ranks meet in a step, if not before: none of them has ended yet, nor has their store."""
+        if not (self._group or self.opened) and self._inherited.size == 1 < joined_world().size:
+            from hookcli.hooks.torch_private.distributed import group_name
+
+            self._group = group_name()
+
     def step(self, step: RecordedStep) -> None:
         """See RecordSink. A child that has not trained yet may only serve its parent."""
         if self.opened or not self._child or (step.phase == "train" and not _loads_data()):
@@ -53,13 +71,14 @@ class ProcessSink(RecordSink):
 
     def _open(self, header: Header) -> RecordWriter:
         self._world = joined_world()
-        self.announce = self.announce and not (self._child or self._world.rank)
+        self.announce = self.announce and self._speaks
         if parent_process() is not None:
             util.Finalize(None, self._ended, exitpriority=-1)
-        if self._world.size > 1 and (self._inherited.size > 1 or not self._child):  # else: ranks that a program forked
-            self._run = self._run.among_ranks()
+        if self._world.size > 1 and (self._inherited.size > 1 or self._group or not self._child):
+            joined = self._inherited.size == 1
+            self._run = self._run.among_ranks(self._group) if joined else self._run.of_environment()
             self._files = replace(self._files, launch=self._run.launch)
-        if self._world.size > 1 and not (self._child and self._inherited.size > 1):
+        if self._is_rank:
             return self._files.rank(self._world.rank, header)
         return self._files.child(os.getpid(), header) if self._child else self._files.take(header)
 
@@ -73,7 +92,7 @@ class ProcessSink(RecordSink):
     ) -> None:
         """End the record of this process, if it has one, and print the summary of the program. See `finish`."""
         finish = partial(self._finish, models, others, steps, own)
-        speaks = not (self._run.quiet or self._child or self._world.rank)
+        speaks = self._speaks and not self._run.quiet
         parts = "" if self._child else self._parts_of_children()
         if self.opened or (models and not self._child):
             self.note(parts)

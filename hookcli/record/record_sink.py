@@ -71,6 +71,9 @@ class RecordSink:
             self.path = self._writer.path
         return self._writer
 
+    def begin_step(self) -> None:
+        """See StepSink."""
+
     def step(self, step: RecordedStep) -> None:
         """Append a step. Raises OSError if the file can take no more."""
         self.open().write(step)

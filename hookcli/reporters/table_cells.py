@@ -164,7 +164,7 @@ def _footer(
     report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], sorts: bool = False
 ) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
-    lines = [footer.totals_line(report)] if said else []
+    lines = [footer.totals_line(report, sorts)] if said else []
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
         lines.append(f"not measured: {footer.skipped_line(report)}")

@@ -106,6 +106,16 @@ is_copy_on_write: Callable[[Tensor], bool] = private(
 )
 """True if asking for a tensor's address would copy its memory, which an observer must not cause."""
 
+
+def spec_of_local(tensor: Tensor) -> Any:
+    """The mesh, placements and shape of the DTensor whose `to_local()` returned this tensor; None for any other tensor.
+
+    Its node keeps them for backward (`_ToTorchTensor`). Without that, or without gradients, nothing tells tensors that
+    are the same on all ranks from parts of one.
+    """
+    return getattr(tensor.grad_fn, "dtensor_spec", None)
+
+
 registered_nodes: Mapping[type, Any] = private(
     "torch.utils._pytree", "SUPPORTED_NODES", {}, "tensors in types that are registered with pytree are not seen"
 )

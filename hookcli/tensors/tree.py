@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hookcli.tensors.containers import get_item, is_registered, items_of, keys_of, rebuilt, set_item
-from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view
+from hookcli.tensors.torch_private import base_of_view, is_mapped, is_view, spec_of_local
 
 T = TypeVar("T")
 DEEPEST = 100  # levels that are walked: Python's stack bears as many
@@ -153,6 +153,25 @@ def shard_of(tensor: Tensor) -> dict[str, list[int]]:
     places = zip(held.device_mesh.get_coordinate() or [], held.placements, strict=False)
     shard = [place for place, placement in places if not placement.is_replicate()]
     return {"sharded": shard} if shard else {}
+
+
+def layout_of(tensor: Tensor) -> dict[str, Any]:
+    """The layout over ranks of a DTensor, or of the one whose `to_local()` returned this tensor; else empty.
+
+    `shape` is that of the whole tensor on its mesh, `mesh` the ranks there. `sharded` is this rank's place among
+    the shards, by dimension of the mesh; it is absent if each rank has the whole. `partial`: ranks hold summands.
+    """
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is None:
+        return {}
+    placed: Any = tensor if isinstance(tensor, distributed.DTensor) else spec_of_local(tensor)
+    mesh = getattr(placed, "device_mesh", None)  # of a DTensor or its spec
+    if mesh is None or mesh.get_coordinate() is None:
+        return {}
+    places = list(zip(mesh.get_coordinate(), placed.placements, strict=True))
+    shard = [place for place, placement in places if not placement.is_replicate()]
+    found = {"shape": list(placed.shape), "mesh": mesh.mesh.flatten().tolist()} | ({"sharded": shard} if shard else {})
+    return found | ({"partial": True} if any(placement.is_partial() for _, placement in places) else {})
 
 
 def lone(shapes: Sequence[Any]) -> Any:

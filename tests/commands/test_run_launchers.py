@@ -73,6 +73,35 @@ def test_a_script_that_starts_the_other_rank_itself(tmp_path: Path) -> None:
     assert next(line for line in ran.stderr.splitlines() if " steps of 1 model in " in line).endswith("in train.run")
 
 
+SPAWNS = """
+    import torch, torch.distributed as dist, torch.multiprocessing as mp
+    from torch import nn
+
+    def train(rank, size, store):
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
+        model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        for size in (2, 3):
+            mp.start_processes(train, (size, f"file://FOLDER/{size}"), nprocs=size, start_method="fork")
+    """
+
+
+def test_a_script_that_starts_ranks_twice(tmp_path: Path) -> None:
+    """The second time more of them, whose last one finds the first time's folder without a part of its own."""
+    (tmp_path / "train.py").write_text(dedent(SPAWNS.replace("FOLDER", str(tmp_path))))
+    ran = run(tmp_path, "train.py")
+    parts = {"train": 2, "train-2": 3}
+    assert sorted(names(tmp_path)) == sorted(f"{n}.run/rank{r}.jsonl" for n, s in parts.items() for r in range(s)), ran
+    for name, size in parts.items():
+        assert {lines(str(tmp_path / f"{name}.run" / f"rank{r}.jsonl"))[0]["ranks"] for r in range(size)} == {size}
+        assert "1 step of 1 model in " in ran.stderr and f"in {name}.run\n" in ran.stderr
+
+
 def test_a_script_that_executes_itself_again(tmp_path: Path) -> None:
     again = "import os, sys, torch\nif sys.argv[1:]: os.execv(sys.executable, [sys.executable, sys.argv[0]])\n"
     (tmp_path / "train.py").write_text(again + dedent(TRAIN))

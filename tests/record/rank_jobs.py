@@ -70,9 +70,14 @@ def recorded(path: Path, rank: int, ranks: int, train: Callable[[], Any], **plan
     return found
 
 
-def share() -> slice:
-    each = BATCH // dist.get_world_size()
-    return slice(dist.get_rank() * each, (dist.get_rank() + 1) * each)
+def share(spread: int = 1) -> slice:
+    """This rank's share of a batch; `spread`: how many ranks have one together."""
+    each, own = BATCH // (dist.get_world_size() // spread), dist.get_rank() // spread
+    return slice(own * each, (own + 1) * each)
+
+
+SPREAD: dict[str, int | None] = {"tp": None, "tp_dtensor": None, "fsdp_tp": 2}
+"""For each kind with tensor parallel, the ranks that have a batch together; None: all."""
 
 
 def wrapper(kind: str) -> Callable[[nn.Module], nn.Module]:
@@ -82,10 +87,21 @@ def wrapper(kind: str) -> Callable[[nn.Module], nn.Module]:
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    if kind == "tp":
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        return lambda model: parallelize_module(model, mesh, {"body.0": ColwiseParallel(), "head": RowwiseParallel()})
     size = dist.get_world_size()
+    if kind in SPREAD:
+        spread = SPREAD[kind] or size
+        two = init_device_mesh("cpu", (size // spread, spread), mesh_dim_names=("dp", "tp"))
+        own = kind != "tp_dtensor"
+        plan = {"body.0": ColwiseParallel(use_local_output=own), "head": RowwiseParallel()}
+
+        def spread_out(model: nn.Module) -> nn.Module:
+            parallelize_module(model, two["tp"], plan)
+            if kind == "fsdp_tp":
+                fully_shard(model.body[0], mesh=two["dp"])
+                return fully_shard(model, mesh=two["dp"])
+            return model
+
+        return spread_out
     shape = {"fsdp": (size,), "hsdp": (2, size // 2)}[kind]
 
     def sharded(model: nn.Module) -> nn.Module:
@@ -98,7 +114,7 @@ def wrapper(kind: str) -> Callable[[nn.Module], nn.Module]:
 
 def in_ranks(folder: str, kind: str) -> tuple[list[Tensor], list[Tensor]]:
     """This rank's final weights, recorded and not recorded."""
-    mine = slice(None) if kind == "tp" else share()  # tensor parallel ranks all have the whole batch
+    mine = share(SPREAD.get(kind, 1) or dist.get_world_size())
     plain = train(wrapper(kind), mine)
     rank, path = dist.get_rank(), Path(folder)
     seen = recorded(path / f"rank{rank}.jsonl", rank, dist.get_world_size(), lambda: train(wrapper(kind), mine))

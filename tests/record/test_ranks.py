@@ -20,6 +20,7 @@ from hookcli.record.file.record_lines import RecordedStep
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
 from hookcli.report import STATS_KEYS, Report, Row
+from hookcli.report.rank_table import DIVIDED
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
 
@@ -48,7 +49,9 @@ def by_place(report: Report) -> dict[tuple[object, ...], Row]:
     return {(row.fqn, row.get("kind"), row.get("path")): row for row in report.rows}
 
 
-@pytest.mark.parametrize(("kind", "size"), [("ddp", 2), ("fsdp", 2), ("tp", 2), ("ddp", 4), ("hsdp", 4)])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("ddp", 2), ("fsdp", 2), ("tp", 2), ("ddp", 4), ("hsdp", 4), ("tp_dtensor", 2), ("fsdp_tp", 4)]
+)
 def test_merged_ranks_are_one_process_with_the_whole_batch(kind: str, size: int, tmp_path: Path, whole: Record) -> None:
     for seen, plain in run_ranks(size, rank_jobs.in_ranks, str(tmp_path / "train.run"), kind):
         assert equal(seen, plain)
@@ -61,12 +64,14 @@ def test_merged_ranks_are_one_process_with_the_whole_batch(kind: str, size: int,
         probes = {report.probe: report for report in expected.reports}
         for report in found.reports:
             if report.probe != "time":
-                _compare(report.probe, kind, by_place(report), by_place(probes[report.probe]))
+                remarks = {(item.fqn, item.path) for item in report.skipped if item.reason == DIVIDED}
+                _compare(report.probe, kind, by_place(report), by_place(probes[report.probe]), remarks)
 
 
-def _compare(probe: str, kind: str, rows: dict, wanted: dict) -> None:
+def _compare(probe: str, kind: str, rows: dict, wanted: dict, remarks: set[tuple[str, str]]) -> None:
     # The gradient of what is the same for every batch is a sum over ranks, of which each has a summand.
-    left_out = {key for key in wanted if key[0] == "positions" and key[1] == "output" and kind != "tp"}
+    spread = kind in rank_jobs.SPREAD
+    left_out = {key for key in wanted if key[:2] == ("positions", "output") and not kind.startswith("tp")}
     assert rows.keys() == wanted.keys() - left_out
     for place, row in rows.items():
         assert "sharded" not in row.values
@@ -76,8 +81,10 @@ def _compare(probe: str, kind: str, rows: dict, wanted: dict) -> None:
         elif place == ("", None, "[1]"):  # the loss that it returns: one number on each rank
             assert row["mean"] == pytest.approx(wanted[place]["mean"], rel=1e-6)
         else:
-            if not (kind == "tp" and place[0].startswith("body")):  # parts along another dimension than the first
-                assert row["shape"] == wanted[place]["shape"], place
+            whole = wanted[place]["shape"]
+            parts = [*whole[:-1], whole[-1] // 2] if spread and place[0].startswith("body") else whole
+            assert row["shape"] in (whole, parts), place
+            assert row["shape"] == whole or place[::2] in remarks
             if place != ("", "output", "[1]"):
                 close(row, wanted[place])
 

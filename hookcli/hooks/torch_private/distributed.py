@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,19 @@ def process_groups() -> set[ProcessGroup]:
     lost = "payloads of process groups that communication hooks create are not counted"
     world = private("torch.distributed.distributed_c10d", "_world", None, lost)
     return set(world.pg_map) if world is not None else {group for group in (dist.group.WORLD,) if group is not None}
+
+
+def group_name() -> str:
+    """Text that all ranks of the default process group get, and those of no other group; "" if its store can't tell.
+
+    The first rank that asks leaves it in the store. No rank waits for another, as in a collective.
+    """
+    lost = "ranks of two groups that a program starts one after the other may share a record"
+    store_of = private("torch.distributed.distributed_c10d", "_get_default_store", None, lost)
+    try:
+        return str(store_of().compare_set("hookcli", "", uuid4().hex).decode()) if store_of else ""
+    except Exception:  # a store of another kind, or one whose server has ended
+        return ""
 
 
 ddp_logging_data: Callable[[DistributedDataParallel], dict[str, Any]] = caller(

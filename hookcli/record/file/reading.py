@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -48,7 +48,8 @@ class StepEntry:
 class Record:
     """A record in memory: of its steps, which may be gigabytes, only the index; `steps` loads them.
 
-    `damaged` holds the numbers, from 1, of the lines that are incomplete or unknown.
+    `damaged` holds the numbers, from 1, of the lines that are incomplete or unknown; `cut` is the last line if it ends
+    in its middle, as when the process was killed or the disk full.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Record:
     non_finite: list[NonFinite] = field(default_factory=list)
     end: End | None = None
     damaged: list[int] = field(default_factory=list)
+    cut: bytes = b""
     lines: int = 0
     _read: set[int] = field(default_factory=set, repr=False)
     """The lines of the steps that were loaded, or found damaged while loading."""
@@ -81,7 +83,10 @@ class Record:
             else:
                 self._keep(_parsed(data, self.path))
         except _NOT_WHOLE:
-            self.damaged.append(self.lines)
+            if text.endswith(b"\n") or _BEGIN[: len(text)] != text[: len(_BEGIN)]:
+                self.damaged.append(self.lines)
+            else:
+                self.cut = text
 
     def _keep(self, line: Line) -> None:
         match line:
@@ -159,10 +164,20 @@ class Record:
     def damage(self) -> str | None:
         """One line on the lines that were left out: `2 of 31 lines are damaged and left out: 7, 31`.
 
-        Says that there may be more if steps turned out to be damaged and others have not been read.
+        Says that there may be more if steps turned out to be damaged and others have not been read. A last line that
+        is cut is no damage, and said apart.
         """
+        return "; ".join(filter(None, (self._damaged_lines(), self._cut_line()))) or None
+
+    def _cut_line(self) -> str:
+        """A remark on a last line that is cut, with the step whose line it is."""
+        step = _STEP.search(self.cut)
+        what = f": step {int(step[1]):,} is incomplete" if step else ""
+        return f"the last line is cut (killed, disk full, or still being written){what}" if self.cut else ""
+
+    def _damaged_lines(self) -> str:
         if not self.damaged:
-            return None
+            return ""
         numbers = sorted(set(self.damaged))
         verb = "is" if len(numbers) == 1 else "are"
         unread = any(entry.line not in self._read for entry in self.entries)
@@ -177,6 +192,8 @@ def abridged(numbers: Sequence[int]) -> str:
 
 
 _NAMED = 5
+_BEGIN = b'{"line":'
+_STEP = re.compile(rb'"line": ?"step".*?"step": ?(\d{1,15}),')
 _NOT_WHOLE = (ValueError, RecursionError, KeyError, TypeError, AttributeError)  # JSON's own errors are ValueErrors
 
 
@@ -215,24 +232,8 @@ def read_record(path: str | Path, source: Path | None = None) -> Record:
     except OSError as error:
         raise UsageError(f"{path}: can't be read as a record ({error.strerror})") from error
     if not (record.header or record.entries or record.non_finite or record.end):
-        raise UsageError(f"{path}: {_not_a_record(path)}")
+        raise UsageError(f"{path}: {_not_a_record(path, record)}")
     return record
-
-
-def latest_record() -> Path:
-    """The record in the working directory that was written last. Raises UsageError if there is none."""
-    found = [path for pattern in ("*.run.jsonl", "*.run") for path in Path().glob(pattern) if _written(path)]
-    if not found:
-        raise UsageError("no record in this folder (hookcli run writes records named SCRIPT.run.jsonl); give its path")
-    return max(found, key=_written)
-
-
-def _written(path: Path) -> float:
-    """Time of the last write to a record or its parts, in seconds since the epoch; 0 if nothing is written yet."""
-    files = path.glob("*.jsonl") if is_folder(path) else [path]
-    with suppress(OSError):  # a file may be deleted meanwhile
-        return max((file.stat().st_mtime for file in files if file.stat().st_size), default=0.0)
-    return 0.0
 
 
 def _no_file(path: Path) -> str:
@@ -241,7 +242,9 @@ def _no_file(path: Path) -> str:
     return "is not a file" if exists(path) else "no such file (hookcli run writes records named SCRIPT.run.jsonl)"
 
 
-def _not_a_record(path: Path) -> str:
+def _not_a_record(path: Path, found: Record) -> str:
+    if found.cut and found.lines == 1:
+        return "its first line is cut (killed, or disk full): nothing has been recorded"
     if not path.stat().st_size:
         return "is empty: nothing has been recorded (--follow waits)"
     run = f"; `hookcli run {shell_path(path)}` records this script" if path.suffix == ".py" else ""

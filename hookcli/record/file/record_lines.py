@@ -15,7 +15,7 @@ from hookcli.report import Report, relaxed, strict
 from hookcli.report.files import sound
 from hookcli.report.fits import Fits, is_count, is_figure, is_mapping, is_text, listed, optional, require
 
-SHARDED = "parameters are sharded: figures of their gradients, weights and updates are of this rank's shard alone"
+SHARDED = "parameters or outputs are sharded: their figures are of this rank's shard alone"
 """The note on a step of one rank."""
 TIMES = ("forward_seconds", "backward_seconds")
 """The times of a module in a step."""

@@ -74,12 +74,19 @@ class Launched:
             return self if self.launch == run_name() else self._told(run_name(), process)
         return self._told(f"{self.process} {self.began} {process}", process)
 
-    def among_ranks(self) -> Self:
+    def among_ranks(self, group: str) -> Self:
         """The program with the launch of this process's ranks, which have joined without torchrun.
 
-        No parent tells them that they belong together, but the run and the launcher's variables do.
+        No parent tells them that they belong together, but the run and the name of their process group do; if that is
+        not known, the launcher's variables.
         """
-        return self if world().size > 1 else self._told(f"{self.process} {self.began} {run_name()}", self.joined_by)
+        launch = f"{self.process} {self.began} {group or run_name()}"
+        return self if world().size > 1 else self._told(launch, self.joined_by)
+
+    def of_environment(self) -> Self:
+        """The program with the launch of the rank that has forked this process, which its environment tells."""
+        told = os.environ.get(VARIABLE)
+        return replace(self, launch=json.loads(told)["launch"]) if told else self
 
     def _told(self, launch: str, joined_by: int) -> Self:
         """The program with another launch, which the children of this process will inherit."""

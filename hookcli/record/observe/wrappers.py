@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
@@ -24,21 +25,40 @@ def unwrap(module: nn.Module) -> nn.Module:
 
 
 def replicas_of(module: nn.Module) -> int:
-    """The number of processes over which a wrapper averages the gradients; 1 for none, or if it can't be told.
-
-    FSDP2 averages over all processes of its mesh. A second dimension of the mesh holds the shards of replicas (HSDP) if
-    no parameter is sharded along the first one; else it is another's, such as tensor parallel's.
-    """
+    """The number of processes over which a wrapper averages the gradients; 1 for none, or if it can't be told."""
     if isinstance(module, DistributedDataParallel):
         return int(module.process_group.size())
+    held = _sharded_parameters(module)
+    return math.prod(held[0].device_mesh.shape[: _of_fsdp(module, held)]) if held else 1
+
+
+def tensor_parallel_ranks(module: nn.Module) -> list[int]:
+    """The ranks over which layers of this model are spread, this one among them; empty without tensor parallel.
+
+    These are the ranks along the dimensions of its parameters' meshes that are not FSDP2's.
+    """
+    found: list[int] = []
+    held = _sharded_parameters(module)
+    skipped = _of_fsdp(module, held)
+    for mesh in {id(parameter.device_mesh): parameter.device_mesh for parameter in held}.values():
+        if (at := mesh.get_coordinate()) is not None:
+            found = max(found, mesh.mesh[tuple(at[:skipped])].flatten().tolist(), key=len)
+    return found if found[1:] else []
+
+
+def _sharded_parameters(module: nn.Module) -> list[Any]:
+    return [parameter for parameter in module.parameters() if is_sharded(parameter)]
+
+
+def _of_fsdp(module: nn.Module, held: Sequence[Any]) -> int:
+    """The number of a mesh's first dimensions that FSDP2 averages over; tensor parallel and its like have the others.
+
+    It is one, or two for replicas of shards (HSDP), where no parameter is sharded along the first one.
+    """
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    if fsdp is not None and isinstance(module, fsdp.FSDPModule):
-        held: list[Any] = [parameter for parameter in module.parameters() if is_sharded(parameter)]
-        if held:
-            replicated = all(parameter.placements[0].is_replicate() for parameter in held)
-            mesh = held[0].device_mesh
-            return int(mesh.size() if mesh.ndim == 1 or replicated else mesh.size(0))
-    return 1
+    if fsdp is None or not any(isinstance(part, fsdp.FSDPModule) for part in module.modules()):
+        return 0
+    return 2 if all(parameter.placements[0].is_replicate() for parameter in held) else 1
 
 
 def plain_type(module: nn.Module) -> str:

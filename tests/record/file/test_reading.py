@@ -22,13 +22,23 @@ def test_the_last_step_of_each_model_and_phase(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 50, 200])
-def test_a_last_line_that_was_cut_is_counted(tmp_path: Path, cut: int) -> None:
-    whole = text(RUN[:-1])
+def test_a_last_line_that_was_cut_is_no_damage(tmp_path: Path, cut: int) -> None:
+    """As `kill -9` or a full disk leaves it."""
     path = tmp_path / "a.jsonl"
-    path.write_text(whole + text(RUN[-1:])[:-1][:-cut])
-    record = read_record(path)
-    assert record.end is None and record.entries[-1].step == 200 and record.damaged == [6]
-    assert record.damage() == "1 of 6 lines is damaged and left out: 6"
+    for lines, step, said in ((RUN, 200, ""), (RUN[:-1], 100, ": step 200 is incomplete")):
+        path.write_text(text(lines[:-1]) + text(lines[-1:])[:-1][:-cut])
+        record = read_record(path)
+        assert record.end is None and record.entries[-1].step == step and record.damaged == []
+        why = "killed, disk full, or still being written"
+        assert record.damage() == f"the last line is cut ({why}){said}"
+    path.write_text(text(RUN[:2]) + text(RUN[2:3])[: -1 - cut] + "\n" + text(RUN[3:]))
+    assert read_record(path).damage() == "1 of 6 lines is damaged and left out: 3"
+
+
+def test_a_record_that_was_cut_in_its_first_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(text(RUN)[:30])
+    with pytest.raises(UsageError, match=r"its first line is cut .* nothing has been recorded"):
+        read_record(tmp_path / "a.jsonl")
 
 
 def test_a_last_line_without_its_end_is_whole(tmp_path: Path) -> None:

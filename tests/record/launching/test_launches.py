@@ -37,13 +37,13 @@ def test_the_launch_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_launch_of_ranks_without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have the run in common, and the launcher's variables; not their parents or the time of import."""
+    """They have the run and their process group in common, or variables; not their parents or the time of import."""
     run = Launched(1, "a.run.jsonl", False, "a.py", ["a.py"], {})
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setenv("MASTER_PORT", "1")
-    first, second = (replace(run, launch=f"program {one}", joined_by=one).among_ranks() for one in (7, 8))
+    first, second = (replace(run, launch=f"program {one}", joined_by=one).among_ranks("") for one in (7, 8))
     assert first.launch == second.launch and (first.joined_by, second.joined_by) == (7, 8)
     assert json.loads(os.environ[VARIABLE])["launch"] == first.launch  # which their children inherit
     monkeypatch.setenv("MASTER_PORT", "2")
-    others = (run.among_ranks(), replace(run, process=2).among_ranks())
-    assert len({first.launch, *(one.launch for one in others)}) == 3
+    others = (run.among_ranks(""), replace(run, process=2).among_ranks(""), run.among_ranks("a"), run.among_ranks("b"))
+    assert len({first.launch, *(one.launch for one in others)}) == 5

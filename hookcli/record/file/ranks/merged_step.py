@@ -102,16 +102,19 @@ def _of_whole_loss(report: Report) -> Report:
 def _without_summands(grads: Report, activations: Report, of_rank: Iterable[Report]) -> Report:
     """The gradients without those of tensors that are the same on all ranks: theirs are sums, whose summands differ."""
     from hookcli.report.merged_ranks import SUMMANDS
+    from hookcli.report.rank_table import DIVIDED
 
     def place(row: Row) -> tuple[str, Any]:
         return row.fqn, row.get("path")
 
     own = {place(row): row["shape"] for report in of_rank if report.probe == "activations" for row in report.rows}
     once = {place(row) for row in activations.rows if row["shape"] == own.get(place(row)) != []}
+    divided, known = ({(s.fqn, s.path) for s in found.skipped if DIVIDED in s.reason} for found in (grads, activations))
     summands = [
         row
         for row in grads.rows
-        if row.get("kind") == "output" and place(row) in once and row["shape"] != own[place(row)]
+        if row.get("kind") == "output"
+        and ((place(row) in once and row["shape"] != own[place(row)]) or place(row) in divided - known)
     ]
     left_out = set(map(id, summands))
     said = [Skipped(row.fqn, SUMMANDS, str(row.get("path") or "")) for row in summands]

@@ -15,13 +15,13 @@ from hookcli.system.files import is_folder
 from hookcli.system.torchrun import run_name
 
 
-def rank_writer(output: str | Path | None, stem: str, rank: int) -> RecordWriter:
+def rank_writer(output: str | Path | None, stem: str, rank: int, group: str) -> RecordWriter:
     """Create the part of a rank: in the folder `output` (`run.jsonl` stands for `run/`), else in `STEM.run/`, numbered.
 
-    Raises OSError.
+    `group` is the name of its process group, if known. Raises OSError.
     """
     if output is None:
-        launch = run_name() or f"launcher={os.getppid()}"  # of processes that no variable tells anything
+        launch = f"{run_name()} {group}".strip() or f"launcher={os.getppid()}"  # of processes that nothing tells apart
         folder = rank_files(Path.cwd(), stem, rank, launch).folder
     else:
         path = Path(output).absolute()

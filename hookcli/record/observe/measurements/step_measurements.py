@@ -27,7 +27,7 @@ from hookcli.record.observe.optimizers import parameter_groups, updates
 from hookcli.record.observe.optimizers.grad_scaling import GradScaling
 from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
-from hookcli.record.observe.wrappers import PlainNames, replicas_of
+from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.report import Report, Skipped
 from hookcli.report.formatting import number
 from hookcli.report.names import is_also_a_part, name_filter
@@ -65,7 +65,7 @@ class StepMeasurements:
             self._match(plan.match)
         self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
-        self._replicas: dict[str, int] = {}
+        self._ranks: dict[str, Any] = {}
         self._received: dict[str, list[PendingFigures]] = {}
         self._returned: WeakIds[Tensor, bool] = WeakIds()
         self._searched: dict[str, int] = {}
@@ -108,7 +108,9 @@ class StepMeasurements:
     def start(self, called: nn.Module) -> None:
         """Attach the probes' hooks, as the first forward begins: that of the model, or of a wrapper around it."""
         if (replicas := replicas_of(called)) > 1:
-            self._replicas = {"replicas": replicas}
+            self._ranks = {"replicas": replicas}
+        if spread := tensor_parallel_ranks(self._module):
+            self._ranks |= {"tensor_parallel": spread}
         self.session.__enter__()
         if self._plan.first_bad:
             self.session.forward_pre(self._take_input)
@@ -189,7 +191,7 @@ class StepMeasurements:
 
     def reports(self, meta: dict[str, Any]) -> list[Report]:
         """A report per probe; `meta` adds entries about the step. Waits for an accelerator."""
-        name, meta = self._model.name, self._meta | self._replicas | meta
+        name, meta = self._model.name, self._meta | self._ranks | meta
         by_probe = {probe.name: self._report(probe, meta) for probe in self._probes}
         verdict = _verdict(name, by_probe, meta) if "inventory" in by_probe else []
         reports = [report for probe, report in by_probe.items() if probe != "inventory"] + verdict

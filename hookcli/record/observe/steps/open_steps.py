@@ -28,6 +28,9 @@ class StepSink(Protocol):
     other exception ends the observation. Neither ends the program.
     """
 
+    def begin_step(self) -> None:
+        """A step begins that is observed."""
+
     def step(self, step: RecordedStep) -> None:
         """A recorded step is over."""
 
@@ -74,6 +77,7 @@ class OpenSteps:
         module = model.module
         if module is None:
             return None
+        self._sink.begin_step()
         step = ObservedStep(model, module, self._plan, self._guard, self._clock, position)
         waiting = [other for other in self._open if other.state is State.WAITING]
         for other in waiting[: max(0, len(self._open) + 1 - _MOST_OPEN)]:
