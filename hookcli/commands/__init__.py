@@ -9,7 +9,7 @@ COMMANDS = {
     "grads": "Show statistics of gradients, in order of arrival.",
     "graph": "Show the autograd graph, node by node, as backward runs it.",
     "trace": "Show every hook that fires, in order, with time and memory.",
-    "check": "Check models: NaN, dead units, vanishing gradients, float16, ...",
+    "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "diff": "Compare two models, reports or records; find where they diverge.",
     "run": "Record an unmodified script, and find where a NaN begins.",
