@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from hookcli.checks.base import Check, Threshold
+from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsWeightsAndGrads
-from hookcli.report import Finding, Report, Row
+from hookcli.report import Finding, Row
 from hookcli.report.formatting import number
-from hookcli.report.names import around
 
 # With fewer layers there is no depth for anything to vanish over.
 _LEAST_LAYERS = 4
-_ENOUGH_BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +118,6 @@ class ExplodingGradients(Check):
         """Find gradients that grow towards the input."""
         slope = _slope(measured)
         yield from slope.finding(self, above=True) if slope else ()
-
-
-def blocks(report: Report) -> list[Row]:
-    """The outputs of the model's blocks that have a spread, in the order in which the blocks are entered.
-
-    Blocks are the modules down to the first depth at which there are eight, so that a wrapped model has blocks, too. A
-    container is entered before its parts and returns after them: if its parts are blocks, it is not one.
-    """
-    rows = [r for r in report.rows if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0]
-    count = Counter(r.fqn.count(".") for r in {row.fqn: row for row in rows}.values())
-    deep, there = 0, count[0]
-    while there < _ENOUGH_BLOCKS and deep < max(count, default=0):
-        deep += 1
-        there += count[deep]
-    outer = [row for row in rows if row.fqn.count(".") <= deep]
-    # Every enclosing module, since a ModuleList in between is never called.
-    containers = {owner for row in outer for owner in around(row.fqn)}
-    return [row for row in outer if row.fqn not in containers]
 
 
 def _beyond(check: Check, found: Sequence[Row], above: bool) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import Check, Threshold
-from hookcli.checks.depth import blocks
+from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
 from hookcli.report import Finding, Report, Row, TensorStats
 from hookcli.report.formatting import number

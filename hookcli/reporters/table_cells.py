@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -42,6 +43,8 @@ class Table:
     """Findings, in place of rows and columns."""
     bars: Sequence[Sequence[str]] = ()
     """For each column a bar per row, all of one width; nothing for a column without bars."""
+    verdict: str = ""
+    """The verdict once more, below a table that is longer than the screen."""
 
     @property
     def width(self) -> int:
@@ -52,7 +55,7 @@ class Table:
         """The lines that the table takes on a screen of this width, with the command and the next prompt."""
         room = max((width or PIPE) - (self.width - self.widths[-1] if self.widths else 0), _MARK)
         marks = (line[-1] for line in self.cells) if self.columns and self.columns[-1].name == "mark" else ()
-        folded = sum(-(-cell_len(mark) // room) - 1 for mark in marks if mark)
+        folded = sum(len(textwrap.wrap(mark, room)) - 1 for mark in marks if mark)
         said = sum(line.count("\n") + 1 for text in (self.above, *self.below) for line in [wrapped(text, width)])
         return said + len(self.cells) + folded + 2 + _TYPED  # two: headings and the line below them
 
@@ -69,10 +72,12 @@ def tabulated(report: Report, view: View) -> Table:
     if (found := entries(report, view)) is not None:
         return _of_findings(report, found)
     table = _laid_out(report, _shown(report, view, _AROUND), view)
-    used = table.lines(view.width) if view.height and view.depth is None else 0
-    if view.height and used > view.height:  # long notes take lines, too
-        return _laid_out(report, _shown(report, view, _AROUND + used - view.height), view)
-    return table
+    if not view.height or (used := table.lines(view.width)) <= view.height:
+        return table
+    if view.depth is None:  # long notes take lines, too
+        table = _laid_out(report, _shown(report, view, _AROUND + used - view.height), view)
+    verdict = str(report.totals.get("verdict", ""))
+    return replace(table, verdict=verdict if table.lines(view.width) > view.height else "")
 
 
 def _shown(report: Report, view: View, around: int) -> Report:
