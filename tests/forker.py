@@ -7,6 +7,8 @@ import fcntl
 import gc
 import importlib
 import json
+import multiprocessing.process
+import multiprocessing.spawn
 import os
 import runpy
 import select
@@ -87,7 +89,11 @@ def become(job: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["folder"])
+    multiprocessing.process.ORIGINAL_DIR = job["folder"]  # where children look for the script
     _parent(job["parent"])
+    if job["pid"] is not None:  # of the `python` that waits for this fork
+        own, os.getpid = os.getpid, lambda: job["pid"]
+        os.register_at_fork(after_in_child=lambda: setattr(os, "getpid", own))
 
 
 def _parent(pid: int) -> None:
@@ -121,7 +127,7 @@ def run_main(argv: list[str]) -> None:
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__builtins__ = __builtins__  # type: ignore[attr-defined]
     given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    kind, sys.argv = argv[0], argv[1:]
+    kind, sys.argv, sys.orig_argv = argv[0], argv[1:], [sys.executable, *argv]
     sys.path[:] = [*map(os.path.abspath, given), *PATH]
     importlib.invalidate_caches()
     if "HOOKCLI_RUN" in os.environ:
@@ -221,6 +227,7 @@ if __name__ == "__main__":
     gc.freeze()  # a child that collects copies no page for it
     subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
     os.execvpe = execute  # type: ignore[assignment]
+    multiprocessing.spawn.set_executable(forks.python())
     job, files = serve(socket.socket(fileno=int(sys.argv[1])))
     become(job, files)
     run(job["argv"])

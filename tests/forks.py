@@ -62,7 +62,8 @@ class Popen(_ORDINARY[Any]):
             "environment": dict(os.environ if asked["env"] is None else asked["env"]) | {ADDRESS: address()},
             "session": asked["start_new_session"],
             "kept": list(asked["pass_fds"]),
-            "parent": os.getpid(),
+            "parent": os.getppid() if __name__ == "__main__" else os.getpid(),
+            "pid": os.getpid() if __name__ == "__main__" else None,
         }
         self._server = _asked(job, [*streams, *asked["pass_fds"]])
         self.pid = NUMBER.unpack(self._server.recv(NUMBER.size))[0]
@@ -126,11 +127,18 @@ def run(command: Any, fresh: bool = False, **options: Any) -> subprocess.Complet
         return subprocess.run(command, fresh=fresh, **options)
 
 
+def python() -> str:
+    """A `python` for what shells and multiprocessing start: each is a fork."""
+    return str(Path(address()).with_name("python"))
+
+
 def address() -> str:
     """The server's, which is started where there is none."""
     if ADDRESS not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="forks")
         os.environ[ADDRESS] = str(Path(folder.name, "server"))
+        with open(python(), "w", opener=lambda path, flags: os.open(path, flags, 0o755)) as file:
+            file.write(f'#!/bin/sh\nexec {sys.executable} -S -E {__file__} "$@"\n')
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(os.environ[ADDRESS])
             listening.listen(64)
@@ -157,3 +165,8 @@ def _understood(argv: list[str]) -> bool:
 
 def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if __name__ == "__main__":  # `python()`, whose streams and other files the fork has, too
+    inherited = [int(path.name) for path in Path("/proc/self/fd").iterdir() if path.exists() and int(path.name) > 2]
+    sys.exit(Popen([sys.executable, *sys.argv[1:]], pass_fds=inherited).wait())

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -207,3 +208,13 @@ class Nested(nn.Module):
             "dataclass": Box(y, [y + 1]),
             "none": None,
         }[self.what]
+
+
+class Later:
+    """A module that is imported when it is first used: all workers import a test's file, and one runs the test."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)

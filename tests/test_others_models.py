@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
 import torch
-import transformers
-from support import assert_stats, equal, float64_stats, hooks_on
+from support import Later, assert_stats, equal, float64_stats, hooks_on
 from torch import Tensor, nn
 
 import hookcli
 from hookcli.probes.grads import GradsProbe
 
+timm, transformers = Later("timm"), Later("transformers")
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
 IMAGES = ("dla46x_c", "cait_xxs24_224", "vit_tiny_patch16_224", "mobilenetv3_small_050", "test_convnext")
 
 

@@ -39,19 +39,20 @@ def explain(
 def _text(check: type[Check], width: int) -> str:
     parts = [f"{check.id} {check.name} ({check.severity})"]
     parts += [textwrap.fill(part, width, break_on_hyphens=False) for part in check.explanation().split("\n\n")]
-    entries = [f"{title:15}{said}" for title, said in _entries(check)]
+    lines = [f"{title:15}{said}" for title, said in entries(check)]
     indent = " " * 15
-    parts.append("\n".join(textwrap.fill(e, width, subsequent_indent=indent, break_on_hyphens=False) for e in entries))
+    parts.append("\n".join(textwrap.fill(e, width, subsequent_indent=indent, break_on_hyphens=False) for e in lines))
     return "\n\n".join(parts)
 
 
-def _entries(check: type[Check]) -> list[tuple[str, str]]:
-    entries = [("Usually means", check.means), ("Try", check.advice)]
+def entries(check: type[Check]) -> list[tuple[str, str]]:
+    """Return what is said of a check below its explanation, each text with its title."""
+    said = [("Usually means", check.means), ("Try", check.advice)]
     threshold = check.threshold
     if threshold:
-        entries.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
+        said.append(("Threshold", f"{threshold_text(check)}: {threshold.means}"))
         option = f"--{check.name} FIGURE" if threshold.default is None else f"--threshold {check.id}=FIGURE"
-        entries.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
+        said.append(("Change it", f"{option}, or {check.id} = FIGURE in [tool.hookcli.thresholds]"))
     if check is not Crash:  # a crash is always reported
-        entries.append(("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]"))
-    return entries
+        said.append(("Leave it out", f"--ignore {check.id}, or ignore = ['{check.id}'] in [tool.hookcli]"))
+    return said

@@ -115,9 +115,12 @@ def commands_page(about: str, examples: Sequence[str], note: str) -> str:
     return page.text()
 
 
-def command_page(command: Any, ctx: Any, details: Details, *, whole: bool) -> str:
-    """Return the help of a command: with `whole` all of it, else a first screen with the most used options."""
-    page = Page()
+def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page: Page | None = None) -> str:
+    """Return the help of a command: with `whole` all of it, else a first screen with the most used options.
+
+    `page` writes it, by default for a screen.
+    """
+    page = page or Page()
     paragraphs = (command.help or "").partition("\f")[0].split("\n\n")
     for paragraph in paragraphs if whole else paragraphs[:1]:
         page.paragraph(paragraph)

@@ -44,7 +44,7 @@ _OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = dict(zip(OPTIMIZER
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a run does besides one forward.
+    """Settings of a run that does more than one forward.
 
     `passes` forwards (and backward passes) are made without zeroing gradients in between. Gradients start from `loss`:
     a function of the output, "sum", "mean", "cross-entropy", or the path of an item of the output, such as

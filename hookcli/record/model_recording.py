@@ -36,9 +36,9 @@ from hookcli.tensors.weak import WeakIds
 class ModelRecording:
     """Records one model as `hookcli run` records a script, from `start` to `stop` or in a `with` block.
 
-    Observes calls of the model, of its wrappers and of its parts. Every `every`th step of its optimizer (or every
-    `every`th forward, without one) goes into the file `output`, which `hookcli show` reads; by default
-    `MODEL.run.jsonl` in the working directory, numbered. Each of several ranks records its part, `rank0.jsonl` and so
+    Observes calls of the model, of its wrappers and of its parts. One in `every` steps of its optimizer (or
+    forwards, without one) goes into the file `output`, which `hookcli show` reads; by default `MODEL.run.jsonl` in the
+    working directory, numbered. Each of several ranks records its part, `rank0.jsonl` and so
     on, in the folder `MODEL.run` or that of `output` (`run` for `run.jsonl`). The other settings are the options of
     `hookcli run`. Raises UsageError for invalid ones, OSError if the file can't be created. A later failure ends the
     recording with one warning, not the program.

@@ -139,15 +139,13 @@ HOGWILD = """
     [
         ("fork", 2, True),
         ("fork", 2, False),
-        ("spawn", 1, True),
-        pytest.param("spawn", 2, True, marks=pytest.mark.sweep),  # each imports torch
+        ("spawn", 2, True),
     ],
 )
 def test_children_that_train_have_parts_of_their_own(method: str, count: int, itself: bool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(HOGWILD))
     command = (*RUN, "train.py", method, str(count), *(["too"] if itself else []))
-    fresh = method == "spawn"  # a fork's `__main__` has no path that a child could import
-    ran = forks.run(command, fresh=fresh, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=120)
+    ran = forks.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=120)
     parts = [f"train.run/child-{pid}.jsonl" for pid in sorted(eval(ran.stdout))]
     assert len(parts) == count and sorted(names(tmp_path)) == [*(["train.run.jsonl"] if itself else []), *parts], (
         ran.stderr
@@ -180,9 +178,7 @@ LOADERS = """
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_data_loader_workers_record_nothing(method: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(LOADERS))
-    command = (*RUN, "train.py", method)
-    fresh = method == "spawn"
-    ran = forks.run(command, fresh=fresh, cwd=tmp_path, env=ENV, capture_output=True, text=True, timeout=120)
+    ran = run(tmp_path, "train.py", method)
     assert ran.returncode == 0 and names(tmp_path) == ["train.run.jsonl"]
     assert "train.py: 4 steps of 1 model" in ran.stderr and "child" not in ran.stderr
 
@@ -190,7 +186,7 @@ def test_data_loader_workers_record_nothing(method: str, tmp_path: Path) -> None
 def test_a_shell_script_that_trains_twice(tmp_path: Path) -> None:
     """With children, which train first."""
     (tmp_path / "train.py").write_text(dedent(HOGWILD))
-    line = f"{sys.executable} train.py fork 1 too"
+    line = f"{forks.python()} train.py fork 1 too"
     (tmp_path / "both.sh").write_text(f"{line}; {line}\n")
     ran = run(tmp_path, "sh", "both.sh")
     first, second = (

@@ -12,10 +12,11 @@ from typing import Any
 
 from commands.growing import until
 from records import HEADER, activation, gradient, recorded_step
-from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
+from support import Later
 
 from hookcli.report import TensorStats
 
+wandb = Later("wandb.proto.wandb_internal_pb2")
 Cli = Callable[..., Any]
 ODD = "od\x1b[31md.\u2028=1+1"
 NAN, INF = float("nan"), float("inf")
@@ -77,7 +78,7 @@ def tag(report: Mapping[str, Any], row: Mapping[str, Any], figure: str) -> str:
     return f"{'activations.' * (figure in stats)}{figure}/{place}"
 
 
-def wandb_records(path: Path) -> Iterator[WandbRecord]:
+def wandb_records(path: Path) -> Iterator[Any]:
     """The records of an offline run: LevelDB's log format (blocks of 32 KiB) after a header of 7 bytes.
 
     wandb itself has read them in Go since 0.2x, for `wandb sync`; its messages are those of its Python package.
@@ -94,7 +95,7 @@ def wandb_records(path: Path) -> Iterator[WandbRecord]:
         parts += data[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):  # whole, or the last part
-            yield WandbRecord.FromString(parts)
+            yield wandb.Record.FromString(parts)
             parts = b""
 
 

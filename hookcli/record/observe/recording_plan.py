@@ -22,7 +22,7 @@ _OTHERS = ("inputs",)
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """Records every `every`th step from `start` until before `stop`, for `max_seconds` from now on.
+    """Records one in `every` steps, from `start` until before `stop`, for `max_seconds` from now on.
 
     `probes` by name: "grads" measures gradients of parameters and of what modules return, "updates" what optimizers
     change, "optimizer" the settings and norms of parameter groups, "time" where the time goes. `match` is a glob that

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 import torch
+from documentation.pages import executed
 from record.integrations.own_loop import assert_recorded, nothing_left, recorded_steps, train
-from support import equal
+from support import Later, equal
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from hookcli.record import model_recording
 from hookcli.record.file.reading import read_record
 from hookcli.record.integrations import callback as callback_module
-from hookcli.record.integrations.huggingface import HookcliCallback
 from hookcli.system.torchrun import World
 
+transformers, huggingface = Later("transformers"), Later("hookcli.record.integrations.huggingface")
+pytestmark = pytest.mark.xdist_group("timm and Transformers")
 NAME = "GPT2LMHeadModel"
 STEPS, ROWS = 5, 2
 
@@ -29,7 +30,7 @@ def small() -> nn.Module:
     sizes = {"vocab_size": 19, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_inner": 16}
     dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     ends = {"bos_token_id": 0, "eos_token_id": 0}
-    return GPT2LMHeadModel(GPT2Config(**sizes, **dropouts, **ends))
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **dropouts, **ends))
 
 
 def sentences() -> list[dict[str, Tensor]]:
@@ -37,9 +38,7 @@ def sentences() -> list[dict[str, Tensor]]:
     return [{"input_ids": row, "labels": row} for row in ids]
 
 
-def trainer_of(
-    model: nn.Module, folder: Path, *callbacks: Any, kind: type[Trainer] = Trainer, **settings: Any
-) -> Trainer:
+def trainer_of(model: nn.Module, folder: Path, *callbacks: Any, kind: Any = None, **settings: Any) -> Any:
     plain = {"use_cpu": True, "report_to": [], "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
     training = {
         "max_steps": STEPS,
@@ -50,7 +49,8 @@ def trainer_of(
         "optim": "adamw_torch",
         "max_grad_norm": 0.1,
     }
-    arguments = TrainingArguments(folder / "out", **plain, **(training | settings))
+    arguments = transformers.TrainingArguments(folder / "out", **plain, **(training | settings))
+    kind = kind or transformers.Trainer
     return kind(model, arguments, train_dataset=sentences(), eval_dataset=sentences()[:4], callbacks=list(callbacks))
 
 
@@ -64,7 +64,7 @@ def accumulated(model: nn.Module, rows: list[Any], of: int, bfloat16: bool) -> T
 @pytest.mark.parametrize(("of", "bfloat16"), [(1, False), (2, False), (2, True)])
 def test_the_record_tells_what_a_loop_of_ones_own_sees(tmp_path: Path, of: int, bfloat16: bool, capfd: Any) -> None:
     model, plain, own = small(), small(), small()
-    callback = HookcliCallback(every=2, output=tmp_path / "run.jsonl")
+    callback = huggingface.HookcliCallback(every=2, output=tmp_path / "run.jsonl")
     settings = {"gradient_accumulation_steps": of, "bf16": bfloat16, "eval_strategy": "steps", "eval_steps": 2}
     trainer = trainer_of(model, tmp_path, callback, **settings)
     with nothing_left(model):
@@ -105,18 +105,23 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(tmp_path: Path, of: int, 
         assert loss["mean"] == pytest.approx(evaluated[number], rel=1e-6)
 
 
-class Fails(Trainer):
-    def compute_loss(self, *arguments: Any, **settings: Any) -> Any:
-        if self.state.global_step == 2:
-            raise KeyError("lost")
-        return super().compute_loss(*arguments, **settings)
+def failing() -> type:
+    """A Trainer whose third step fails."""
+
+    class Fails(transformers.Trainer):  # type: ignore[misc]
+        def compute_loss(self, *arguments: Any, **settings: Any) -> Any:
+            if self.state.global_step == 2:
+                raise KeyError("lost")
+            return super().compute_loss(*arguments, **settings)
+
+    return Fails
 
 
 def test_an_exception_ends_the_record_of_a_with_block(tmp_path: Path) -> None:
     model = small()
-    callback = HookcliCallback(every=2, output=tmp_path / "run.jsonl")
+    callback = huggingface.HookcliCallback(every=2, output=tmp_path / "run.jsonl")
     with nothing_left(model), pytest.raises(KeyError), callback:
-        trainer_of(model, tmp_path, callback, kind=Fails).train()
+        trainer_of(model, tmp_path, callback, kind=failing()).train()
     end = read_record(callback.recording.path).end
     assert (end.exit_code, end.error) == (1, "KeyError: 'lost'")
     assert [ran["steps"] for ran in end.models] == [2]
@@ -127,10 +132,10 @@ def test_the_next_training_ends_a_record_of_whose_end_nobody_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     model = small()
-    callback = HookcliCallback(every=2)
+    callback = huggingface.HookcliCallback(every=2)
     with nothing_left(model):
         with pytest.raises(KeyError):
-            trainer_of(model, tmp_path, callback, kind=Fails).train()
+            trainer_of(model, tmp_path, callback, kind=failing()).train()
         first = callback.recording.path
         assert read_record(first).end is None
         trainer_of(model, tmp_path, callback).train()
@@ -145,7 +150,7 @@ def test_another_rank_than_the_first_records_its_part_and_says_nothing(
     monkeypatch.chdir(tmp_path)
     for module in (callback_module, model_recording):
         monkeypatch.setattr(module, "joined_world", lambda: World(1, 2))
-    callback = HookcliCallback()
+    callback = huggingface.HookcliCallback()
     trainer_of(small(), tmp_path, callback, max_steps=1).train()
     assert callback.recording.path == tmp_path / f"{NAME}.run" / "rank1.jsonl"
     header = read_record(callback.recording.path).header
@@ -157,3 +162,10 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"pip install 'hookcli\[huggingface\]'"):
         import_module("hookcli.record.integrations.huggingface")
+
+
+def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = executed("docs/run.md", lambda code: "transformers" in code or "import torch" in code)
+    program["fine_tune"](small(), sentences())
+    assert [record.name for record in tmp_path.rglob("*.run.jsonl")]

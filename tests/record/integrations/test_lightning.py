@@ -11,60 +11,67 @@ from typing import Any
 
 import pytest
 import torch
-from record.integrations.lightning_nets import Fails, Gan, Manual, Net, adam, batches, fit, loss_of
+from documentation.pages import executed
 from record.integrations.own_loop import assert_recorded, nothing_left, recorded_steps, train
-from support import equal
+from support import Later, equal
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from hookcli.errors import UsageError
 from hookcli.record.file.ranks.ranked_record import read_ranks
 from hookcli.record.file.reading import read_record
-from hookcli.record.integrations.lightning import HookcliCallback
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+nets, lightning = Later("record.integrations.lightning_nets"), Later("hookcli.record.integrations.lightning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.xdist_group("Lightning"),
+]
 
 
 @pytest.fixture
-def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HookcliCallback:
+def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
-    return HookcliCallback(every=2)
+    return lightning.HookcliCallback(every=2)
 
 
 def by(accumulated: int, epochs: int = 2) -> list[list[Any]]:
-    one = list(batches())
+    one = list(nets.batches())
     return [one[at : at + accumulated] for _ in range(epochs) for at in range(0, len(one), accumulated)]
 
 
+def plain_loss(model: nn.Module, batch: Any) -> Tensor:
+    return nets.loss_of(model, batch)
+
+
 def accumulated_loss(model: nn.Module, batch: Any) -> Tensor:
-    return loss_of(model, batch) / 2
+    return nets.loss_of(model, batch) / 2
 
 
 def bfloat16_loss(model: nn.Module, batch: Any) -> Tensor:
     with torch.autocast("cpu", torch.bfloat16):
-        return loss_of(model, batch)
+        return nets.loss_of(model, batch)
 
 
 @pytest.mark.parametrize(
     ("kind", "accumulated", "loss", "settings"),
     [
-        (Net, 1, loss_of, {}),
-        (Net, 2, accumulated_loss, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05}),
-        (Manual, 1, loss_of, {}),
-        (Net, 1, bfloat16_loss, {"precision": "bf16-mixed"}),
+        ("Net", 1, plain_loss, {}),
+        ("Net", 2, accumulated_loss, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05}),
+        ("Manual", 1, plain_loss, {}),
+        ("Net", 1, bfloat16_loss, {"precision": "bf16-mixed"}),
     ],
     ids=["automatic", "accumulating", "manual", "bfloat16"],
 )
 def test_the_record_tells_what_a_loop_of_ones_own_sees(
-    watching: HookcliCallback, kind: type[Net], accumulated: int, loss: Any, settings: dict[str, Any]
+    watching: Any, kind: str, accumulated: int, loss: Any, settings: dict[str, Any]
 ) -> None:
-    model, plain, own = kind(), kind(), Net()
+    model, plain, own = getattr(nets, kind)(), getattr(nets, kind)(), nets.Net()
     with nothing_left(model):
-        trainer = fit(model, watching, **settings)
-    fit(plain, **settings)
+        trainer = nets.fit(model, watching, **settings)
+    nets.fit(plain, **settings)
     assert equal(model.state_dict(), plain.state_dict())
 
-    optimizer = adam(own)
+    optimizer = nets.adam(own)
     clip = settings.get("gradient_clip_val", float("inf"))
     steps = train(
         own.train(), optimizer, by(accumulated), loss, lambda: nn.utils.clip_grad_norm_(own.parameters(), clip)
@@ -72,7 +79,7 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(
     assert equal(dict(own.named_parameters()), dict(model.named_parameters()))
 
     path = watching.recording.path
-    found = recorded_steps(path, kind.__name__)
+    found = recorded_steps(path, kind)
     assert list(found) == list(range(0, trainer.global_step, 2)) and len(steps) == trainer.global_step
     for number, recorded in found.items():
         assert_recorded(recorded, steps[number])
@@ -84,9 +91,9 @@ def test_the_record_tells_what_a_loop_of_ones_own_sees(
     assert ran["no_grad_forwards"] == 2 + 2 * 2  # the sanity check's, then each epoch's
 
 
-def test_two_models_have_steps_of_their_own(watching: HookcliCallback) -> None:
-    model, own = Gan(), Gan()
-    trainer = fit(model, watching)
+def test_two_models_have_steps_of_their_own(watching: Any) -> None:
+    model, own = nets.Gan(), nets.Gan()
+    trainer = nets.fit(model, watching)
     with_critic, with_maker = own.configure_optimizers()
 
     def against_critic(maker: nn.Module, batch: Any) -> Tensor:
@@ -114,13 +121,13 @@ def test_two_models_have_steps_of_their_own(watching: HookcliCallback) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("lost"), KeyboardInterrupt()], ids=["exception", "Ctrl-C"])
-def test_an_exception_ends_the_record(watching: HookcliCallback, error: BaseException) -> None:
-    model = Fails()
+def test_an_exception_ends_the_record(watching: Any, error: BaseException) -> None:
+    model = nets.Fails()
     model.error = error
     ignored = signal.getsignal(signal.SIGINT)
     try:
         with nothing_left(model), pytest.raises((KeyError, SystemExit)):
-            fit(model, watching)
+            nets.fit(model, watching)
     finally:
         signal.signal(signal.SIGINT, ignored)  # Lightning ignores Ctrl-C from then on
     end = read_record(watching.recording.path).end
@@ -128,8 +135,8 @@ def test_an_exception_ends_the_record(watching: HookcliCallback, error: BaseExce
     assert [ran["steps"] for ran in end.models] == [2]
 
 
-def test_each_rank_records_its_part(watching: HookcliCallback, tmp_path: Path) -> None:
-    fit(Net(), watching, strategy="ddp_fork", devices=2)
+def test_each_rank_records_its_part(watching: Any, tmp_path: Path) -> None:
+    nets.fit(nets.Net(), watching, strategy="ddp_fork", devices=2)
     record = read_ranks(tmp_path / "Net.run")
     assert list(record.parts) == [0, 1] and not list(tmp_path.glob("*.jsonl"))
     [ran] = record.end.models
@@ -138,11 +145,11 @@ def test_each_rank_records_its_part(watching: HookcliCallback, tmp_path: Path) -
         assert list(recorded_steps(tmp_path / "Net.run" / f"rank{rank}.jsonl", "Net")) == [0, 2, 4]
 
 
-def test_each_training_has_a_record_that_is_told_once(watching: HookcliCallback, capfd: Any) -> None:
-    model = Net()
+def test_each_training_has_a_record_that_is_told_once(watching: Any, capfd: Any) -> None:
+    model = nets.Net()
     for name in ("Net.run.jsonl", "Net-2.run.jsonl"):
         capfd.readouterr()
-        fit(model, watching, max_epochs=1)
+        nets.fit(model, watching, max_epochs=1)
         said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("hookcli")]
         assert watching.recording.path == Path.cwd() / name
         assert said == [f"hookcli: recording the training; see it with: hookcli show {Path.cwd() / name}"]
@@ -151,17 +158,17 @@ def test_each_training_has_a_record_that_is_told_once(watching: HookcliCallback,
 
 
 def test_a_record_that_cant_be_made_is_no_reason_to_lose_a_training(tmp_path: Path, capfd: Any) -> None:
-    callback = HookcliCallback(output=tmp_path / "no" / "run.jsonl")
-    assert fit(Net(), callback, max_epochs=1).global_step == 6
+    callback = lightning.HookcliCallback(output=tmp_path / "no" / "run.jsonl")
+    assert nets.fit(nets.Net(), callback, max_epochs=1).global_step == 6
     assert callback.recording is None
     assert "no/run.jsonl: No such file or directory; the training is not recorded" in capfd.readouterr().err
 
 
 def test_wrong_settings_are_told() -> None:
     with pytest.raises(TypeError, match="evry"):
-        HookcliCallback(evry=3)
+        lightning.HookcliCallback(evry=3)
     with pytest.raises(UsageError, match="every 0 steps"):
-        fit(Net(), HookcliCallback(every=0))
+        nets.fit(nets.Net(), lightning.HookcliCallback(every=0))
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -175,3 +182,10 @@ def test_the_older_name_of_lightning_and_none(monkeypatch: pytest.MonkeyPatch, i
         return
     callback = import_module("hookcli.record.integrations.lightning").HookcliCallback
     assert issubclass(callback, import_module("pytorch_lightning").Callback)
+
+
+def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = executed("docs/run.md", lambda code: "lightning" in code or "import torch" in code)
+    program["fit"](nets.Net(), nets.batches())
+    assert [record.name for record in tmp_path.rglob("*.run.jsonl")]

@@ -184,8 +184,9 @@ class RecordFiles:
         if self._is_of_another():
             return False
         self.folder.mkdir(exist_ok=True)
+        has_parts = bool(self.parts())  # looked up first: a rank that is quicker leaves its note, then its part
         if noted(self.folder) is None:
-            if self.parts():  # of an earlier hookcli, which left no note
+            if has_parts:  # of an earlier hookcli, which left no note
                 return False
             with suppress(FileExistsError):
                 leave_note(self.folder, self.launch)

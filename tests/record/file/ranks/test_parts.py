@@ -184,6 +184,21 @@ def test_launches_share_no_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_a_rank_that_is_quicker_by_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It claims the folder, and leaves its part, right after this rank has looked for the note."""
+    first, second = (RecordFiles(tmp_path / "train.run.jsonl", "ranks") for _ in range(2))
+
+    def looked_up_just_before(folder: Path) -> str | None:
+        found = noted(folder)
+        monkeypatch.undo()
+        first.rank(0, HEADER).close()
+        return found
+
+    monkeypatch.setattr("hookcli.record.file.ranks.parts.noted", looked_up_just_before)
+    second.rank(1, HEADER).close()
+    assert names(tmp_path) == ["train.run/rank0.jsonl", "train.run/rank1.jsonl"]
+
+
 def test_a_child_that_is_before_its_program(tmp_path: Path) -> None:
     files = RecordFiles.reserve(tmp_path, "a")
     replace(files, launch="first").take(HEADER).close()

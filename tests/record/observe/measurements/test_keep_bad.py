@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
+import forks
 import pytest
 import torch
 from observing import Seen, observed
@@ -79,7 +79,7 @@ def reproduced(said: str) -> str:
     assert found is not None, said
     command = [sys.executable, found[1]]
     tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=tests)
+    run = forks.run(command, capture_output=True, text=True, timeout=120, env=tests)
     assert run.returncode == 0, run.stderr
     now, then = re.fullmatch(r"now: (.*)then:(.*)", run.stdout, re.DOTALL).groups()  # type: ignore[union-attr]
     assert now.strip() == then.strip() and re.search("nan|inf", now)
@@ -180,9 +180,7 @@ def test_a_class_of_a_script_that_does_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "bad-net.py").write_text(dedent(SCRIPT))
     tests = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for script in ("bad-net.py", "bad/of_Net_.py"):
-        run = subprocess.run(
-            [sys.executable, script], cwd=tmp_path, env=tests, capture_output=True, text=True, timeout=120, check=False
-        )
+        run = forks.run([sys.executable, script], cwd=tmp_path, env=tests, capture_output=True, text=True, timeout=120)
         assert run.returncode == 0, run.stderr
     assert "trains" not in (tmp_path / "bad/of_Net_.py").read_text()
     assert re.fullmatch(r"now:  tensor\(\[inf, inf\]\)\nthen: tensor\(\[inf, inf\]\)\n", run.stdout)

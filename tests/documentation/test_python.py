@@ -1,0 +1,62 @@
+"""The Python in the pages runs: the blocks of a page are one program, in order. CI's mypy reads them, too.
+
+The callbacks of docs/run.md, whose libraries take long to import, run in tests/record/integrations.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from documentation.pages import PAGES, blocks, executed
+
+from hookcli.report import Report
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+
+
+def test_every_page_with_python_is_run_here() -> None:
+    found = {name for name, page in PAGES.items() if blocks.python(page)}
+    assert found == {f"docs/{name}.md" for name in ("checks", "commands", "plugins", "python", "run")}
+
+
+def test_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+    program = executed("docs/python.md")
+    out = capsys.readouterr().out
+    activations, report = program["activations"], program["report"]
+    assert str(activations) in out and repr(activations) in out and "<Report activations of Sequential: 4 rows>" in out
+    assert " zeros in 1\n6144 multiply-adds\n" in out  # 32 * (8 * 16 + 16 * 4)
+    assert program["frame"]["zeros"].sum() == sum(row["zeros"] for row in activations.rows)
+    assert len(program["grads"].rows) == 4 and program["large"].totals["params"] == 11_689_512
+    assert isinstance(report, Report) and not report.findings and program["seen"].reports()[0].rows
+
+
+def test_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    recording = executed("docs/run.md", lambda code: "HookcliCallback" not in code)["recording"]
+    assert recording.path == Path("run.jsonl").resolve() and recording.path.stat().st_size
+    assert capsys.readouterr().out.startswith(f"{recording.path} Sequential")
+
+
+def test_a_healthy_model(request: pytest.FixtureRequest) -> None:
+    executed("docs/checks.md")["test_model"](request.getfixturevalue("hookcli"))
+
+
+def test_a_loss() -> None:
+    image = torch.rand(2, 3)
+    assert executed("docs/commands.md")["brightness"]({"image": image}) == image.mean()
+
+
+def test_a_probe() -> None:
+    import hookcli
+
+    probe = executed("docs/plugins.md")["DeadProbe"]
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+    with torch.no_grad():
+        net[0].weight.fill_(1), net[0].bias.copy_(torch.tensor([-9.0, 9.0, -9.0]))
+    (report,) = hookcli.capture(net, torch.rand(4, 2), probe())
+    assert [dict(row.values) for row in report.rows] == [{"fqn": "1", "units": 3, "dead": 2}]
