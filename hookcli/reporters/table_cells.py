@@ -70,7 +70,7 @@ def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     report = for_people(report)
     if (found := entries(report, view)) is not None:
-        return _of_findings(report, found)
+        return _of_findings(report, found, view)
     table = _laid_out(report, _shown(report, view, _AROUND), view)
     if not view.height or (used := table.lines(view.width)) <= view.height:
         return table
@@ -102,7 +102,7 @@ def _laid_out(report: Report, shown: Report, view: View) -> Table:
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept], bool(view.sort))
+    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept], view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
     return Table(
@@ -122,8 +122,8 @@ def _without_verdict(report: Report) -> Report:
     return replace(report, totals={key: value for key, value in report.totals.items() if key != "verdict"})
 
 
-def _of_findings(report: Report, found: Sequence[Entry]) -> Table:
-    below = _footer(report, report, report.columns, ())
+def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:
+    below = _footer(report, report, report.columns, (), view)
     return Table((), (), (), (), (), footer.run_line(report), below, found)
 
 
@@ -166,14 +166,14 @@ _OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "ma
 
 
 def _footer(
-    report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], sorts: bool = False
+    report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], view: View
 ) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
-    lines = [footer.totals_line(report, sorts)] if said else []
+    lines = [footer.totals_line(report, sorts=bool(view.sort), python=view.python)] if said else []
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
-        lines.append(f"not measured: {footer.skipped_line(report)}")
-    lines.append("; ".join(filter(None, (_grouped(report, shown, sorts), _hidden(hidden)))))
+        lines.append(f"not measured: {footer.skipped_line(report, python=view.python)}")
+    lines.append("; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python)))))
     return [line for line in lines if line]
 
 
@@ -190,22 +190,24 @@ def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
     return [" ".join(said)] if said else []
 
 
-def _grouped(report: Report, shown: Report, sorts: bool) -> str:
-    """Say how many rows are grouped or hidden, and which option shows all."""
+def _grouped(report: Report, shown: Report, view: View) -> str:
+    """Say how many rows are grouped or hidden, and which option or argument shows all."""
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
-    if sorts:
+    level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
+    if view.sort:
         folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""
-        return f"{folds}{len(shown.rows)} of {rows} rows (--depth all shows all)"
-    level = deepest(shown)
+        return f"{folds}{len(shown.rows)} of {rows} rows ({how} shows all)"
     if any(row.get("folded") for row in shown.rows):
-        return f"{rows} rows; repeated blocks are one, with the figures of all (--depth {_unfolded(shown)} shows each)"
+        depth = _unfolded(shown)
+        how = f"table(depth={depth})" if view.python else f"--depth {depth}"
+        return f"{rows} rows; repeated blocks are one, with the figures of all ({how} shows each)"
     said = {
         "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
     }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
-    return f"{said} (--depth all shows all)"
+    return f"{said} ({how} shows all)"
 
 
 def _unfolded(shown: Report) -> int:
@@ -216,9 +218,10 @@ def _unfolded(shown: Report) -> int:
     return next(depths, 1)
 
 
-def _hidden(columns: Sequence[Column]) -> str:
-    """Name the columns that do not fit, and the option that chooses columns."""
+def _hidden(columns: Sequence[Column], python: bool) -> str:
+    """Name the columns that do not fit, and the option or argument that chooses columns."""
     if not columns:
         return ""
     names = [c.name for c in columns[:_NAMED]] + ([f"{len(columns) - _NAMED} more"] if columns[_NAMED:] else [])
-    return f"{formatting.counted(len(columns), 'column')} hidden ({', '.join(names)}); choose with --columns"
+    how = "table(columns=...)" if python else "--columns"
+    return f"{formatting.counted(len(columns), 'column')} hidden ({', '.join(names)}); choose with {how}"
