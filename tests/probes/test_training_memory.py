@@ -115,7 +115,7 @@ def test_the_line_names_the_mode_where_training_keeps_other_tensors(part: nn.Mod
     assert kept["train"] == saved_by_pytorch(model, x) > kept["eval"]
     assert " kept for backward in eval mode = " in totals_line(reports["eval"])
     assert totals_line(reports["eval"]).endswith(" (--train --sort -kept: which modules keep it)")
-    assert totals_line(reports["eval"], sorts=True).endswith(" KiB")
+    assert totals_line(reports["eval"], sorts=True).endswith(" KiB (--train: in train mode)")
     for same in (reports["train"], shapes(mlp().eval(), x)):
         assert re.search(r" kept for backward = [\d.]+ KiB \(--sort -kept: which modules keep it\)$", totals_line(same))
 
