@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -68,7 +69,7 @@ def run(hooks: list[str], net: nn.Module | None = None, **plan: Any) -> Report:
     with untouched(net):
         found = [find_hook(hook) for hook in hooks]
         feedback = Feedback(remark=said.append)
-        report = communicate(prepared(net, inputs(), squares), found, DDPSteps(**plan), feedback)
+        report = communicate(replace(prepared(net, inputs(), squares), feedback=feedback), found, DDPSteps(**plan))
     return Report(**{**vars(report), "meta": {**report.meta, "said": said}})
 
 

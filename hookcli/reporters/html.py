@@ -60,9 +60,9 @@ class HtmlReporter(Reporter):
         shown = [_fragment(report, view) for report in reports]
         return _PAGE.format(title=escape(visible(title)), body="\n".join(shown))
 
-    def fragment(self, report: Report) -> str:
+    def fragment(self, report: Report, view: View) -> str:
         """Write a table without a page around it, as notebooks show it."""
-        return _fragment(report, View())
+        return _fragment(report, view)
 
 
 def _fragment(report: Report, view: View) -> str:

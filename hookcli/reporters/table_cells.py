@@ -56,7 +56,7 @@ def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
     shown = report = for_people(report)
     if (found := entries(report, view)) is not None:
-        return _of_findings(report, found)
+        return _of_findings(report, found, view.python)
     if view.depth is None and not view.sort:
         shown = fitted(report, max(view.height - _AROUND, 12) if view.height else SCREEN)
     columns = table_columns.visible(shown, view)
@@ -72,7 +72,7 @@ def tabulated(report: Report, view: View) -> Table:
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept])
+    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept], view.python)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
     return Table(
@@ -92,8 +92,8 @@ def _without_verdict(report: Report) -> Report:
     return replace(report, totals={key: value for key, value in report.totals.items() if key != "verdict"})
 
 
-def _of_findings(report: Report, found: Sequence[Entry]) -> Table:
-    below = _footer(report, report, report.columns, ())
+def _of_findings(report: Report, found: Sequence[Entry], python: bool) -> Table:
+    below = _footer(report, report, report.columns, (), python)
     return Table((), (), (), (), (), footer.run_line(report), below, found)
 
 
@@ -135,13 +135,15 @@ def _cell(row: Row, column: str, name: str, continued: bool) -> str:
 _OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "macs_share", "kept")
 
 
-def _footer(report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column]) -> list[str]:
+def _footer(
+    report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], python: bool
+) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
-    lines = [footer.totals_line(report)] if said else []
+    lines = [footer.totals_line(report, python=python)] if said else []
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
-        lines.append(f"not measured: {footer.skipped_line(report)}")
-    lines.append("; ".join(filter(None, (_grouped(report, shown), _hidden(hidden)))))
+        lines.append(f"not measured: {footer.skipped_line(report, python=python)}")
+    lines.append("; ".join(filter(None, (_grouped(report, shown, python), _hidden(hidden, python)))))
     return [line for line in lines if line]
 
 
@@ -158,19 +160,22 @@ def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
     return [" ".join(said)] if said else []
 
 
-def _grouped(report: Report, shown: Report) -> str:
-    """Say how many rows are grouped or hidden, and which option shows all."""
+def _grouped(report: Report, shown: Report, python: bool) -> str:
+    """Say how many rows are grouped or hidden, and which option or argument shows all."""
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
     level = deepest(shown)
     if any(row.get("folded") for row in shown.rows):
-        return f"{rows} rows; repeated blocks are one, with the figures of all (--depth {_unfolded(shown)} shows each)"
+        depth = _unfolded(shown)
+        how = f"table(depth={depth})" if python else f"--depth {depth}"
+        return f"{rows} rows; repeated blocks are one, with the figures of all ({how} shows each)"
     said = {
         "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
     }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
-    return f"{said} (--depth all shows all)"
+    how = 'table(depth="all")' if python else "--depth all"
+    return f"{said} ({how} shows all)"
 
 
 def _unfolded(shown: Report) -> int:
@@ -181,9 +186,10 @@ def _unfolded(shown: Report) -> int:
     return next(depths, 1)
 
 
-def _hidden(columns: Sequence[Column]) -> str:
-    """Name the columns that do not fit, and the option that chooses columns."""
+def _hidden(columns: Sequence[Column], python: bool) -> str:
+    """Name the columns that do not fit, and the option or argument that chooses columns."""
     if not columns:
         return ""
     names = [c.name for c in columns[:_NAMED]] + ([f"{len(columns) - _NAMED} more"] if columns[_NAMED:] else [])
-    return f"{formatting.counted(len(columns), 'column')} hidden ({', '.join(names)}); choose with --columns"
+    how = "table(columns=...)" if python else "--columns"
+    return f"{formatting.counted(len(columns), 'column')} hidden ({', '.join(names)}); choose with {how}"

@@ -111,8 +111,11 @@ def spec_of_local(tensor: Tensor) -> Any:
     """The mesh, placements and shape of the DTensor whose `to_local()` returned this tensor; None for any other tensor.
 
     Its node keeps them for backward (`_ToTorchTensor`). Without that, or without gradients, nothing tells tensors that
-    are the same on all ranks from parts of one.
+    are the same on all ranks from parts of one. A view whose memory may have changed since is not asked: PyTorch would
+    make its node anew, whose number decides in which order gradients are summed.
     """
+    if is_view(tensor) and (tensor.is_inference() or version(tensor)):
+        return None
     return getattr(tensor.grad_fn, "dtensor_spec", None)
 
 

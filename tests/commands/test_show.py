@@ -180,7 +180,7 @@ def test_what_is_whole_is_shown_and_the_rest_is_counted(cli: Cli, record: Path) 
     record.write_text(text(RUN[:2]) + '{"line": "wind\n' + text(RUN[2:3])[:-300])
     found = cli("show", record.name)
     assert found.code == 0 and "Net · step 0" in found.out
-    assert "hookcli: 2 of 4 lines are damaged and left out: 3, 4\n" in found.err
+    assert "1 of 4 lines is damaged and left out: 3; the last line is cut (" in found.err
     assert "no end is recorded; it is still running, or was killed" in found.err
     assert re.search(r"the last line came \S+ .?s ago", found.err)
 

@@ -144,11 +144,18 @@ def test_a_model_that_cannot_run_with_gradients_on_still_has_shapes(run: Callabl
     assert skipped.reason.startswith("memory kept for backward: fails with gradients on (RuntimeError: ")
 
 
+def refuses(y: Tensor) -> Tensor:
+    raise RuntimeError("not today")
+
+
 @pytest.mark.parametrize(
     ("device", "breaks", "edits", "runs", "error"),
     [
-        ("cpu", lambda y: y @ torch.ones(3), (), 2, ModelError),  # fails alike with gradients off
-        ("meta", lambda y: y @ torch.ones(3, device="meta"), (), 2, ModelError),
+        ("cpu", lambda y: y @ torch.ones(3), (), 1, ModelError),  # a shape is wrong with gradients and without
+        ("meta", lambda y: y @ torch.ones(3, device="meta"), (), 1, ModelError),
+        ("cpu", lambda y: y.nowhere, (), 1, ModelError),
+        ("cpu", lambda y: {}["gradient"], (), 2, ModelError),  # the name could have to do with them
+        ("cpu", refuses, (), 2, ModelError),  # for a reason of its own
         ("meta", lambda y: y.sum().item(), (), 1, ModelError),  # needs values, whatever is recorded
         ("cpu", lambda y: y, "idle:output=zero", 1, UsageError),
     ],
