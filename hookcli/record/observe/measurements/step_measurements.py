@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.rows import merge_calls
+from hookcli.record.observe.measurements.selection import Selection, is_watched
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers import parameter_groups, updates
@@ -31,7 +32,6 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.report import Report, Skipped
 from hookcli.report.formatting import number
-from hookcli.report.names import is_also_a_part, name_filter, no_match
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
@@ -61,7 +61,7 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        selection = _Selection(plan.match, module, self.name, model)
+        selection = Selection(plan.match, module, self.name, model)
         self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class StepMeasurements:
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
             nn.Identity() if model.hidden else module,
-            select=partial(_is_watched, selection, self._compiled),
+            select=partial(is_watched, selection, self._compiled),
             guard=guard,
             callers_run=True,
         )
@@ -203,37 +203,6 @@ class StepMeasurements:
         for fqn, reason in self._compiled.items():
             if (name := self.name(fqn)) not in seen:
                 yield Skipped(name, reason)
-
-
-class _Selection:
-    """The test of names that --match asks for. Does not keep the model alive."""
-
-    def __init__(self, pattern: str | None, module: nn.Module, name: PlainNames, model: ObservedModel) -> None:
-        self._name = name
-        self._named: Callable[[str, str], bool] | None = None
-        self._types: dict[str, str] = {}
-        if pattern is not None:
-            self._match(pattern, module, model)
-
-    def _match(self, pattern: str, module: nn.Module, model: ObservedModel) -> None:
-        """Take the names that the pattern is about, and note if it selects nothing, or less than one may expect."""
-        modules = module.named_modules(remove_duplicate=False)
-        self._types = {self._name(fqn): tree.type_text(one) for fqn, one in modules}
-        names = self._types | dict.fromkeys((self._name(fqn) for fqn, _ in module.named_parameters()), "")
-        self._named = name_filter(pattern, names)
-        if not any(self._named(*named) for named in names.items()):
-            model.counts.note(no_match(pattern, names))
-        elif is_also_a_part(pattern, names):
-            said = f"--match {pattern}: only what has exactly this name"
-            model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
-
-    def __call__(self, fqn: str) -> bool:
-        name = self._name(fqn)
-        return self._named is None or self._named(name, self._types.get(name, ""))
-
-
-def _is_watched(selection: _Selection, compiled: Mapping[str, str], fqn: str, module: nn.Module) -> bool:
-    return fqn not in compiled and selection(fqn)
 
 
 def _probe(name: str, hist: bool) -> Probe:
