@@ -12,12 +12,14 @@ from hookcli.commands.backward_options import OnePassOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
@@ -108,8 +110,16 @@ def diff(
     for side, held in zip(sides, saved, strict=True):
         if side.file and held and (unknown := unfamiliar(side.file, held)):
             remark(unknown, options)
+    if _initialised(sides, own) and weights_come_first(reports[0]):
+        then = with_same_weights((a, b), own, step, options)
+        reports = [replace(reports[0], meta={**reports[0].meta, "next": then})]
     output.write(reports)
     return _judged(reports, options, output.for_people)
+
+
+def _initialised(sides: Sequence[SideSpec], own: DiffOptions) -> bool:
+    """True for two models whose weights nobody chose, so that other code may have drawn other ones."""
+    return not own.same_weights and not any(side.file or side.options.weights for side in sides)
 
 
 def _compared(

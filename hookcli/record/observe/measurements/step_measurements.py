@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
@@ -29,10 +29,12 @@ from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.report import Report, Skipped
+from hookcli.report.formatting import number
 from hookcli.report.names import is_also_a_part, name_filter
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
+from hookcli.tensors.weak import WeakIds
 
 Seen = list[tuple[dict[str, Any], PendingFigures]]
 
@@ -64,7 +66,8 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
-        self._inputs: list[PendingFigures] = []
+        self._received: dict[str, list[PendingFigures]] = {}
+        self._returned: WeakIds[Tensor, bool] = WeakIds()
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
@@ -111,14 +114,20 @@ class StepMeasurements:
         self.session.__enter__()
         if self._plan.first_bad:
             self.session.forward_pre(self._take_input)
+            self.session.forward(self._note_output)
         for probe in [*self._probes, *([self._times] if self._times else [])]:
             probe.attach(self.session)
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
     def _take_input(self, event: HookEvent) -> None:
-        if event.fqn == "":
-            self._inputs += [measure(x) for _, x in tree.arguments(event.args, event.kwargs)]
+        """Measure what a module receives, but for what another one returned, which is measured already."""
+        new = [x for _, x in tree.arguments(event.args, event.kwargs) if x not in self._returned]
+        self._received.setdefault(event.fqn, []).extend(map(measure, new))
+
+    def _note_output(self, event: HookEvent) -> None:
+        for _, x in tree.leaves(event.output):
+            self._returned[x] = True
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the device and dtype of the first forward."""
@@ -163,9 +172,20 @@ class StepMeasurements:
         if new > 0:
             yield what, probe, seen, new
 
-    def input_is_non_finite(self) -> bool:
-        """True if the model was given non-finite values."""
-        return any(stats.nan or stats.inf for stats in resolve(self._inputs))
+    def received_non_finite(self, fqn: str) -> tuple[int, int]:
+        """How many NaN and Inf a module received that no module had returned."""
+        stats = resolve(self._received.get(fqn, []))
+        return sum(s.nan for s in stats), sum(s.inf for s in stats)
+
+    def finite_output(self) -> Iterator[str]:
+        """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
+        own = [
+            seen for p in self._probes if p.name == "activations" and isinstance(p, StatsProbe) for seen in p.pending()
+        ]
+        stats = resolve([pending for values, pending in own if values["fqn"] == ""])
+        if stats and all(s.finite == s.numel for s in stats):
+            largest = max((max(abs(s.min), abs(s.max)) for s in stats if s.numel), default=0.0)
+            yield f"the model's output was finite, up to {number(largest)}: it begins in the loss function"
 
     # When the step is over.
 
