@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from hookcli import registry
+from hookcli.commands import COMMANDS
 from hookcli.commands.app import build_app
 from hookcli.errors import FAILED, INTERRUPTED, HookcliError, ProcessesWanted, ToldError
 from hookcli.system.escaping import visible_lines
@@ -110,14 +111,13 @@ def _leave_it_to_the_first() -> None:
 
 
 def _usage_error(error: Any, arguments: Sequence[str]) -> int:
-    """Report a command line that Typer can't parse in one line, with where to find help."""
-    context = getattr(error, "ctx", None)
-    message = error.format_message()
+    """Report a command line that Typer can't parse."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        return _show_help(message, arguments)
-    path = context.command_path if context else "hookcli"
+        return _show_help(error.format_message(), arguments)
+    from hookcli.commands.mistakes import mistake
+
     _leave_it_to_the_first()
-    say(f"error: {message} (see {path} --help)")
+    say(f"error: {mistake(error, [*COMMANDS, *registry.names('probes')])}")
     return int(error.exit_code)
 
 

@@ -162,10 +162,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SECOND = 200  # characters of the line below a heading
 
 
-def unknown(what: str, given: str, known: Iterable[str], *, see: str = "") -> str:
-    """One line for a wrong name: what was given, the nearest right names, and where all of them are listed."""
+def unknown(what: str, given: str, known: Iterable[str], *, also: Sequence[str] = (), see: str = "") -> str:
+    """One line for a wrong name: what was given, the nearest right names, and where all of them are listed.
+
+    `also`: further spellings that are right, and need not be listed.
+    """
     names = list(known) if isinstance(known, (tuple, list)) else sorted(known)
-    near = nearest(given, names)
+    near = nearest(given, [*names, *also])
     guess = f"; did you mean {' or '.join(near)}?" if near else ""
     if near and (see or len(names) > _LISTED):
         return f"unknown {what} {given!r}{guess}"

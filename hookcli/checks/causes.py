@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hookcli.checks.base import Check
 from hookcli.checks.measurements import Measurements
@@ -13,58 +14,56 @@ from hookcli.report.names import is_within
 
 
 def causes_first(findings: Sequence[Finding], checks: Sequence[Check], measured: Measurements) -> list[Finding]:
-    """The findings, each after its causes and with `cause` naming the nearest of them; the most severe come first.
+    """The findings, each after its cause, which it names; the most severe come first.
 
-    A finding is a cause of another if the other's check `follows` its check, directly or by way of checks between
-    them, and data flows from the one place to the other.
+    A finding may be a cause of another if the other's check `follows` its check, directly or by way of checks between
+    them, and data flows from the one place to the other. The nearest of them is the cause: gradients depend on every
+    module, and what lies further away is a cause of that cause, or of none.
     """
     flow = _Flow(measured, {check.id for check in checks if "grads" in check.needs})
     order = _order(checks)
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
     ordered = sorted(findings, key=lambda f: (rank.get(f.severity, len(rank)), order.get(f.check, len(order))))
     before = _all_causes(checks)
-    causes = {
-        place: [
+    nearest: dict[int, int | None] = {}
+    for place, found in enumerate(ordered):
+        causes = [
             other
             for other, cause in enumerate(ordered)
             if cause.check in before.get(found.check, ())
             and order[cause.check] < order[found.check]  # in a circle of checks, one comes first
             and flow.leads(cause, found)
         ]
-        for place, found in enumerate(ordered)
-    }
-    return [_with_cause(ordered, place, causes[place], flow) for place in _Listed(causes).places()]
+        distances = {other: flow.distance(ordered[other], found) for other in reversed(causes)}
+        nearest[place] = min(distances, key=distances.__getitem__, default=None)
+    return [_with_cause(ordered[place], ordered, nearest[place]) for place in _listed(nearest)]
 
 
-def _with_cause(findings: Sequence[Finding], place: int, causes: Sequence[int], flow: _Flow) -> Finding:
-    if not causes:
-        return findings[place]
-    near = min(reversed(causes), key=lambda cause: flow.distance(findings[cause], findings[place]))
-    return replace(findings[place], cause=findings[near].name)
+def _with_cause(found: Finding, findings: Sequence[Finding], cause: int | None) -> Finding:
+    return found if cause is None else replace(found, cause=findings[cause].name)
 
 
-@dataclass
-class _Listed:
-    """Lists numbers so that each comes after its causes, and what follows from a number right after it."""
+def _listed(causes: Mapping[int, int | None]) -> list[int]:
+    """The numbers, each after its cause, and what follows from a number right after it.
 
-    causes: dict[int, list[int]]
-    done: dict[int, None] = field(default_factory=dict)
+    A first cause stands where the first number that follows from it would.
+    """
+    follows: dict[int, list[int]] = defaultdict(list)
+    for place, cause in causes.items():
+        if cause is not None:
+            follows[cause].append(place)
 
-    def places(self) -> list[int]:
-        """The numbers in their new order."""
-        for place in self.causes:
-            self._add(place)
-        return list(self.done)
+    def first_cause(place: int) -> int:
+        cause = causes[place]
+        return place if cause is None else first_cause(cause)
 
-    def _add(self, place: int) -> None:
-        if place in self.done:
-            return
-        for cause in self.causes[place]:
-            self._add(cause)
-        self.done[place] = None
-        for other, causes in self.causes.items():
-            if place in causes and self.done.keys() >= set(causes):
-                self._add(other)
+    def with_consequences(place: int) -> Iterator[int]:
+        yield place
+        for other in follows[place]:
+            yield from with_consequences(other)
+
+    firsts = dict.fromkeys(map(first_cause, causes))
+    return [number for place in firsts for number in with_consequences(place)]
 
 
 def _order(checks: Sequence[Check]) -> dict[str, int]:
@@ -119,10 +118,8 @@ class _Flow:
             return True
         if self._never_ran(a) or self._never_ran(b):
             return False
-        places = self._place(a), self._place(b)
-        if effect.check in self._backward or None in places:
-            return True
-        return places[0] < places[1]  # type: ignore[operator]
+        before, after = self._place(a), self._place(b)
+        return effect.check in self._backward or before is None or after is None or before < after
 
     def distance(self, cause: Finding, effect: Finding) -> float:
         """How far apart the first calls at two places are; infinite if one of them is not known."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hookcli.commands.mistakes import mistake
 from hookcli.commands.options import Model, OnlyFields, Options, takes_options
 from hookcli.errors import UsageError, shortened
 from hookcli.report.files import looks_saved
@@ -60,7 +61,7 @@ def parse_side(label: str, text: str, shared: Options) -> SideSpec:
         raise UsageError(f"{label} {text!r}: {error}") from error
     except typer.TyperException as error:
         about = f"its own options are {', '.join(_flags())}; put all others outside the quotes"
-        raise UsageError(f"{label} {text!r}: {error.format_message().rstrip('.')} ({about})") from error
+        raise UsageError(f"{label} {text!r}: {mistake(error)} ({about})") from error
     model, own, how = found
     # Repeatable options add to the shared ones.
     own |= {name: [*getattr(shared, name), *value] for name, value in own.items() if isinstance(value, list)}

@@ -125,12 +125,11 @@ def command_page(command: Any, ctx: Any, details: Details, *, whole: bool, page:
     for paragraph in paragraphs if whole else paragraphs[:1]:
         page.paragraph(paragraph)
     shown = [one for one in command.get_params(ctx) if not one.hidden]
-    arguments = [one for one in shown if one.param_type_name == "argument"]
-    page.usage(ctx.command_path, " ".join(["[OPTIONS]", *map(_in_usage, arguments)]))
+    arguments = _arguments(shown)
+    page.usage(ctx.command_path, usage(ctx))
     if arguments:
-        page.entries(
-            "Arguments:", [(_plain(one), "", _text(one, command.name, details, whole=whole)) for one in arguments]
-        )
+        texts = (_text(one, command.name, details, whole=whole) for one in arguments)
+        page.entries("Arguments:", [(argument_name(one), "", text) for one, text in zip(arguments, texts, strict=True)])
     options = [one for one in shown if one.param_type_name != "argument"]
     for heading, some in _sections(options) if whole else [("Options", _first(options, details))]:
         page.entries(f"{heading}:", [_entry(one, command.name, details, whole=whole) for one in some])
@@ -159,12 +158,21 @@ def _first(options: Sequence[Any], details: Details) -> Iterator[Any]:
             yield one
 
 
+def usage(ctx: Any) -> str:
+    """Return the words after a command's path in its usage line."""
+    return " ".join(["[OPTIONS]", *map(_in_usage, _arguments(ctx.command.get_params(ctx)))])
+
+
+def _arguments(parameters: Iterable[Any]) -> list[Any]:
+    return [one for one in parameters if one.param_type_name == "argument" and not one.hidden]
+
+
 def _in_usage(argument: Any) -> str:
-    name = _plain(argument)
+    name = argument_name(argument)
     return name if argument.required else f"[{name}]" if not name.endswith("...") else f"[{name[:-3]}]..."
 
 
-def _plain(argument: Any) -> str:
+def argument_name(argument: Any) -> str:
     """Return an argument's name, without the brackets that Typer adds."""
     name = (argument.metavar or argument.name.upper()).strip("[].")
     return f"{name}..." if argument.nargs != 1 else name

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
-from hookcli.errors import UsageError, shortened, unknown
+from hookcli.errors import UsageError, unknown
 from hookcli.hooks.option_values import BACKENDS, FILLS, PARALLEL
 
 T = TypeVar("T")
 
 DEFAULT_MODEL = "resnet50"
-_DIGITS = 18  # int() refuses thousands of digits
 
 
 def complete_models(incomplete: str) -> list[str]:
@@ -32,17 +30,6 @@ def complete_formats(incomplete: str) -> list[str]:
     from hookcli.registry import names
 
     return [name for name in names("reporters") if name.startswith(incomplete)]
-
-
-def parse_depth(text: str | None) -> float | None:
-    """`3`, or `all` as infinity; None where it is left to the reporter. Raises UsageError for anything else."""
-    if text is None or text == "auto":
-        return None
-    if text == "all":
-        return math.inf
-    if not text.isdecimal() or text == "0" or len(text) > _DIGITS:
-        raise UsageError(f"--depth {shortened(text)!r}: give a number from 1, or all")
-    return int(text)
 
 
 Model = Annotated[

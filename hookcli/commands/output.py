@@ -11,12 +11,12 @@ from typing import Any
 
 from hookcli import registry
 from hookcli.commands.destination import check_target, written
-from hookcli.commands.options import Options, parse_depth
+from hookcli.commands.options import Options
 from hookcli.errors import HookcliError, UsageError, class_name, unknown
 from hookcli.report import Column, Report, formatting
 from hookcli.report.columns import find_column
 from hookcli.report.files import write_whole
-from hookcli.report.grouping import View, apply_view, as_asked, group_rows
+from hookcli.report.grouping import View, apply_view, parse_depth, shown
 from hookcli.reporters import selection
 from hookcli.system.escaping import shell_path
 from hookcli.system.stdout import report_stream, require_stdout, write_report
@@ -125,12 +125,12 @@ class Output:
         return text
 
     def _shown(self, reports: Iterable[Report], mixed: bool = False) -> Iterator[Report]:
-        folds = self.view.depth is not None and not selection.declared(self._reporter, "needs")
+        folds = not selection.declared(self._reporter, "needs")
         for report in reports:
             self._require_suited(report.columns)
             view = _suited(self.view, report) if mixed else self.view
             if not self.view.columns or view.columns:  # else it has none of those chosen
-                yield apply_view(group_rows(report, as_asked(report, view.depth or 1)) if folds else report, view)
+                yield shown(report, view, folds=folds)
 
 
 def _suited(view: View, report: Report) -> View:

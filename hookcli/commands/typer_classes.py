@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from typer import TyperException
 from typer.core import TyperCommand, TyperGroup
 
 from hookcli.commands.help_pages import Details, command_page
@@ -63,7 +64,11 @@ class _Helpful:
         ctx.meta[TYPED] = tuple(args)
         _spare_conversion(self, ctx)
         whole: Any = super()
-        rest: list[str] = whole.parse_args(ctx, args)
+        try:
+            rest: list[str] = whole.parse_args(ctx, args)
+        except TyperException as error:
+            vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # some of Typer's errors don't say whose they are
+            raise
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -55,11 +55,13 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     (`hookcli.diff.tolerance.allowance`). A dtype that was asked for in its run is no difference. Each row shows the
     figure that is furthest off and how many times its tolerance that is; `differs` names the worst figures beyond it.
     Rows that only B has stand where they stand in B. Raises UsageError for reports of different probes, or of a probe
-    whose rows are not modules or parameters.
+    whose rows are not modules or parameters, and where no figure is in both.
     """
     _check(a, b)
     tolerance = tolerance or Tolerance()
     a, b = _known_to(a, b), _known_to(b, a)
+    if a.rows and b.rows and not (_figures(a) & _figures(b)):
+        raise UsageError("nothing to compare: the two reports have no figure in common (saved with --columns?)")
     alignment = align(_places(a, b), _places(b, a))
     rows = list(_rows(a, b, alignment, tolerance))
     return verdict.report(
@@ -125,12 +127,21 @@ def _known_to(report: Report, other: Report) -> Report:
     return replace(report, rows=[replace(row, values=values) for row, values in zip(report.rows, kept, strict=True)])
 
 
+def _figures(report: Report) -> set[str]:
+    """The names of all that its rows measure."""
+    return {name for row in report.rows for name in row.flat()} - _PLACE - DERIVED
+
+
 def _completed(row: Row, other: Row | None) -> Row:
     """The row with the other's statistics where it lacks some: these do not differ, and allowances ask for them."""
-    if not row.lacking or row.stats is None or other is None or other.stats is None:
+    if other is None or other.stats is None:
         return row
+    if row.stats is None:  # its number of elements is not known, and what is stands among its values
+        known: dict[str, Any] = {key: row.values[key] for key in STATS_KEYS if key in row.values}
+        values = {key: value for key, value in row.values.items() if key not in known}
+        return Row(values, replace(other.stats, **known)) if known else row
     taken: dict[str, Any] = {key: getattr(other.stats, key) for key in row.lacking}
-    return replace(row, stats=replace(row.stats, **taken))
+    return replace(row, stats=replace(row.stats, **taken)) if taken else row
 
 
 def _places(report: Report, other: Report) -> list[NamedPart]:

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hookcli.errors import HookcliError, OneTensorError
+from hookcli.errors import HookcliError, OneTensorError, message_of
 from hookcli.hooks.session import HookSession
 from hookcli.probes.base import Probe
 from hookcli.report import Skipped
@@ -61,6 +61,23 @@ def with_fallbacks(
             first = first or (str(error), error.reports)
             error.__traceback__ = None  # its frames keep a checkpointed region open, which torch 2.11 leaves to them
         probes = [other or _renewed(probes[n], fresh, n) for n, other in enumerate(others)]
+
+
+def fails_without_gradients(error: BaseException) -> bool:
+    """True if the model's error has nothing to do with gradients, so that it comes again without them.
+
+    Errors of shapes, dtypes and names are such; one that speaks of gradients is not, nor one of no known kind.
+    """
+    root = error.__cause__ or error
+    text = message_of(root).lower()
+    if any(word in text for word in _OF_GRADIENTS):
+        return False
+    return isinstance(root, _OF_CODE) or any(word in text for word in _OF_SHAPES)
+
+
+_OF_GRADIENTS = ("grad", "leaf", "leaves", "inplace", "in-place", "backward", "derivative", "differentiat", "saved")
+_OF_CODE = (TypeError, NameError, AttributeError, LookupError, ImportError, ArithmeticError)
+_OF_SHAPES = ("shape", "size", "dimension", "channel", "dtype", "scalar type")
 
 
 def _states(probes: Sequence[Probe]) -> list[dict[str, Any]] | None:

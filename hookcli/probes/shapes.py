@@ -18,6 +18,7 @@ from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
 from hookcli.probes.base import Probe, unmeasured
+from hookcli.probes.fallbacks import fails_without_gradients
 from hookcli.probes.shared.containers import containers
 from hookcli.probes.shared.costs import Costs, matters
 from hookcli.probes.shared.module_behavior import acts_in_training
@@ -90,7 +91,7 @@ class ShapesProbe(Probe):
 
     def instead(self, error: Exception) -> Probe | None:
         """Return a probe that runs the forward without gradients, unless gradients can't be the reason."""
-        if self._memory is None or isinstance(error, UsageError):
+        if self._memory is None or isinstance(error, UsageError) or fails_without_gradients(error):
             return None
         other = ShapesProbe(memory=False)
         other._refused = in_brief(error.__cause__ or error)

@@ -4,7 +4,7 @@ column that a user names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.errors import UsageError, unknown
@@ -70,8 +70,14 @@ def find_column(option: str, given: str, columns: Sequence[Column]) -> Column:
     asked = " ".join(given.casefold().split())
     found = [c for c in named.values() if asked in (c.name.casefold(), " ".join(c.title.casefold().split()))]
     if not found:
-        raise UsageError(f"{option}: {unknown('column', given, [*named])}")
+        raise UsageError(f"{option}: {unknown('column', given, [*named], also=_headings(named))}")
     if len(found) > 1:
         names = ", ".join(column.name for column in found)
         raise UsageError(f"{option}: several columns are headed {given!r}; choose from: {names}")
     return found[0]
+
+
+def _headings(named: Mapping[str, Column]) -> list[str]:
+    """The headings that name one column, and are not its name in another case."""
+    titles = [column.title for column in named.values()]
+    return [t for t in titles if t and titles.count(t) == 1 and t.casefold() not in named]

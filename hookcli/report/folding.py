@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from hookcli.report import Report, Row
 from hookcli.report.marks import mark
@@ -25,7 +24,8 @@ def folded(report: Report) -> Report:
     names = [row.fqn for row in report.rows]
     containers = [str(name) for name in report.meta.get("containers", ())]
     deepest = max((name.count(".") for name in names), default=0)
-    signatures = [_signature(row) for row in report.rows]
+    numbers: dict[str, int] = {}
+    signatures = [numbers.setdefault(_signature(row), len(numbers)) for row in report.rows]
     changed = False
     for level in range(deepest, -1, -1):
         if new := dict(_renamings(names, signatures, level)):
@@ -46,16 +46,17 @@ def repeats(fqn: str) -> int:
     return int(found[2]) - int(found[1]) + 1 if found else 1
 
 
-def _signature(row: Row) -> Sequence[Any]:
+def _signature(row: Row) -> str:
+    """All that rows of repeated blocks have in common; as text, since values need not be hashable or ordered."""
     faults = (mark(row), bool(row.get("handed_on")), row.fqn if row.get("beyond") else "")
-    return [*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES), *faults]
+    return repr([*(row.get(key) for key in _ALIKE), *(str(row.get(key)) for key in _SHAPES), *faults])
 
 
 @dataclass(slots=True)
 class _Block:
-    """The rows of one block: what each says, to tell whether blocks are alike, and their places in the report."""
+    """The rows of one block: the rest of each name and its signature's number, and their places in the report."""
 
-    rows: list[str] = field(default_factory=list)
+    rows: list[tuple[str, int]] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 
     def repeats(self, other: _Block, anywhere: bool) -> bool:
@@ -64,14 +65,14 @@ class _Block:
         return (anywhere or near) and sorted(self.rows) == sorted(other.rows)
 
 
-def _renamings(names: Sequence[str], signatures: Sequence[Any], level: int) -> Iterator[tuple[str, str]]:
+def _renamings(names: Sequence[str], signatures: Sequence[int], level: int) -> Iterator[tuple[str, str]]:
     """Old and new names of blocks whose last name is at this level, counted from 0."""
     families: dict[tuple[str, str], dict[int, _Block]] = defaultdict(lambda: defaultdict(_Block))
     for place, (name, signature) in enumerate(zip(names, signatures, strict=True)):
-        parts = name.split(".")
+        parts = name.split(".", level + 1)  # as many as this level needs, and the rest
         if len(parts) > level and (found := _INDEXED.fullmatch(parts[level])):
             block = families[".".join(parts[:level]), found[1]][int(found[2])]
-            block.rows.append(repr((parts[level + 1 :], signature)))
+            block.rows.append((parts[level + 1] if parts[level + 1 :] else "", signature))
             block.places.append(place)
     for (owner, stem), blocks in families.items():
         start = f"{owner}.{stem}" if owner else stem

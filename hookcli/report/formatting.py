@@ -200,8 +200,10 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
 def share(row: Row, name: str) -> str:
     """Write counts as percentages of all elements, but NaN and Inf as counts, since one is one too many."""
     value, numel = row.get(name), row.get("numel")
-    if value is None or not numel:
+    if value is None or numel == 0:
         return "-"
+    if numel is None:  # not saved
+        return f"{value:,}"
     if name in ("nan", "inf"):
         return f"{value:,}" if value else ""
     if value in (0, numel):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hookcli.errors import UsageError, shortened
 from hookcli.report import Report, Row, TensorStats
 from hookcli.report.columns import find_column
 from hookcli.report.folding import folded
@@ -22,7 +23,8 @@ class View:
 
     `depth` groups rows below it (None: the reporter decides; math.inf: no grouping); `columns` and `sort` name columns
     (`-mean`: largest first). `width` and `height` are the terminal's, None if the output is a file or a pipe, where
-    `COLUMNS` may ask for a width; `color` allows escape codes, `bars` bars beside figures.
+    `COLUMNS` may ask for a width; `color` allows escape codes, `bars` bars beside figures. `python`: a program asked,
+    so that remarks name arguments instead of options.
     """
 
     depth: float | None = None
@@ -32,6 +34,28 @@ class View:
     height: int | None = None
     color: bool = False
     bars: bool = False
+    python: bool = False
+
+
+def shown(report: Report, view: View, *, folds: bool = True) -> Report:
+    """The report grouped, sorted and reduced to columns as asked; without `folds` every row is left."""
+    if folds and view.depth is not None:
+        report = group_rows(report, as_asked(report, view.depth))
+    return apply_view(report, view)
+
+
+def parse_depth(text: str | None, option: str = "--depth") -> float | None:
+    """`3`, or `all` as infinity; None where it is left to the reporter. Raises UsageError for anything else."""
+    if text is None or text == "auto":
+        return None
+    if text == "all":
+        return math.inf
+    if not text.isdecimal() or int(text[:_DIGITS]) == 0 or len(text) > _DIGITS:
+        raise UsageError(f"{option} {shortened(text)!r}: give a number from 1, or all")
+    return int(text)
+
+
+_DIGITS = 9  # int() refuses thousands of digits
 
 
 def for_people(report: Report) -> Report:
@@ -59,6 +83,23 @@ def fitted(report: Report, lines: int) -> Report:
     deeper = range(deepest(blocks), int(depth), -1) if blocks is not report else ()
     found = (group_rows(blocks, each) for each in deeper)
     return next((rows for rows in found if len(rows.rows) <= lines), None) or group_rows(report, depth)
+
+
+_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept")
+"""Columns whose figures add up over the blocks of a model."""
+
+
+def leading(report: Report, view: View, lines: int) -> Report:
+    """The sorted report, cut to as many rows where the view has a height; if there are more, repeated blocks are folded
+    first, where the view sorts by what adds up.
+    """
+    if len(report.rows) <= lines:
+        return report
+    if view.sort and find_column("--sort", view.sort.removeprefix("-"), report.columns).name in _SUMS:
+        in_order = sorted(report.rows, key=lambda row: row.get("index") or 0)  # only neighbours are folded
+        blocks = folded(replace(report, rows=in_order))
+        report = apply_view(group_rows(blocks, deepest(blocks)), replace(view, columns=()))
+    return replace(report, rows=report.rows[:lines]) if view.height else report
 
 
 def fitting_depth(report: Report, lines: int) -> float:
@@ -178,11 +219,12 @@ def _identity(row: Row) -> tuple[Any, ...]:
 
 def apply_view(report: Report, view: View) -> Report:
     """The report, sorted and reduced to the chosen columns. Raises UsageError for an unknown column."""
+    dashes = "" if view.python else "--"
     if view.sort:
-        name = find_column("--sort", view.sort.removeprefix("-"), report.columns).name
+        name = find_column(f"{dashes}sort", view.sort.removeprefix("-"), report.columns).name
         report = replace(report, rows=_sorted(report.rows, name, view.sort.startswith("-")))
     if view.columns:
-        chosen = dict.fromkeys(find_column("--columns", name, report.columns) for name in view.columns)
+        chosen = dict.fromkeys(find_column(f"{dashes}columns", name, report.columns) for name in view.columns)
         report = replace(report, columns=[*chosen])
     return report
 

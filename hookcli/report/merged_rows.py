@@ -20,7 +20,7 @@ _COSTS = ("macs", "macs_share", "kept")
 def merged(rows: Sequence[Row], fqn: str, below: Sequence[Row]) -> Row:
     """One row named `fqn` for all these; `below` are the rows that it hides."""
     values = dict(rows[0].values)
-    notes = [_note(below, fqn)]
+    notes = [_note(below, fqn), _changed(below, fqn, str(values.get("change") or ""))]
     if len(rows) > 1:
         # Values that differ between the rows and can't be merged are left out; they would be the first row's.
         differing = {key for key, value in values.items() if any(row.get(key) != value for row in rows)}
@@ -123,6 +123,21 @@ def _note(below: Sequence[Row], fqn: str) -> str | None:
         return None
     what = "NaN" if bad[0].stats and bad[0].stats.nan else "Inf"
     return f"{what} in {bad[0].fqn.removeprefix(fqn + '.')}"
+
+
+def _changed(below: Sequence[Row], fqn: str, own: str) -> str | None:
+    """The changes of hidden parts within tolerance; where the module itself was renamed its parts were, too."""
+    changes = {row.fqn: str(row["change"]) for row in below if row.get("change") and not row.get("beyond")}
+    if own.startswith(_RENAMED):
+        changes = {name: change for name, change in changes.items() if not change.startswith(_RENAMED)}
+    if not changes:
+        return None
+    name, change = next(iter(changes.items()))
+    more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
+    return f"{name.removeprefix(f'{fqn}.')}: {change}{more}"
+
+
+_RENAMED = "renamed"
 
 
 def _first_of(fqns: Sequence[str], owner: str) -> str:

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hookcli import registry
 from hookcli.report.data_frame import data_frame
 from hookcli.report.histogram import OUTSIDE, QUANTILES
+from hookcli.report.printed import PrintedTable
 from hookcli.report.row import Row
 from hookcli.report.stats import STATS_KEYS, TITLES
 from hookcli.report.strict_json import relaxed, strict
@@ -153,11 +153,21 @@ class Report:
 
     def __str__(self) -> str:
         """The table of the command line: as wide as the terminal, or as it needs where stdout is none."""
-        return str(registry.load("reporters", "table")().printed(self))
+        return str(self.table())
 
     def _repr_html_(self) -> str:
         """The table in HTML, which notebooks show."""
-        return str(registry.load("reporters", "html")().fragment(self))
+        return self.table()._repr_html_()
+
+    def table(
+        self, *, depth: int | str | None = None, columns: str | Sequence[str] = (), sort: str | None = None
+    ) -> PrintedTable:
+        """Return the table to print, or to show in a notebook: `print(report.table(depth=2, columns=["fqn", "macs"]))`.
+
+        `depth` is a number from 1 or "all", None for as much as fits a screen. `columns` are names or headings, of
+        which `sort` may be one; `-macs` puts the largest first. Raises UsageError for others.
+        """
+        return PrintedTable(self, depth=depth, columns=columns, sort=sort)
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with every row, in the report's columns and then those that only some rows have.
@@ -203,12 +213,12 @@ class Report:
 
 
 def _statistics(columns: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> Collection[str]:
-    """The statistics that a report's columns or rows name; all if they do not name `numel`, which every version has."""
+    """The statistics that a report's columns or rows name."""
     named = {column["name"] for column in columns}
     if named.issuperset(STATS_KEYS):
         return STATS_KEYS
     named = named.union(*rows)
-    return tuple(key for key in STATS_KEYS if key in named) if "numel" in named else STATS_KEYS
+    return tuple(key for key in STATS_KEYS if key in named)
 
 
 def document(reports: Iterable[Report]) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from hookcli.report import Column, Row
 
-_LOGARITHMIC = ("l2", "macs", "param_grad", "output_grad")
-_SHARES = ("zeros",)  # of all elements
+_LOGARITHMIC = ("l2", "macs", "kept", "param_grad", "output_grad")
+_OF_ELEMENTS = ("zeros",)  # counts that are shown as shares
+_SHARES = (*_OF_ELEMENTS, "params_share", "macs_share")
 _DECADES = 3  # that a logarithmic bar spans at least, so that figures that are nearly equal look so
 _LONGEST = 8
 _LEAST = 0.01  # so that the smallest figure can be told from zero
@@ -56,7 +57,7 @@ def _value(row: Row, name: str) -> float:
     value = row.get(name)
     if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         return 0.0
-    if name in _SHARES:
+    if name in _OF_ELEMENTS:
         return value / row["numel"] if row.get("numel") else 0.0
     return float(value)
 
@@ -94,10 +95,9 @@ def drawn(
 
 def _said(scales: Sequence[Scale]) -> Iterator[str]:
     """A line on how bars are scaled, if there are any."""
-    logarithmic = [scale.column.title for scale in scales if scale.logarithmic]
-    said = [f"{' and '.join(logarithmic)} logarithmic"] if logarithmic else []
-    said += [f"{scale.column.title} 0 to 100%" for scale in scales if not scale.logarithmic]
-    if said:
+    titles = {kind: [s.column.title for s in scales if s.logarithmic == kind] for kind in (True, False)}
+    how = {True: "logarithmic", False: "0 to 100%"}
+    if said := [f"{' and '.join(titles[kind])} {how[kind]}" for kind in how if titles[kind]]:
         yield f"Bars: {', '.join(said)}"
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.cells import cell_len
 
 from hookcli.report import Report, formatting
-from hookcli.report.grouping import View
+from hookcli.report.grouping import View, parse_depth, shown
 from hookcli.reporters.base import PIPE, Reporter
 from hookcli.reporters.footer import next_line
 from hookcli.reporters.table_cells import Table, tabulated
@@ -34,10 +35,23 @@ class TableReporter(Reporter):
         then = visible(next_line(reports))
         return "".join(line.rstrip() + "\n" for line in [*text.splitlines(), *filter(None, [then])])
 
-    def printed(self, report: Report) -> str:
+    def asked(
+        self, report: Report, *, depth: float | str | None, columns: str | Sequence[str], sort: str | None
+    ) -> tuple[Report, View]:
+        """The report and the view that a program asks for. Raises UsageError for unknown columns and depths."""
+        names = columns.split(",") if isinstance(columns, str) else columns
+        view = View(
+            depth=parse_depth(None if depth is None else str(depth), "depth"),
+            columns=[name for text in names if (name := text.strip())],
+            sort=sort,
+            python=True,
+        )
+        return shown(report, view), view
+
+    def printed(self, report: Report, view: View) -> str:
         """Write one report for `print`: as wide as the terminal, without colour codes since text may go anywhere."""
         size = terminal_size(sys.stdout) if is_terminal(sys.stdout) else None
-        view = View(width=size.columns, height=size.lines, bars=True) if size else View()
+        view = replace(view, width=size.columns, height=size.lines, bars=True) if size else view
         return self.render([report], view).rstrip("\n")
 
 

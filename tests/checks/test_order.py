@@ -51,9 +51,24 @@ def test_outputs_follow_from_what_ran_before_and_gradients_from_anything() -> No
 def test_the_nearest_of_several_causes_is_named() -> None:
     """By the way that data takes; the severity, by which findings are listed, says nothing on it."""
     forward = order(("SPREADS", "error", "c"), ("ACT", "error", "b"), ("ACT", "warning", "a"))
-    assert forward[-1] == ("SPREADS c", "ACT b")
+    assert forward == [("ACT b", ""), ("SPREADS c", "ACT b"), ("ACT a", "")]
     backward = order(("GRAD", "error", "a.weight"), ("ACT", "error", "b"), ("ACT", "warning", "c"))
-    assert backward[-1] == ("GRAD a.weight", "ACT b")
+    assert backward == [("ACT b", ""), ("GRAD a.weight", "ACT b"), ("ACT c", "")]
+
+
+def test_of_several_causes_only_the_nearest_counts() -> None:
+    """So that a gradient does not wait for findings in all other modules, and each stands below its own cause."""
+    found = order(
+        *(("ACT", "error", name) for name in "abc"),
+        *(("GRAD", "error", f"{name}.weight") for name in "abc"),
+        ("ACT", "warning", ""),
+    )
+    assert found == [
+        *(pair for name in "abc" for pair in ((f"ACT {name}", ""), (f"GRAD {name}.weight", f"ACT {name}"))),
+        ("ACT", ""),
+    ]
+    chain = order(("GRAD", "error", "c.weight"), ("ACT", "error", "a"), ("SPREADS", "warning", "b"))
+    assert chain == [("ACT a", ""), ("SPREADS b", "ACT a"), ("GRAD c.weight", "SPREADS b")]
 
 
 def test_what_follows_stands_after_its_cause_before_what_is_less_severe() -> None:

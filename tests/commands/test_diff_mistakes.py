@@ -10,16 +10,16 @@ from commands.diffs import INPUT, NET, Cli, save
 # What goes wrong.
 
 MISTAKES: dict[tuple[str, ...], str] = {
-    (NET,): "Missing argument 'B'",
+    (NET,): "B is missing; usage: hookcli diff [OPTIONS] A B",
     (NET, "net.py:Nett", *INPUT): "B: net.py: unknown name 'Nett'; did you mean Net",
     (NET, "resnt18"): "B: unknown model 'resnt18'; did you mean resnet18",
-    (NET, f"{NET} --dtpe bfloat16", *INPUT): "No such option: --dtpe",
+    (NET, f"{NET} --dtpe bfloat16", *INPUT): "unknown option '--dtpe'; did you mean --dtype",
     (NET, f"{NET} --input 1x3x4x4"): "(its own options are --arg, --weights,",
     (NET, f"{NET} --dtype 'bf", *INPUT): "No closing quotation",
-    (NET, f"{NET} {NET}", *INPUT): "unexpected extra argument",
+    (NET, f"{NET} {NET}", *INPUT): "unexpected argument 'net.py:Net'; usage: B [OPTIONS] MODEL",
     (NET, NET): "net.py:Net: input shape needed, for example --input 1x3x224x224",
     (NET, NET, *INPUT, "--rtol", "-1"): "--rtol",
-    (NET, NET, *INPUT, "--rtol", "much"): "Invalid value for '--rtol'",
+    (NET, NET, *INPUT, "--rtol", "much"): "--rtol 'much': give a number",
     (NET, f"{NET} --device warp", *INPUT): "B: --device warp: not available",
     (NET, f"{NET} --device meta", *INPUT): "B --device meta: no values to compare",
     (NET, f"{NET} --compile nope", *INPUT): "--compile 'nope': no module has such a name",

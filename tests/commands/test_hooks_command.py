@@ -170,7 +170,7 @@ def test_torchvisions_models_carry_none(cli: Cli, name: str) -> None:
         (("hooked.py:note",), "hooked.py:note returned NoneType, not an nn.Module"),
         (("hooked.py:Net", "--weights", "no.pt"), "--weights: no file 'no.pt'"),
         (("hooked.py:Net", "--weights", "DEFAULT"), "only torchvision models have published weights"),
-        (("hooked.py:Net", "--input", "1x4"), "No such option: --input"),
+        (("hooked.py:Net", "--input", "1x4"), "unknown option '--input'"),
     ],
 )
 def test_mistakes(cli: Cli, hooked: Path, argv: tuple[str, ...], said: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from hookcli.checks.judgement import Judgement
 from hookcli.cli import main
+from hookcli.errors import UsageError
 from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named
 from hookcli.report.grouping import View
 from hookcli.reporters.html import HtmlReporter
@@ -83,13 +84,63 @@ def test_str_is_the_table_and_nothing_else(capsys: pytest.CaptureFixture[str], m
     assert "\x1b" not in narrow and max(map(len, narrow.splitlines())) <= 20 < max(map(len, lines))
 
 
+NESTED = Report(
+    "shapes",
+    "Net",
+    COLUMNS,
+    [
+        Row({"fqn": fqn, "type": "Linear", "output_shape": [2, 4], "params": len(fqn), "call": 0})
+        for fqn in ("", *(f"{part}{rest}" for part in ("a", "b") for rest in ("", ".x", ".x.y", ".z")))
+    ],
+    totals={"params": 20, "grad_bytes": 1, "kept_bytes": 2, "kept_mode": "eval"},
+    skipped=[Skipped("x", reason) for reason in "abcd"],
+)
+
+
+def test_a_program_chooses_depth_columns_and_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = NESTED.table(depth=1, columns=["Layer", "params"], sort="-params")
+    lines = str(table).splitlines()
+    assert [line.split() for line in lines[1:2] + lines[3:6]] == [
+        ["Layer", "Params"],
+        ["a", "1"],
+        ["b", "1"],
+        ["(model)", "0"],
+    ]
+    assert repr(table) == str(table) and "\n" in repr(table)
+    assert Page(table._repr_html_()).cells[:4] == ["Layer", "Params", "a", "1"]
+    assert str(NESTED.table(columns="fqn, Params")) == str(NESTED.table(columns=["fqn", "params"]))
+    assert len(str(NESTED.table(depth="all")).splitlines()) == len(str(NESTED.table(depth=9)).splitlines())
+    for wrong, said in (
+        ({"columns": ["Parms"]}, "columns: unknown column 'Parms'; did you mean params"),
+        ({"sort": "-what"}, "sort: unknown column 'what'"),
+        ({"depth": 0}, "depth '0': give a number from 1, or all"),
+    ):
+        with pytest.raises(UsageError) as error:
+            NESTED.table(**wrong)  # type: ignore[arg-type]
+        assert str(error.value).startswith(said)
+
+
+def test_the_lines_below_name_arguments_in_python_and_options_on_the_command_line() -> None:
+    monkey = replace(
+        NESTED,
+        rows=[replace(row, values={**row.values, "fqn": f"{row.fqn}{n}"}) for row in NESTED.rows for n in range(9)],
+    )
+    narrow = View(width=20)
+    typed = TableReporter().render([monkey], narrow)
+    written = TableReporter().render([monkey], replace(narrow, python=True))
+    assert "--depth all" in typed and "--columns" in typed and "--train" in typed and "--format json" in typed
+    assert "--" not in written
+    for words in ('table(depth="all")', "table(columns=...)", "model.train()", "report.skipped"):
+        assert words in written
+
+
 def test_html_shows_the_cells_of_the_table_and_makes_no_tag_of_a_name() -> None:
     text = REPORT._repr_html_()
     page = Page(text)
     assert page.cells[:4] == ["Layer", "Type", "Output", "Params"]
     assert r"a<b>&\x1b[31m" in page.cells and "\x1b" not in text
     assert set(page.tags) == {"div", "style", "table", "thead", "tbody", "tr", "th", "td", "p"}
-    table = [line.split("  ") for line in TableReporter().printed(REPORT).splitlines()]
+    table = [line.split("  ") for line in str(REPORT).splitlines()]
     assert {cell.strip() for cell in page.cells} <= {cell.strip() for line in table for cell in line}
 
 

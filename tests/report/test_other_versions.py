@@ -81,15 +81,30 @@ def test_counts_that_were_not_saved_are_unknown(tmp_path: Path) -> None:
     assert (merged_row["zeros"], merged_row["numel"]) == (None, 12)
 
 
+def test_figures_of_an_unknown_number_of_elements_are_read(tmp_path: Path) -> None:
+    file = saved(tmp_path / "narrow.json", without("numel", "std", "min", "max", "l2", "nan", "inf"))
+    [report] = read_reports(file)
+    assert [(row["mean"], row["zeros"], row.get("numel")) for row in report.rows] == [(0.5, 2, None)] * 2
+    assert document([report]) == json.loads(Path(file).read_text())
+    assert "narrow.json: has no numel, std, min, max, l2, nan, inf (saved by" in (unfamiliar(file, [report]) or "")
+    table = [line.split() for line in str(report).splitlines()]
+    assert ["a", "Linear", "0.5000", "2"] in table
+    assert merged(report.rows, "body", report.rows)["merged"] == 2
+    [names] = read_reports(saved(tmp_path / "names.json", without(*STATS_KEYS)))
+    assert [row.values for row in names.rows] == [{"fqn": "a", "type": "Linear"}, {"fqn": "b", "type": "Linear"}]
+    with pytest.raises(UsageError, match="the two reports have no figure in common"):
+        diff_reports([names], [REPORT], Tolerance())
+
+
 def test_a_row_that_lacks_what_others_have_is_damaged(tmp_path: Path) -> None:
     file = saved(tmp_path / "a.json", lambda report: report["rows"][1].pop("std"))
     with pytest.raises(UsageError, match=r"damaged.*a row has no 'std'"):
         read_reports(file)
 
 
-# Every version has `numel`: without it, a row's figures are no statistics.
-LACKING = [(key,) for key in STATS_KEYS if key != "numel"] + [
+LACKING = [(key,) for key in STATS_KEYS] + [
     ("nan", "inf"),
+    ("numel", "std", "zeros"),
     ("std", "min", "max", "l2", "zeros", "nan", "inf"),
 ]
 

@@ -56,16 +56,7 @@ def test_bars_hide_no_column_and_a_pipe_has_none() -> None:
     report = vanishing()
     assert not any(mark in line for line in lines(report, None) for mark in BLOCKS)
     heading = next(line for line in lines(report, 80) if "Mean" in line)
-    assert heading.split() == [
-        "Name",
-        "Type",
-        "Shape",
-        "Mean",
-        "Std",
-        "Min",
-        "Max",
-        "Zeros",
-    ]
+    assert heading.split() == ["Name", "Shape", "Mean", "Std", "Min", "Max", "L2", "Zeros"]  # the norm before the type
     for width in range(40, 130):
         assert max(map(len, lines(report, width))) <= max(width, 60), width
 
@@ -79,6 +70,21 @@ def test_a_width_that_is_asked_for_makes_no_terminal(cli: Cli, net: Path, monkey
         assert not {*BLOCKS} & {*text} and "Bars:" not in text
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert {*BLOCKS} & {*cli("grads", "net.py:Net", "-i", "2x3x4x4").out}
+
+
+def test_kept_and_the_shares_of_parameters_and_macs_have_bars() -> None:
+    net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
+    report = hookcli.capture(net, torch.randn(8, 64), ["shapes"])[0]
+    for column, linear in (("kept", False), ("params_share", True), ("macs_share", True)):
+        shown = report.table(columns=["fqn", column], depth="all")
+        text = load("reporters", "table")().render([shown._report], View(width=60, bars=True, columns=["x"]))
+        lengths = {line.split()[0]: length(line) for line in text.splitlines() if line.split()[0] in {"0", "1", "2"}}
+        figures = {row.fqn: row[column] for row in report.rows}
+        for fqn, bar in lengths.items():
+            if linear:
+                assert bar == pytest.approx(figures[fqn] * 7 * 8, abs=1), (column, fqn)
+        assert sorted(lengths, key=lengths.__getitem__) == sorted(lengths, key=figures.__getitem__)
+        assert not any(mark in str(shown) for mark in BLOCKS)
 
 
 def test_zeros_are_shares_and_nothing_is_no_bar() -> None:
