@@ -105,8 +105,8 @@ class ModelRecording:
         if not self._observer.stop():
             return
         atexit.unregister(self._end)
-        if self._observer.last_loss_is_nan():
-            self._sink.note("the last loss is NaN; first_bad='stop' finds the first value that is not finite")
+        if loss := self._observer.non_finite_loss():
+            self._sink.note(f"the last loss is {loss}; first_bad='stop' finds the first value that is not finite")
         models = list(self._observer.models.counts.values())
         for note in (*self._observer.notes(), *self._observer.child_notes()):
             self._sink.note(note)

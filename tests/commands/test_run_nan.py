@@ -1,4 +1,4 @@
-"""A run that ends with NaN: it names the command that finds the first one, whose record says what led to it."""
+"""A run that ends with NaN or Inf: it names the command that finds the first one, whose record says what led to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import sys, torch
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[1]))
-for step in range(5):
+for step in range(int(sys.argv[2])):
     optimizer.zero_grad()
     loss = model(torch.ones(2, 4)).pow(2).sum()
     loss.backward()
@@ -33,12 +33,12 @@ def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_first_nan_is_found_by_the_command_that_the_run_names(tmp_path: Path) -> None:
     (tmp_path / "my train.py").write_text(SCRIPT)
-    plain = run(tmp_path, "run", "my train.py", "1e20")
+    plain = run(tmp_path, "run", "my train.py", "1e20", "5")
     assert plain.returncode == 0, plain.stderr
     said = re.search(r"the last loss is NaN; `hookcli (run --first-bad stop .*)` finds", plain.stderr)
     assert said is not None, plain.stderr
     options, rest = shlex.split(said[1])[:3], shlex.split(said[1])[3:]
-    assert rest == ["my train.py", "1e20"]
+    assert rest == ["my train.py", "1e20", "5"]
     found = run(tmp_path, *options, "--keep-bad", "bad", "--output", "bad.jsonl", *rest)
     assert found.returncode == 1
     assert re.search(r"the update at step \d was \de\d+ times the weights; learning rate 1e\+20", found.stderr)
@@ -47,8 +47,14 @@ def test_the_first_nan_is_found_by_the_command_that_the_run_names(tmp_path: Path
     assert shlex.quote(str(kept)) in bad.kept
 
 
+def test_a_loss_that_ends_at_inf_names_the_command_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    ran = run(tmp_path, "run", "train.py", "1e12", "2")
+    assert "the last loss is Inf; `hookcli run --first-bad stop train.py 1e12 2` finds" in ran.stderr
+
+
 def test_a_run_that_ends_well_names_no_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    ran = run(tmp_path, "run", "train.py", "0.001")
+    ran = run(tmp_path, "run", "train.py", "0.001", "5")
     assert ran.returncode == 0 and "--first-bad" not in ran.stderr and "of it hookcli's own work" in ran.stderr
     assert (read_record(tmp_path / "train.run.jsonl").end or 0).hookcli_seconds > 0  # type: ignore[union-attr]

@@ -80,11 +80,15 @@ class Observer:
         """True in a forked child that loads its parent's data, or keeps its objects."""
         return self._hooks.children.serves_parent
 
-    def last_loss_is_nan(self) -> bool:
-        """True if the last backward pass began at NaN, unless `first_bad` finds that. Waits for an accelerator."""
+    def non_finite_loss(self) -> str:
+        """Return "NaN" or "Inf" if the last backward pass began at one, unless `first_bad` finds that; else "".
+
+        Waits for an accelerator.
+        """
         with suppress(RuntimeError):  # a tensor of torch.func, or an accelerator that failed
-            return self._last_loss is not None and bool(self._last_loss.isnan().any())
-        return False
+            if self._last_loss is not None and not self._last_loss.isfinite().all():
+                return "NaN" if self._last_loss.isnan().any() else "Inf"
+        return ""
 
     def notes(self) -> list[str]:
         """Notes on the whole run."""
