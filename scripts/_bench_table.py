@@ -54,6 +54,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     f"A training step of resnet50, batch {BATCH}, under hookcli run": (
         *("plain", "not recorded", "recorded"),
         *(f"{probe} alone" for probe in ("activations", "grads", "updates")),
+        "--live tensorboard",
     ),
     f"A DDP step of resnet50 under hookcli run, 2 ranks of {BATCH} images, gloo": (
         *("plain DDP", "not recorded", "recorded"),
