@@ -203,7 +203,8 @@ def selector(model: nn.Module, options: Options) -> Select | None:
     if not any(matches(*named) for named in names.items()):
         near = nearest(options.match or "", [*filter(None, names)])
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UsageError(f"--match: no module or parameter matches {options.match!r}{hint}")
+        option = "--hist" if options.format == "hist" else "--match"  # whose LAYER is matched
+        raise UsageError(f"{option}: no module or parameter matches {options.match!r}{hint}")
 
     def select(fqn: str, module: nn.Module) -> bool:
         kind = tree.type_text(module)

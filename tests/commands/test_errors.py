@@ -20,7 +20,7 @@ Cli = Callable[..., Any]
 NET = ("net.py:Net", "--input", "2x3x4x4")
 MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "resnet5"): "unknown model 'resnet5'; did you mean resnet50",
-    ("shapes", "net.py"): "(a file needs the callable's name: net.py:NAME)",
+    ("shapes", "net.py"): "(name the class or function in the file: net.py:NAME)",
     ("shapes", "net.py:Nett"): "net.py: unknown name 'Nett'",
     ("shapes", "nope.py:Net"): "no file 'nope.py'",
     ("shapes", "notes.txt:Net"): "'notes.txt' is not a Python file",
@@ -28,7 +28,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "binary.py:f"): "binary.py is not",
     ("shapes", "fails.py:f"): "importing fails.py failed: ZeroDivisionError",
     ("shapes", "no.such.module:f"): "no module 'no.such.module'",
-    ("shapes", "os:path"): "os:path is module, not something that returns an nn.Module",
+    ("shapes", "os:path"): "os:path is module: name a class or function that makes a model",
     ("shapes", "net.py:Needs", "--arg", "depth=3"): "net.py:Needs needs an argument: give --arg hidden=...",
     ("shapes", "net.py:Net", "--arg", "wdth=3"): "unknown argument of net.py:Net 'wdth'; did you mean width?",
     ("shapes", "net.py:ready", "--arg", "width=3"): "is a module, not a function: remove --arg",
