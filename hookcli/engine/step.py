@@ -170,10 +170,8 @@ class Step:
     def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
         name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", None) or repr(loss)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
-        with (
-            UserCode(partial(_loss_failed, name, info)),
-            session.inner_gradients(),
-        ):  # a loss function may compute gradients itself, for a penalty on them
+        # A loss function may compute gradients itself, for a penalty on them.
+        with UserCode(partial(_loss_failed, name, info)), session.inner_gradients():
             value = function(output)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
