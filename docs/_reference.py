@@ -89,7 +89,9 @@ class MarkdownPage(Page):
         rows = [
             f"| `{_cell(f'{names} {metavar}'.strip())}` | {_cell(_plain(text))} |" for names, metavar, text in entries
         ]
-        table = "\n".join(["| | |", "| :--- | :--- |", *rows])
+        table = "\n".join(
+            [f"| {heading.rstrip('s:') if heading == 'Arguments:' else 'Option'} | Meaning |", "| :--- | :--- |", *rows]
+        )
         self._blocks.append(f"## {heading.rstrip(':')}\n\n{table}")
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pygments.lexer import RegexLexer, bygroups
+from pygments.token import Generic
 
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
@@ -41,8 +44,17 @@ nitpick_ignore_regex = [
 ]
 
 
+class Console(RegexLexer):
+    """Commands after `$ `, and their output. Pygments' own lexer takes "(model)" for the prompt of an environment."""
+
+    tokens: ClassVar = {
+        "root": [(r"^(\$ )(.*\n)", bygroups(Generic.Prompt, Generic.Strong)), (r".*\n", Generic.Output)]
+    }
+
+
 def setup(app: Any) -> None:
     """Have the reference written before Sphinx looks for pages."""
+    app.add_lexer("console", Console)
     app.connect("builder-inited", lambda _: _write_reference())
 
 

@@ -6,6 +6,7 @@ It imports torch, which the parent of the measured processes must not.
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -59,6 +60,41 @@ class ObservedStep:
         self._observer = Observer(plan, sink).start()
         with torch.no_grad():
             self.model(self.x[:2, :, ::4, ::4])
+
+
+class LoggedStep:
+    """The same step, and what `wandb.watch` logs of it, offline. Starting wandb is not part of the step."""
+
+    def __enter__(self) -> LoggedStep:
+        import wandb
+
+        self._folder = tempfile.TemporaryDirectory()
+        self._run = wandb.init(mode="offline", dir=self._folder.name, settings=wandb.Settings(silent=True))
+        self._trained = ObservedStep()
+        self._logs = False
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._run.finish()
+        self._folder.cleanup()
+
+    def step(self) -> None:
+        self._trained.step()
+        if self._logs:
+            self._run.log({"loss": 0.0})
+
+    def plain(self) -> None:
+        """Nothing is on in the next step."""
+        if self._logs:
+            self._run.unwatch(self._trained.model)
+        self._logs = False
+        self._trained.plain()
+
+    def watched(self, what: str) -> None:
+        """wandb watches the next step: "gradients", or "all"."""
+        self.plain()
+        self._run.watch(self._trained.model, log=what, log_freq=1)
+        self._logs = True
 
 
 @contextmanager

@@ -55,6 +55,9 @@ TABLES: Mapping[str, Sequence[str]] = {
         *("plain", "not recorded", "recorded"),
         *(f"{probe} alone" for probe in ("activations", "grads", "updates")),
     ),
+    f"A training step of resnet50, batch {BATCH}, under wandb.watch": (
+        *("plain", "histograms of gradients", "histograms of gradients and parameters"),
+    ),
     f"A DDP step of resnet50 under hookcli run, 2 ranks of {BATCH} images, gloo": (
         *("plain DDP", "not recorded", "recorded"),
     ),
@@ -112,7 +115,9 @@ class Tables:
 def _conditions(threads: int, load: float) -> str:
     git = ("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10")
     commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    releases = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchvision", "torchinfo", "torchlens"))
+    releases = ", ".join(
+        f"{name} {version(name)}" for name in ("torch", "torchvision", "torchinfo", "torchlens", "wandb")
+    )
     machine = f"{os.cpu_count()} CPUs ({platform.machine()}), {threads} threads, Python {platform.python_version()}"
     when = f"Measured on {time.strftime('%Y-%m-%d')} at commit {commit}"
     return f"{when}: {machine}, {releases}; load {load:.1f} at the start.\n"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from _bench_measure import Sample, apart, compare, console, timed
+from _bench_measure import Sample, apart, compare, console, installed, timed
 from _bench_table import BATCH
 
 _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
@@ -17,6 +17,8 @@ _STEP_TARGETS = {"not recorded": 1.02, "recorded": 1.3}
 
 def run(rounds: int) -> None:
     apart(partial(_run, rounds))
+    if installed("wandb"):
+        apart(partial(_wandb, rounds))
     _in_ranks(partial(_run_ranks, rounds))
 
 
@@ -37,6 +39,18 @@ def _run(rounds: int) -> None:
         runs[name] = partial(timed, observed.step, partial(observed.watched, probes))
     title = f"A training step of resnet50, batch {BATCH}, under hookcli run"
     compare(title, rounds, runs, _STEP_TARGETS)
+
+
+def _wandb(rounds: int) -> None:
+    from _bench_run import LoggedStep
+    from _bench_work import keep_freed_memory
+
+    keep_freed_memory()
+    with LoggedStep() as logged:
+        runs = {"plain": partial(timed, logged.step, logged.plain)}
+        for name, what in {"gradients": "gradients", "gradients and parameters": "all"}.items():
+            runs[f"histograms of {name}"] = partial(timed, logged.step, partial(logged.watched, what))
+        compare(f"A training step of resnet50, batch {BATCH}, under wandb.watch", rounds, runs)
 
 
 def _run_ranks(rounds: int, number: int, store: str) -> None:

@@ -68,6 +68,10 @@ class Check(ABC):
         fields that it reads (`ReadsActivations` and the like), so that mypy finds one that it does not need.
         """
 
+    def near(self, measured: Any) -> str:
+        """A remark on what comes near to a finding, where there is none; "" if nothing does."""
+        return ""
+
     def finding(self, fqn: str, message: str, value: float | None = None) -> Finding:
         """A finding of this check at a module or parameter."""
         hint = f"{self.means}; {self.advice}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from hookcli.checks.base import Check, Threshold
 from hookcli.checks.measurements import ReadsInventory
-from hookcli.report import Finding, Skipped
+from hookcli.report import Finding, Row, Skipped
 
 # A unit that is negative half of the time is negative 8 times in a row in one of 256 cases.
 _LEAST = 8
+_SOME = 0.1  # share of channels from which on a remark names them
+_DEAD = ("dead", "zero for every input")  # the count in a row, and its words
+_SATURATED = ("saturated", "at a bound for every input")
 
 
 class DeadUnits(Check):
@@ -35,7 +39,11 @@ class DeadUnits(Check):
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding | Skipped]:
         """Find channels that are always zero."""
-        yield from _judged(self, measured, "dead", "zero for every input")
+        yield from _judged(self, measured, *_DEAD)
+
+    def near(self, measured: ReadsInventory) -> str:
+        """Name the module with the most channels that are always zero."""
+        return _near(self, measured, *_DEAD)
 
 
 class SaturatedUnits(Check):
@@ -58,20 +66,48 @@ class SaturatedUnits(Check):
 
     def judge(self, measured: ReadsInventory) -> Iterator[Finding | Skipped]:
         """Find channels that stay at the activation's bounds."""
-        yield from _judged(self, measured, "saturated", "at a bound for every input")
+        yield from _judged(self, measured, *_SATURATED)
+
+    def near(self, measured: ReadsInventory) -> str:
+        """Name the module with the most channels that stay at a bound."""
+        return _near(self, measured, *_SATURATED)
 
 
 def _judged(check: Check, measured: ReadsInventory, what: str, said: str) -> Iterator[Finding | Skipped]:
     assert check.limit is not None
-    for row in measured.inventory.rows:
-        if row["kind"] != "units" or row[what] is None or not row["channels"]:
-            continue
-        all_dead = what == "dead" and row["dead"] == row["channels"] and row["channels"] * row["positions"] >= _LEAST
-        if row["positions"] < _LEAST and not all_dead:
+    for row in _units(measured, what):
+        if not _enough(row, what):
             yield Skipped(row.fqn, f"{check.name}: too few values per channel (< {_LEAST}); use a larger --batch-size")
-            continue
-        share = row[what] / row["channels"]
-        if row[what] and share >= check.limit:
-            of = " of the ReLU before it are" if row.get("received") else ""
-            call = f" (call {row['call']})" if row["call"] else ""
-            yield check.finding(row.fqn, f"{row[what]:,} of {row['channels']:,} channels{of} {said}{call}", share)
+        elif row[what] and _share(row, what) >= check.limit:
+            yield check.finding(row.fqn, _count(row, what, said), _share(row, what))
+
+
+def _near(check: Check, measured: ReadsInventory, what: str, said: str) -> str:
+    """A remark on the module with the most of such channels, if it has some and no module is beyond the threshold."""
+    rows = [row for row in _units(measured, what) if _enough(row, what)]
+    row = max(rows, key=lambda row: _share(row, what), default=None)
+    if row is None or not _SOME <= _share(row, what) < (check.limit or 0.0):
+        return ""
+    figure = f"{math.floor(100 * _share(row, what)) / 100:g}"
+    return f"{row.fqn}: {_count(row, what, said)}; `--threshold {check.id}={figure}` reports such"
+
+
+def _units(measured: ReadsInventory, what: str) -> list[Row]:
+    rows = (row for row in measured.inventory.rows if row["kind"] == "units")
+    return [row for row in rows if row[what] is not None and row["channels"]]
+
+
+def _enough(row: Row, what: str) -> bool:
+    """True for channels with enough values to judge, and if all values of several are zero."""
+    all_dead = what == "dead" and row["dead"] == row["channels"] and row["channels"] * row["positions"] >= _LEAST
+    return row["positions"] >= _LEAST or all_dead
+
+
+def _share(row: Row, what: str) -> float:
+    return float(row[what] / row["channels"])
+
+
+def _count(row: Row, what: str, said: str) -> str:
+    of = " of the ReLU before it are" if row.get("received") else ""
+    call = f" (call {row['call']})" if row["call"] else ""
+    return f"{row[what]:,} of {row['channels']:,} channels{of} {said}{call}"

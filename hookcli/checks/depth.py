@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from hookcli.checks.base import Check, Threshold
+from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsWeightsAndGrads
-from hookcli.report import Finding, Report, Row
+from hookcli.report import Finding, Row
 from hookcli.report.formatting import number
-from hookcli.report.names import around
 
 # With fewer layers there is no depth for anything to vanish over.
 _LEAST_LAYERS = 4
-_ENOUGH_BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Slope:
-    """The change in the weights' gradients from the quarter nearest to the loss to that nearest to the input."""
+    """The change in the weights' gradients from the loss to the input.
 
+    `ratios` are the relative gradients of the weights, in the order of arrival, divided by the median over the quarter
+    that is nearest to the loss; `ratio` is the median over the quarter nearest to the input, divided by that.
+    """
+
+    names: Sequence[str]
+    ratios: Sequence[float]
     ratio: float
-    smallest: str
-    largest: str
+
+    def finding(self, check: Check, above: bool) -> Iterator[Finding]:
+        """A finding if the gradients are beyond the check's threshold, at the weight from which on they stay so."""
+        limit = check.limit
+        if limit is None or not (self.ratio > limit if above else self.ratio < limit):
+            return
+        inside = [n for n, ratio in enumerate(self.ratios) if (ratio <= limit if above else ratio >= limit)]
+        begins = min(inside[-1] + 1 if inside else 0, len(self.names) - 1)
+        said = f"{'above' if above else 'below'} {number(limit)} of those near the loss"
+        utmost = (max if above else min)(self.ratios)
+        where = self.names[self.ratios.index(utmost)]
+        yield check.finding(
+            self.names[begins],
+            f"from here to the input gradients stay {said}: {number(utmost)} at {where}",
+            self.ratio,
+        )
 
 
 def _slope(measured: ReadsWeightsAndGrads) -> _Slope | None:
@@ -46,8 +64,9 @@ def _slope(measured: ReadsWeightsAndGrads) -> _Slope | None:
     names = list(relative)
     quarter = len(names) // 4
     late, early = names[:quarter], names[-quarter:]
-    ratio = median(relative[name] for name in early) / median(relative[name] for name in late)
-    return _Slope(ratio, min(early, key=relative.__getitem__), max(early, key=relative.__getitem__))
+    near_loss = median(relative[name] for name in late)
+    ratios = {name: figure / near_loss for name, figure in relative.items()}
+    return _Slope(names, list(ratios.values()), median(ratios[name] for name in early))
 
 
 class VanishingGradients(Check):
@@ -73,10 +92,8 @@ class VanishingGradients(Check):
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Find gradients that shrink towards the input."""
-        slope, limit = _slope(measured), self.limit
-        if slope and limit is not None and slope.ratio < limit:
-            said = f"gradients near the input are {number(slope.ratio)} of those near the loss; the smallest is here"
-            yield self.finding(slope.smallest, said, slope.ratio)
+        slope = _slope(measured)
+        yield from slope.finding(self, above=False) if slope else ()
 
 
 class ExplodingGradients(Check):
@@ -99,37 +116,17 @@ class ExplodingGradients(Check):
 
     def judge(self, measured: ReadsWeightsAndGrads) -> Iterator[Finding]:
         """Find gradients that grow towards the input."""
-        slope, limit = _slope(measured), self.limit
-        if slope and limit is not None and slope.ratio > limit:
-            said = f"gradients near the input are {number(slope.ratio)} times those near the loss; the largest is here"
-            yield self.finding(slope.largest, said, slope.ratio)
+        slope = _slope(measured)
+        yield from slope.finding(self, above=True) if slope else ()
 
 
-def _blocks(report: Report) -> list[Row]:
-    """The outputs of the model's blocks that have a spread, in the order in which the blocks are entered.
-
-    Blocks are the modules down to the first depth at which there are eight, so that a wrapped model has blocks, too. A
-    container is entered before its parts and returns after them: if its parts are blocks, it is not one.
-    """
-    rows = [r for r in report.rows if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0]
-    count = Counter(r.fqn.count(".") for r in {row.fqn: row for row in rows}.values())
-    deep, there = 0, count[0]
-    while there < _ENOUGH_BLOCKS and deep < max(count, default=0):
-        deep += 1
-        there += count[deep]
-    blocks = [row for row in rows if row.fqn.count(".") <= deep]
-    # Every enclosing module, since a ModuleList in between is never called.
-    containers = {owner for row in blocks for owner in around(row.fqn)}
-    return [row for row in blocks if row.fqn not in containers]
-
-
-def _beyond(check: Check, blocks: Sequence[Row], above: bool) -> Iterator[Finding]:
+def _beyond(check: Check, found: Sequence[Row], above: bool) -> Iterator[Finding]:
     """A finding at the first block whose standard deviation is beyond the threshold times the first block's.
 
     The figure is the ratio of that block. The message also names the most extreme block, if it is another one.
     """
     assert check.limit is not None
-    ratios = [(row, row["std"] / blocks[0]["std"]) for row in blocks[1:]]
+    ratios = [(row, row["std"] / found[0]["std"]) for row in found[1:]]
     beyond = [(row, ratio) for row, ratio in ratios if (ratio > check.limit if above else ratio < check.limit)]
     if not beyond:
         return
@@ -137,7 +134,7 @@ def _beyond(check: Check, blocks: Sequence[Row], above: bool) -> Iterator[Findin
     times = "times" if above else "of"
     more = f", and {number(utmost)} {times} it in {last.fqn}" if utmost != first else ""
     said = f"the standard deviation of its output is {number(first)} {times} the first block's"
-    yield check.finding(row.fqn, f"{said} ({blocks[0].fqn}){more}", first)
+    yield check.finding(row.fqn, f"{said} ({found[0].fqn}){more}", first)
 
 
 class VanishingActivations(Check):
@@ -161,7 +158,7 @@ class VanishingActivations(Check):
 
     def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
         """Find activations whose spread shrinks with depth."""
-        yield from _beyond(self, _blocks(measured.activations), above=False)
+        yield from _beyond(self, blocks(measured.activations), above=False)
 
 
 class ExplodingActivations(Check):
@@ -185,4 +182,4 @@ class ExplodingActivations(Check):
 
     def judge(self, measured: ReadsActivations) -> Iterator[Finding]:
         """Find activations whose spread grows with depth."""
-        yield from _beyond(self, _blocks(measured.activations), above=True)
+        yield from _beyond(self, blocks(measured.activations), above=True)

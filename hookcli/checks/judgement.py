@@ -26,11 +26,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """The findings of checks, what they could not judge and why, and the ids of those that judged."""
+    """The findings of checks, what they could not judge and why, the ids of those that judged, and remarks."""
 
     findings: Sequence[Finding]
     skipped: Sequence[Skipped]
     checks: Sequence[str]
+    notes: Sequence[str] = ()
 
     def report(self, model: str, meta: Mapping[str, Any]) -> Report:
         """The report: a row per finding, and in `totals` how many checks were made on how many modules."""
@@ -39,6 +40,7 @@ class Judgement:
         totals = {"errors": count[ERROR], "warnings": count[WARNING], "checks": len(self.checks), "modules": modules}
         totals |= {"infos": count[INFO]} if count[INFO] else {}
         meta = {key: value for key, value in meta.items() if key != "modules"} | {"checks": list(self.checks)}
+        meta |= {"notes": [*meta.get("notes", ()), *self.notes]} if self.notes else {}
         rows = [_row(finding) for finding in self.findings]
         return Report(PROBE, model, COLUMNS, rows, meta, totals, self.skipped, self.findings, grouping="list")
 
@@ -51,6 +53,7 @@ def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = Tru
     findings: list[Finding] = []
     skipped: list[Skipped] = []
     judged: list[str] = []
+    notes: list[str] = []
     for check in checks:
         reason = _why_not(check, measured, values)
         said = [] if reason else _judged(check, measured)
@@ -63,8 +66,9 @@ def judge(checks: Sequence[Check], measured: Measurements, *, values: bool = Tru
         judged.append(check.id)
         findings += found
         skipped += [item for item in said if isinstance(item, Skipped)]
+        notes += filter(None, [] if found else [check.near(measured)])
     findings = causes_first(findings, checks, measured)
-    return Judgement(findings, list(dict.fromkeys(skipped)), judged)
+    return Judgement(findings, list(dict.fromkeys(skipped)), judged, notes)
 
 
 def _judged(check: Check, measured: Measurements) -> list[Finding | Skipped]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from hookcli.checks.base import Check, Threshold
+from hookcli.checks.blocks import blocks
 from hookcli.checks.measurements import ReadsActivations, ReadsGrads, ReadsInventory
 from hookcli.report import Finding, Report, Row, TensorStats
 from hookcli.report.formatting import number
@@ -14,6 +16,7 @@ from hookcli.report.names import is_within
 
 # A standard deviation means little for fewer values.
 _ENOUGH = 16
+_SMALLEST = 2.0**-24  # above zero in float16
 
 
 def _worst(rows: Iterable[tuple[Row, float]]) -> tuple[Row, float, int] | None:
@@ -89,37 +92,53 @@ def _peak(stats: TensorStats | None) -> float:
     return max(abs(stats.min), abs(stats.max)) if stats and stats.finite else 0.0
 
 
-class Float16Underflow(Check):
-    """The gradient of a parameter is so small that it would be zero in float16, even with loss scaling.
+class _ReadUnderflow(ReadsActivations, ReadsGrads, Protocol):
+    """The measurements that the check reads."""
 
-    The figure is the root mean square of the gradient. float16 has no numbers below 6e-8 (2^-24); Micikevicius et al.
-    2018 (arXiv:1710.03740, section 3.2) found most gradients of a detector there and introduced loss scaling, which
-    torch.amp.GradScaler starts with a factor of 2^16. Below the default limit, 2^-40, even that does not help: a
+
+class Float16Underflow(Check):
+    """A value is so small that it would be zero in float16: the output of a block, or, even with loss scaling, the
+    gradient of a parameter.
+
+    The figure is the root mean square. float16 has no numbers below 6e-8 (2^-24). A block's output below that is
+    reported, since nothing scales activations; HK014 explains what counts as a block. Branches inside of blocks are not
+    judged: those that begin near zero, as with LayerScale, are added to large values. Of gradients, Micikevicius et al.
+    2018 (arXiv:1710.03740, section 3.2) found most of a detector's below 6e-8 and introduced loss scaling, which
+    torch.amp.GradScaler starts with a factor of 2^16. Below the threshold's default, 2^-40, even that does not help: a
     typical element becomes zero. For a run in float16 without scaling, use 6e-8. Gradients that are entirely zero are
     reported by HK009. bfloat16 has the range of float32, so a run in bfloat16 is not judged.
     """
 
     id = "HK017"
     name = "float16-underflow"
-    means = "gradients below what float16 can hold"
+    means = "activations or gradients below what float16 can hold"
     advice = "use bfloat16 or float32, or GradScaler with a larger init_scale"
-    follows = ("HK012", "HK010")
+    follows = ("HK012", "HK010", "HK014")
     look = "grads --hist --sort -outside_float16"
-    needs = ("grads",)
+    needs = ("grads", "activations")
     threshold = Threshold("root mean square of a gradient; smaller is reported", 2.0**-40, 0.0, 1.0)
 
-    def judge(self, measured: ReadsGrads) -> Iterator[Finding]:
-        """Find gradients that float16 would round to zero."""
+    def judge(self, measured: _ReadUnderflow) -> Iterator[Finding]:
+        """Find outputs and gradients that float16 would round to zero."""
         assert self.limit is not None
         if measured.dtype == "bfloat16":
             return
-        sized = [(r, r.stats.l2 / math.sqrt(r.stats.finite)) for r in measured.grads.rows if r.stats and r.stats.finite]
-        found = _worst((row, -size) for row, size in sized if 0 < size < self.limit)
-        if found:
-            row, size, others = found
+        small = [row for row in blocks(measured.activations) if _rms(row) < _SMALLEST]
+        if small:
+            size = _rms(small[0])
+            said = f"the root mean square of its output is {number(size)}{_others(len({r.fqn for r in small}) - 1)}"
+            found = self.finding(small[0].fqn, f"{said}; the smallest float16 number is {_SMALLEST:.0e}", size)
+            yield replace(found, threshold=_SMALLEST)
+        found_grads = _worst((row, -_rms(row)) for row in measured.grads.rows if 0 < _rms(row) < self.limit)
+        if found_grads:
+            row, size, others = found_grads
             yield self.finding(
                 row.fqn, f"the root mean square of its gradient is {number(-size)}{_others(others)}", -size
             )
+
+
+def _rms(row: Row) -> float:
+    return row.stats.l2 / math.sqrt(row.stats.finite) if row.stats and row.stats.finite else 0.0
 
 
 class Bfloat16Rounding(Check):
@@ -136,6 +155,7 @@ class Bfloat16Rounding(Check):
     name = "bfloat16-rounding"
     means = "a large constant offset (a bias, a coordinate, a time) carries a small signal"
     advice = "subtract the offset, normalise before, or keep this in float32"
+    follows = ("HK011",)
     look = "activations"
     needs = ("activations",)
     threshold = Threshold("magnitude of the mean over the standard deviation", 1024.0, 1.0)

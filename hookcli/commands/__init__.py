@@ -1,7 +1,7 @@
 """The commands, a file for each, and what they share: options, output, progress."""
 
 COMMANDS = {
-    "shapes": "Show shapes, parameters and MACs of every module.",
+    "shapes": "Show shapes, parameters and MACs of modules, and training memory.",
     "hooks": "List the hooks that are already registered on a model.",
     "models": "List torchvision's models: parameters and default inputs.",
     "activations": "Show statistics of every module's outputs.",
@@ -9,10 +9,10 @@ COMMANDS = {
     "grads": "Show statistics of gradients, in order of arrival.",
     "graph": "Show the autograd graph, node by node, as backward runs it.",
     "trace": "Show every hook that fires, in order, with time and memory.",
-    "check": "Check models for problems, in one forward and backward.",
+    "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
     "diff": "Compare two models, reports or records; find where they diverge.",
-    "run": "Record what happens inside the models of an unmodified script.",
+    "run": "Record an unmodified script, and find where a NaN begins.",
     "show": "Show a record from `hookcli run`, or a saved report.",
     "comm": "Measure what DDP's communication hooks do to gradients.",
     "package": "Export a model with torch.package; show what becomes of modules.",

@@ -100,7 +100,7 @@ def check(
     own: CheckOptions,
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
-    """Check models for problems, in one forward and backward.
+    """Check for NaN, dead units, vanishing gradients, float16 limits.
 
     Exit code 0: all checks passed; 1: a check found something; 2: a model could not run. The default is a batch of two
     in training mode. `hookcli explain HK012` explains a check. Options may also be set under [tool.hookcli] in

@@ -12,17 +12,19 @@ from hookcli.commands.backward_options import OnePassOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.options import GRADIENTS, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import Output, remark
 from hookcli.commands.progress import working
 from hookcli.diff.rows import STATISTICS, beyond, diff_reports, unlike
 from hookcli.diff.tensors import TENSORS
 from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
 from hookcli.report.files import read_reports, unfamiliar
-from hookcli.report.names import name_filter
+from hookcli.report.names import check_selection, name_filter
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -108,8 +110,16 @@ def diff(
     for side, held in zip(sides, saved, strict=True):
         if side.file and held and (unknown := unfamiliar(side.file, held)):
             remark(unknown, options)
+    if _initialised(sides, own) and weights_come_first(reports[0]):
+        then = with_same_weights((a, b), own, step, options)
+        reports = [replace(reports[0], meta={**reports[0].meta, "next": then})]
     output.write(reports)
     return _judged(reports, options, output.for_people)
+
+
+def _initialised(sides: Sequence[SideSpec], own: DiffOptions) -> bool:
+    """True for two models whose weights nobody chose, so that other code may have drawn other ones."""
+    return not own.same_weights and not any(side.file or side.options.weights for side in sides)
 
 
 def _compared(
@@ -134,16 +144,21 @@ def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -
     match, kind = options.match, options.type
     left = [replace(report, rows=[*filter(wanted, report.rows)]) for report in reports]
     if (match or kind) and not any(report.rows for report in left):
-        raise UsageError(f"nothing to compare: no row matches {f'--match {match!r}' if match else f'--type {kind}'}")
+        raise UsageError(f"nothing to compare: no row matches --match {match!r} and --type {kind}")
     return left
 
 
 def _narrowing(options: Options) -> Narrowing:
-    """Return what makes, for the reports of both sides, the test of rows by --match and --type."""
+    """Return what makes, for the reports of both sides, the test of rows by --match and --type.
+
+    Raises UsageError if nothing on either side fits one of these.
+    """
 
     def narrow(*sides: Iterable[Report]) -> Wanted:
         rows = (row for side in sides for report in side for row in report.rows)
-        matches = name_filter(options.match, {row.fqn: row.get("type") or "" for row in rows})
+        names = {row.fqn: row.get("type") or "" for row in rows}
+        check_selection(options.match, options.type, names) if names else None
+        matches = name_filter(options.match, names)
         return lambda row: (
             matches(row.fqn, row.get("type") or "") and (options.type is None or row.get("type") == options.type)
         )

@@ -12,7 +12,8 @@ from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import COLUMNS as OF_WHOLE_MODELS
 from hookcli.record.file.comparison.different_models import DIFFERENT
-from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records, record_remarks
+from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records
+from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.system.files import is_folder
 

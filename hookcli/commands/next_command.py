@@ -1,10 +1,11 @@
-"""The command to type after `hookcli check`, about its first finding."""
+"""The command to type next: about the first finding of `hookcli check`, or a comparison's first difference."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
+from typing import Any
 
 from hookcli.checks.crash import Crash
 from hookcli.commands.backward_options import StepOptions
@@ -34,7 +35,14 @@ def next_command(finding: Finding, spec: str, options: Options, step: StepOption
     return shlex.join(["hookcli", command, spec, *typed, *trains, *more])
 
 
-def _typed(name: str, options: Options | StepOptions) -> Iterator[str]:
+def with_same_weights(sides: Sequence[str], own: Any, step: StepOptions, options: Options) -> str:
+    """The comparison of `hookcli diff` as it was typed, with A's weights in both models."""
+    declared = [(each, [item.name for item in fields(each)]) for each in (own, step, options)]
+    typed = [word for each, names in declared for name in names for word in _typed(name, each)]
+    return shlex.join(["hookcli", "diff", *sides, *typed, "--same-weights"])
+
+
+def _typed(name: str, options: Any) -> Iterator[str]:
     """An option as it is typed; nothing if it has its default."""
     declared = next(field for field in fields(options) if field.name == name)
     default = [] if declared.default is MISSING else declared.default

@@ -15,10 +15,10 @@ from hookcli.commands.output import Output, remark
 from hookcli.commands.processes import Processes, columns_shown, several
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
-from hookcli.errors import HookcliError, ToldError, UsageError, nearest, unknown
+from hookcli.errors import HookcliError, ToldError, UsageError
 from hookcli.hooks.option_values import FILLS
 from hookcli.report import Report
-from hookcli.report.names import name_filter
+from hookcli.report.names import check_selection, name_filter
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
@@ -196,15 +196,9 @@ def selector(model: nn.Module, options: Options) -> Select | None:
     from hookcli.tensors import tree
 
     types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
-    if options.type is not None and options.type not in types.values():
-        raise UsageError(unknown("--type", options.type, sorted({*types.values()})))
     names = types | dict.fromkeys(_tensor_names(model), "")
+    check_selection(options.match, options.type, names)
     matches = name_filter(options.match, names)
-    if not any(matches(*named) for named in names.items()):
-        near = nearest(options.match or "", [*filter(None, names)])
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        option = "--hist" if options.format == "hist" else "--match"  # whose LAYER is matched
-        raise UsageError(f"{option}: no module or parameter matches {options.match!r}{hint}")
 
     def select(fqn: str, module: nn.Module) -> bool:
         kind = tree.type_text(module)

@@ -121,7 +121,7 @@ def run(
     *,
     own: RunOptions,
 ) -> NoReturn:
-    """Record what happens inside the models of an unmodified script.
+    """Record an unmodified script, and find where a NaN begins.
 
     Starts python with the script, or a command that starts python in the end (torchrun, accelerate launch), and records
     activations, gradients and the size of updates of each module in every Nth step. The script's output, results and

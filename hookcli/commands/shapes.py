@@ -18,7 +18,7 @@ COLUMNS = SHAPES
 
 
 def shapes(model: Model = DEFAULT_MODEL, *, options: Annotated[Options, all_but(*SEVERAL)]) -> int:
-    """Show shapes, parameters and MACs of every module.
+    """Show shapes, parameters and MACs of modules, and training memory.
 
     Needs no compute for models that run on the meta device; most do.
     """

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hookcli.diff.rows import diff
+from hookcli.diff.settings import changed_settings
 from hookcli.diff.tolerance import Tolerance
 from hookcli.diff.verdict import first_beyond
 from hookcli.report import Report, Row, strict
 from hookcli.report.names import is_within
-
-_ABSENT = "nothing"
 
 
 class Change(NamedTuple):
@@ -85,19 +84,8 @@ def _settings(then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:
         other = current.get(row.fqn)
         if other is None or other.get("type") != row.get("type"):
             continue
-        old, new = strict(row.get("settings", {})), strict(other.get("settings", {}))
-        changed = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
-        if changed:
-            said = (f"{name} {_text(old.get(name, _ABSENT))} → {_text(new.get(name, _ABSENT))}" for name in changed)
-            causes.add(row.fqn, ", ".join(said))
-
-
-def _text(value: Any) -> str:
-    """A value as Python writes it; equal numbers are written once."""
-    if isinstance(value, list):
-        same = len({str(item) for item in value}) == 1 and not isinstance(value[0], list)
-        return _text(value[0]) if same else "x".join(map(_text, value))
-    return str(value)
+        if said := changed_settings(strict(row.get("settings", {})), strict(other.get("settings", {}))):
+            causes.add(row.fqn, said)
 
 
 def _shapes(compared: Sequence[Row], then: Sequence[Row], now: Sequence[Row], causes: _Causes) -> None:

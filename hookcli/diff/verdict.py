@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from hookcli.diff.align import Alignment, NamedPart
+from hookcli.diff.settings import settings_line
+from hookcli.diff.structure import structure, structure_line
 from hookcli.diff.tolerance import Tolerance
 from hookcli.report import Column, Finding, Report, Row, Skipped
 from hookcli.report.formatting import counted, number
@@ -15,6 +19,8 @@ from hookcli.report.names import is_within
 CHECK = "diff"
 WEIGHT = "weight"
 """The `kind` of rows of parameters and buffers."""
+OUTPUT = "output"
+"""The `kind` of rows of what modules return."""
 _NAMED = 3
 
 
@@ -45,14 +51,17 @@ def report(
     meta: Mapping[str, Any],
     skipped: Sequence[Skipped],
     weights: str = "",
+    settings: Mapping[str, str] = MappingProxyType({}),
     identical: bool = False,
 ) -> Report:
     """Make the report of a comparison: `metas` describe the two runs, `meta` both together.
 
-    A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models;
-    `identical` says that all that was compared had the same bits.
+    A run whose `meta` lacks `complete` ran to its end. `weights` is the `weights_line` of a comparison of models, and
+    `settings` has what differs in their modules' settings, by A's names; `identical` says that all that was compared
+    had the same bits.
     """
-    said = _verdict(rows, identical) + _changed(alignment)
+    rows = [_with_settings(row, settings.get(row.fqn, "")) for row in rows]
+    said = _verdict(rows, identical) + _changed(alignment, len(settings))
     said += "" if meta.get("complete", True) else ", until the run failed"
     return Report(
         probe="diff",
@@ -60,17 +69,22 @@ def report(
         columns=columns,
         rows=rows,
         meta=_both(*metas) | {"rtol": tolerance.rtol, "atol": tolerance.atol} | dict(meta),
-        totals=_totals(rows, alignment, weights) | {"verdict": said},
+        totals=_totals(rows, alignment, weights, settings) | {"verdict": said},
         skipped=skipped,
         findings=_findings(rows, alignment),
     )
 
 
-def _totals(rows: Sequence[Row], alignment: Alignment, weights: str) -> dict[str, Any]:
+def _with_settings(row: Row, changed: str) -> Row:
+    """The row with the settings that differ, if it is of what the module returned."""
+    return replace(row, values={**row.values, "reset": changed}) if changed and row.get("kind") == OUTPUT else row
+
+
+def _totals(rows: Sequence[Row], alignment: Alignment, weights: str, settings: Mapping[str, str]) -> dict[str, Any]:
     """Count computed values, and separately parameters and buffers."""
     computed = [row for row in rows if row.get("kind") != WEIGHT]
     changed = {"added": alignment.added, "removed": alignment.removed, "renamed": alignment.renamed}
-    said = {"structure": _structure_line(alignment), "weights": weights}
+    said = {"structure": structure_line(alignment), "settings": settings_line(settings), "weights": weights}
     return {
         "compared": sum(_is_compared(row) for row in computed),
         "beyond": sum(bool(row.get("beyond")) for row in computed),
@@ -88,13 +102,37 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
     if not any(_is_compared(row) for row in rows if row.get("kind") != WEIGHT):
         return "Nothing compared"
     if first := first_beyond(rows):
-        return f"First difference: {title(first, typed=False)}, {_error(first)}"
+        return f"First difference: {title(first, typed=False)}{_cause(first, rows)}, {_error(first)}"
     if identical:
         return "Identical, bit for bit"
     furthest = max(rows, key=_times)
     if not _times(furthest):
         return "Equal in every figure" if "a_l2" not in furthest.values else "Equal in every value"
     return f"Within tolerance; furthest apart: {title(furthest, typed=False)}, {_error(furthest)}"
+
+
+def _cause(first: Row, rows: Iterable[Row]) -> str:
+    """What makes a module differ, in parentheses: its settings, parameters and buffers; "" if these are alike."""
+    names = _differing_weights(first, rows)
+    differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
+    said = "; ".join(filter(None, (first.get("reset"), differ)))
+    return f" ({said})" if said else ""
+
+
+def weights_come_first(report: Report) -> bool:
+    """True if the first module that differs has other weights, so that the comparison tells nothing of its code."""
+    first = first_beyond(report.rows)
+    return first is not None and bool(_differing_weights(first, report.rows))
+
+
+def _differing_weights(first: Row, rows: Iterable[Row]) -> list[str]:
+    """The names of the parameters and buffers beyond tolerance of the module whose output `first` compares.
+
+    Those of another dtype are left out: rounding explains them.
+    """
+    own = (row for row in rows if row.get("kind") == WEIGHT and row.get("beyond") and first.get("kind") == OUTPUT)
+    names = (row.fqn.rpartition(".") for row in own if "→" not in (row.get("dtype") or ""))
+    return [name for owner, _, name in names if owner == first.fqn]
 
 
 def _times(row: Row) -> float:
@@ -111,23 +149,26 @@ def _error(row: Row) -> str:
     return f"{str(row['figure']).replace('_', ' ')} {text_of(row['a'])} → {text_of(row['b'])}"
 
 
-def _changed(alignment: Alignment) -> str:
-    """The numbers of modules that have another name or no counterpart, in parentheses; "" if there are none."""
+def _changed(alignment: Alignment, reset: int) -> str:
+    """The numbers of modules that have another name, other settings or no counterpart, in parentheses; "" if all are
+    alike.
+    """
     said = [
-        f"{counted(len(places), 'module')} {what}"
-        for what, places in (
-            ("renamed", alignment.renamed),
-            ("only in A", alignment.removed),
-            ("only in B", alignment.added),
+        f"{counted(number, 'module')} {what}"
+        for what, number in (
+            ("renamed", len(alignment.renamed)),
+            ("with other settings", reset),
+            ("only in A", len(alignment.removed)),
+            ("only in B", len(alignment.added)),
         )
-        if places
+        if number
     ]
     return f" ({', '.join(said)})" if said else ""
 
 
 def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
     """An error at the first row beyond tolerance, which counts the others, and notes on the structure."""
-    notes = [Finding(CHECK, "note", fqn, text) for fqn, text in _structure(alignment)]
+    notes = [Finding(CHECK, "note", fqn, text) for fqn, text in structure(alignment)]
     first = first_beyond(rows)
     if first is None:
         return notes
@@ -135,29 +176,6 @@ def _findings(rows: Sequence[Row], alignment: Alignment) -> list[Finding]:
     others = sum(bool(row.get("beyond")) for row in alike) - 1
     said = f"{title(first)}: {first['differs']}" + (f"; {others} more beyond tolerance" if others else "")
     return [Finding(CHECK, "error", first.fqn, said, first.get("times"), 1.0), *notes]
-
-
-def _structure(alignment: Alignment) -> list[tuple[str, str]]:
-    """The differences in structure: a name, and a sentence on it."""
-    lines = [(place.fqn, f"{_named(place)} is in A only") for place in alignment.removed]
-    lines += [(place.fqn, f"{_named(place)} is in B only") for place in alignment.added]
-    lines += [(a.fqn, f"{_name(a)} is called {_name(b)} in B") for a, b in alignment.renamed]
-    retyped = [(a, b) for a, b in alignment.pairs if a.fqn == b.fqn and a.type != b.type]
-    return lines + [(a.fqn, f"{_name(a)} is {a.type} in A and {b.type} in B") for a, b in retyped]
-
-
-def _structure_line(alignment: Alignment) -> str:
-    """The differences in structure in one line, with the first names of each sort; "" if there are none."""
-    said = [
-        f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', ...' if names[_NAMED:] else ''})"
-        for what, names in (
-            ("only in A", [_name(place) for place in alignment.removed]),
-            ("only in B", [_name(place) for place in alignment.added]),
-            ("renamed", [f"{_name(a)} to {_name(b)}" for a, b in alignment.renamed]),
-        )
-        if names
-    ]
-    return "the structures differ: " + "; ".join(said) if said else ""
 
 
 def weights_line(rows: Sequence[Row], compared: int) -> str:
@@ -214,11 +232,3 @@ def _arrow(a: Any, b: Any) -> str | None:
 def text_of(value: Any) -> str:
     """A compared value as text for a message."""
     return number(value) if isinstance(value, float) else str(value)
-
-
-def _name(place: NamedPart) -> str:
-    return place.fqn or "(model)"
-
-
-def _named(place: NamedPart) -> str:
-    return _name(place) + (f" ({place.type})" if place.type else "")

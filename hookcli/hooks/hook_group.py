@@ -28,5 +28,8 @@ class HookGroup:
     def __init__(self, core: SessionCore) -> None:
         self.core = core
 
+    def release(self) -> None:
+        """Forget the model's parts, as the session forgets the model."""
+
     def start(self, kind: HookKind) -> None:
         """Register the hooks of a kind that a probe asks for; the calls that the group needs are hooked already."""

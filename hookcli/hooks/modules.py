@@ -83,6 +83,11 @@ class ModuleHooks(HookGroup):
         self._handles.close()
         self._attached = False
 
+    def release(self) -> None:
+        """See HookGroup."""
+        self.hooked.clear()
+        self._through.clear()
+
     def attach(self) -> None:
         """Register the hooks again, after `detach`."""
         if self._attached:

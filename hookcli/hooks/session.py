@@ -81,6 +81,17 @@ class HookSession(SessionCore):
     def __exit__(self, *error: object) -> None:
         self.stack.close()
 
+    def release(self) -> None:
+        """Forget the model and all callbacks, after the block and the last question.
+
+        The groups and the session refer to each other, so the model would live until the next garbage collection.
+        """
+        self.model, self.select = nn.Identity(), None
+        for group in {id(group): group for group in self._groups.values()}.values():
+            group.release()
+        self._callbacks = {kind: [] for kind in HookKind}
+        self._before_backward, self._after_backward = [], []
+
     # For the run that the session observes.
 
     def begin_pass(self, number: int, passes: int = 1) -> None:

@@ -29,12 +29,17 @@ class SettingsProbe(Probe):
 
     def attach(self, session: HookSession) -> None:
         """Read them, before the run."""
-        modules = [(fqn, type_text(module), dict(_settings(module))) for fqn, module in session.model.named_modules()]
+        modules = [(fqn, type_text(module), settings_of(module)) for fqn, module in session.model.named_modules()]
         self._rows = [Row({"fqn": fqn, "type": kind, "settings": own}) for fqn, kind, own in modules if own]
 
     def rows(self) -> list[Row]:
         """Return the settings of each module."""
         return self._rows
+
+
+def settings_of(module: nn.Module) -> dict[str, Any]:
+    """The settings of one module."""
+    return dict(_settings(module))
 
 
 def _settings(module: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -101,6 +101,7 @@ ROW: Mapping[str, Fits] = {
             *(
                 "optimizer",
                 "change",
+                "reset",
                 "differs",
                 "edited",
                 "hook",

@@ -85,6 +85,23 @@ def fitted(report: Report, lines: int) -> Report:
     return next((rows for rows in found if len(rows.rows) <= lines), None) or group_rows(report, depth)
 
 
+_SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept")
+"""Columns whose figures add up over the blocks of a model."""
+
+
+def leading(report: Report, view: View, lines: int) -> Report:
+    """The sorted report, cut to as many rows where the view has a height; if there are more, repeated blocks are folded
+    first, where the view sorts by what adds up.
+    """
+    if len(report.rows) <= lines:
+        return report
+    if view.sort and find_column("--sort", view.sort.removeprefix("-"), report.columns).name in _SUMS:
+        in_order = sorted(report.rows, key=lambda row: row.get("index") or 0)  # only neighbours are folded
+        blocks = folded(replace(report, rows=in_order))
+        report = apply_view(group_rows(blocks, deepest(blocks)), replace(view, columns=()))
+    return replace(report, rows=report.rows[:lines]) if view.height else report
+
+
 def fitting_depth(report: Report, lines: int) -> float:
     """The greatest depth with at most `lines` rows, or the least that tells parts apart; math.inf if all fit."""
     if report.grouping == "steps":

@@ -12,7 +12,7 @@ _IN_GRADIENTS = {"grad_nan": "NaN", "grad_inf": "Inf"}
 def mark(row: Row) -> str:
     """The mark of a row with a fault, in words, so that it can be read without colour."""
     said = [f"edited: {row.get('edited')}"] if row.get("edited") else []
-    said += [str(row["change"])] if row.get("change") else []
+    said += [str(row[key]) for key in ("change", "reset") if row.get(key)]
     if row.get("beyond"):  # differences without a figure are named
         said.append("beyond" if row.get("times") not in (None, math.inf) else str(row.get("differs")))
     note = str(row.get("note") or "")

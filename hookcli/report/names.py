@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
+from hookcli.errors import UsageError, nearest, unknown
+
 
 def is_within(fqn: str, owner: str) -> bool:
     """True for a module or parameter that is a part, at any depth, of the module `owner` ("": the model)."""
@@ -36,6 +38,22 @@ def name_filter(pattern: str | None, names: Mapping[str, str]) -> Callable[[str,
     if pattern in names or not pattern or any(wildcard in pattern for wildcard in "*?["):
         return lambda fqn, kind: fnmatchcase(fqn, pattern)
     return _part_of(pattern)
+
+
+def no_match(pattern: str, names: Iterable[str]) -> str:
+    """A line on a `--match` that fits none of these names, with the nearest of them."""
+    near = nearest(pattern, [*filter(None, names)])
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"--match: no module or parameter matches {pattern!r}{hint}"
+
+
+def check_selection(match: str | None, kind: str | None, names: Mapping[str, str]) -> None:
+    """Raise UsageError if `--match` or `--type` fits none of these names, each with its type."""
+    if kind is not None and kind not in names.values():
+        raise UsageError(unknown("--type", kind, sorted({*filter(None, names.values())})))
+    matches = name_filter(match, names)
+    if not any(matches(*named) for named in names.items()):
+        raise UsageError(no_match(match or "", names))
 
 
 def is_also_a_part(pattern: str, names: Mapping[str, str]) -> bool:

@@ -10,15 +10,18 @@ from hookcli.report.formatting import counted, duration, loss, number, quantity,
 from hookcli.reporters.step_lines import before_clipping, is_of_step, step_lines
 
 
-def totals_line(report: Report, *, python: bool = False) -> str:
-    """Write the exact totals; for checks, the numbers of findings. With `python` no option of a command is named."""
+def totals_line(report: Report, *, sorts: bool = False, python: bool = False) -> str:
+    """Write the exact totals; for checks, the numbers of findings.
+
+    `sorts`: the user has sorted the rows. With `python` no option of a command is named.
+    """
     if {"errors", "warnings", "checks", "modules"} <= report.totals.keys():
         return _verdict(report.totals)
     if not report.rows and not any(value for key, value in report.totals.items() if key != "nothing"):
         return str(report.totals.get("nothing", "Nothing was measured"))
     sentences = [report.totals.get(key) for key in _SENTENCES]
     clipped = before_clipping(report.totals)
-    memory = _memory(report.totals, "model.train()" if python else "--train")
+    memory = _memory(report.totals, sorts, python)
     aside = (*_SENTENCES, "kept_mode", *(_MEMORY if memory else ()))
     totals = {key: value for key, value in report.totals.items() if key not in aside and not is_of_step(key)}
     said = [_total(key, value, clipped if key == "param_grad" else "") for key, value in totals.items()]
@@ -34,14 +37,21 @@ _MEMORY = {
 }
 
 
-def _memory(totals: Mapping[str, Any], train: str) -> str:
-    """Write the memory that training takes, part by part; "" for totals without the parts."""
+def _memory(totals: Mapping[str, Any], sorts: bool, python: bool) -> str:
+    """Write the memory that training takes, part by part, and unless the rows are sorted, how to see what keeps most.
+
+    "" for totals without the parts.
+    """
     if "grad_bytes" not in totals:
         return ""
     parts = {name: totals[key] for key, name in _MEMORY.items() if key in totals}
     said = " + ".join(f"{size(value)} {name}" for name, value in parts.items())
-    mode = f" in {totals['kept_mode']} mode ({train}: in train mode)" if totals.get("kept_mode") else ""
-    return f"memory to train: {said}{mode} = {size(sum(parts.values()))}"
+    other = totals.get("kept_mode")
+    mode = f" in {other} mode" if other else ""
+    where = f"{'--train ' if other else ''}--sort -kept: which modules keep it"
+    if python or sorts:
+        where = ("model.train()" if python else "--train") + ": in train mode" if other else ""
+    return f"memory to train: {said}{mode} = {size(sum(parts.values()))}" + (f" ({where})" if where else "")
 
 
 _NAMED = {

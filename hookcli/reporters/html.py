@@ -84,7 +84,9 @@ def _finding(entry: Entry) -> Iterator[str]:
 
 def _rows(table: Table) -> list[str]:
     names = [column.name for column in table.columns]
-    kinds = ["mark" if name == "mark" else "left" if left else "" for name, left in zip(names, table.left, strict=True)]
+    kinds = [
+        "left mark" if name == "mark" else "left" if left else "" for name, left in zip(names, table.left, strict=True)
+    ]
     marked = [f' class="{kind}"' if kind else "" for kind in kinds]
     titles = [column.title for column in table.columns]
     lines = ["".join(f"<td{k}>{escape(t)}</td>" for k, t in zip(marked, line, strict=True)) for line in table.cells]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,16 +10,19 @@ from rich.cells import cell_len
 
 from hookcli.report import Column, Report, Row, formatting
 from hookcli.report.folding import repeats
-from hookcli.report.grouping import View, deepest, fitted, for_people
+from hookcli.report.grouping import View, deepest, fitted, for_people, leading
 from hookcli.report.levels import Levels
 from hookcli.reporters import bars, footer, table_columns
 from hookcli.reporters.base import PIPE, SCREEN
 from hookcli.reporters.findings import Entry, entries
+from hookcli.system.wrapping import wrapped
 
 _NAMED = 10  # hidden columns that are named
 _FOLDED = 24  # width to which a column of words is folded in a pipe
 _MARK = 16  # columns that a row's mark takes at least; a longer one may take several lines, if figures need the room
 _AROUND = 10  # lines around the rows of a table: headings, totals, a prompt
+_LEAST = 12  # rows shown on a screen that is too small for them
+_TYPED = 2  # lines of a screen that are not the table's: the command and the next prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,21 @@ class Table:
     """Findings, in place of rows and columns."""
     bars: Sequence[Sequence[str]] = ()
     """For each column a bar per row, all of one width; nothing for a column without bars."""
+    verdict: str = ""
+    """The verdict once more, below a table that is longer than the screen."""
 
     @property
     def width(self) -> int:
         """The width of the table if no cell is folded."""
         return sum(width + 2 for width in self.widths) - 2
+
+    def lines(self, width: int | None) -> int:
+        """The lines that the table takes on a screen of this width, with the command and the next prompt."""
+        room = max((width or PIPE) - (self.width - self.widths[-1] if self.widths else 0), _MARK)
+        marks = (line[-1] for line in self.cells) if self.columns and self.columns[-1].name == "mark" else ()
+        folded = sum(len(textwrap.wrap(mark, room)) - 1 for mark in marks if mark)
+        said = sum(line.count("\n") + 1 for text in (self.above, *self.below) for line in [wrapped(text, width)])
+        return said + len(self.cells) + folded + 2 + _TYPED  # two: headings and the line below them
 
     @property
     def least(self) -> int:
@@ -54,11 +68,27 @@ class Table:
 
 def tabulated(report: Report, view: View) -> Table:
     """Lay out the report for the view."""
-    shown = report = for_people(report)
+    report = for_people(report)
     if (found := entries(report, view)) is not None:
-        return _of_findings(report, found, view.python)
-    if view.depth is None and not view.sort:
-        shown = fitted(report, max(view.height - _AROUND, 12) if view.height else SCREEN)
+        return _of_findings(report, found, view)
+    table = _laid_out(report, _shown(report, view, _AROUND), view)
+    if not view.height or (used := table.lines(view.width)) <= view.height:
+        return table
+    if view.depth is None:  # long notes take lines, too
+        table = _laid_out(report, _shown(report, view, _AROUND + used - view.height), view)
+    verdict = str(report.totals.get("verdict", ""))
+    return replace(table, verdict=verdict if table.lines(view.width) > view.height else "")
+
+
+def _shown(report: Report, view: View, around: int) -> Report:
+    """The report, grouped or cut to fit a screen with so many lines around its rows, unless a depth is given."""
+    lines = max(view.height - around, _LEAST) if view.height else SCREEN
+    if view.depth is not None:
+        return report
+    return leading(report, view, lines) if view.sort else fitted(report, lines)
+
+
+def _laid_out(report: Report, shown: Report, view: View) -> Table:
     columns = table_columns.visible(shown, view)
     cells = _cells(shown, columns, tree=_in_call_order(report) and not view.sort)
     wraps = view.width is not None or view.color  # a heading of several words may take several lines
@@ -68,11 +98,11 @@ def tabulated(report: Report, view: View) -> Table:
         for i, (c, heading) in enumerate(zip(columns, headings, strict=True))
     }
     narrow = {name: min(width, _MARK) if name == "mark" else width for name, width in widths.items()}
-    kept = columns if view.columns else table_columns.fitted(columns, narrow, view.width or PIPE)
+    kept = columns if view.columns else table_columns.fitted(shown, columns, narrow, view.width or PIPE)
     places = [columns.index(column) for column in kept]
     if not cells:
         kept, places = columns, []  # a sentence below says so
-    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept], view.python)
+    below = _footer(_without_verdict(report), shown, columns, [c for c in columns if c not in kept], view)
     drawn = bars.drawn(shown.rows, columns, places, widths, view.width if view.bars else None)
     places = list(drawn.bars)
     return Table(
@@ -92,8 +122,8 @@ def _without_verdict(report: Report) -> Report:
     return replace(report, totals={key: value for key, value in report.totals.items() if key != "verdict"})
 
 
-def _of_findings(report: Report, found: Sequence[Entry], python: bool) -> Table:
-    below = _footer(report, report, report.columns, (), python)
+def _of_findings(report: Report, found: Sequence[Entry], view: View) -> Table:
+    below = _footer(report, report, report.columns, (), view)
     return Table((), (), (), (), (), footer.run_line(report), below, found)
 
 
@@ -136,14 +166,14 @@ _OF_CALLS = ("fqn", "type", "input_shape", "params", "params_share", "macs", "ma
 
 
 def _footer(
-    report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], python: bool
+    report: Report, shown: Report, columns: Sequence[Column], hidden: Sequence[Column], view: View
 ) -> list[str]:
     said = not report.rows or (report.totals and report.totals.keys() != {"rows"})
-    lines = [footer.totals_line(report, python=python)] if said else []
+    lines = [footer.totals_line(report, sorts=bool(view.sort), python=view.python)] if said else []
     lines += [*footer.remarks(report), *table_columns.notes(report, columns), *_explained(shown, columns)]
     if report.skipped:
-        lines.append(f"not measured: {footer.skipped_line(report, python=python)}")
-    lines.append("; ".join(filter(None, (_grouped(report, shown, python), _hidden(hidden, python)))))
+        lines.append(f"not measured: {footer.skipped_line(report, python=view.python)}")
+    lines.append("; ".join(filter(None, (_grouped(report, shown, view), _hidden(hidden, view.python)))))
     return [line for line in lines if line]
 
 
@@ -160,21 +190,23 @@ def _explained(report: Report, columns: Sequence[Column]) -> list[str]:
     return [" ".join(said)] if said else []
 
 
-def _grouped(report: Report, shown: Report, python: bool) -> str:
+def _grouped(report: Report, shown: Report, view: View) -> str:
     """Say how many rows are grouped or hidden, and which option or argument shows all."""
     rows, left_out = len(report.rows), len(report.rows) - len(shown.rows)
     if not left_out:
         return ""
-    level = deepest(shown)
+    level, how = deepest(shown), 'table(depth="all")' if view.python else "--depth all"
+    if view.sort:
+        folds = "repeated blocks are one; " if any(row.get("folded") for row in shown.rows) else ""
+        return f"{folds}{len(shown.rows)} of {rows} rows ({how} shows all)"
     if any(row.get("folded") for row in shown.rows):
         depth = _unfolded(shown)
-        how = f"table(depth={depth})" if python else f"--depth {depth}"
+        how = f"table(depth={depth})" if view.python else f"--depth {depth}"
         return f"{rows} rows; repeated blocks are one, with the figures of all ({how} shows each)"
     said = {
         "events": f"{left_out} of {rows} rows hidden, deeper than {level}",
         "steps": f"{left_out} of {rows} rows hidden, of other steps",
     }.get(report.grouping, f"{rows} rows, grouped at depth {level} of {deepest(report)}")
-    how = 'table(depth="all")' if python else "--depth all"
     return f"{said} ({how} shows all)"
 
 

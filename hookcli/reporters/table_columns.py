@@ -54,6 +54,8 @@ _PAIRS = ({"a", "b"}, {"a_seconds", "b_seconds"}, {"a_ratio", "b_ratio"})
 # Columns of sentences, which are too wide for a table and are written below it.
 _BELOW = ("note", "hint")
 _MARK = Column("mark", "")
+_GRADIENTS = ("parameter", "output", "input")
+"""The `kind` of rows of gradients, which vanish or explode by their norms."""
 
 
 def reads_left(report: Report, name: str) -> bool:
@@ -102,15 +104,16 @@ def _speaks(report: Report, name: str) -> bool:
     return any(value is not None for value in values) or name in STATS_KEYS
 
 
-def fitted(columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
-    """Leave out columns until the rest fit, the most dispensable first."""
+def fitted(report: Report, columns: Sequence[Column], widths: dict[str, int], width: int | None) -> list[Column]:
+    """Leave out columns until the rest fit, the most dispensable first; of gradients the norm stays longest."""
     if width is None:
         return list(columns)
     # A column of words may have the name of a hook kind: the names of nodes.
     dispensable = {c.name for c in columns if c.name in _DISPENSABLE and (c.name not in _COUNTS or c.unit == "firings")}
     room = width + 2 - sum(widths[c.name] + 2 for c in columns if c.name not in dispensable)
+    norm = "l2" if report.rows and report.rows[0].get("kind") in _GRADIENTS else ""
     dropped = set()
-    for name in sorted(dispensable, key=_DISPENSABLE.index, reverse=True):
+    for name in sorted(dispensable, key=lambda name: (name == norm, _DISPENSABLE.index(name)), reverse=True):
         if widths[name] + 2 <= room:
             room -= widths[name] + 2
         else:

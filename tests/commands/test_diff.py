@@ -54,7 +54,11 @@ def test_a_weight_changed_by_hand_is_found(cli: Cli, net: Path) -> None:
     state["conv.weight"][2, 1, 1, 1] += 0.5
     torch.save(state, net / "b.pt")
     ran = cli("diff", f"{NET} --weights a.pt", f"{NET} --weights b.pt", *INPUT)
-    assert ran.code == 1 and "First difference: conv, relative error " in ran.out
+    assert (
+        ran.code == 1
+        and "First difference: conv (weight differs), relative error " in ran.out
+        and "Next:" not in ran.out
+    )
     assert "4 beyond" in ran.out  # it, all that follow, and the model
 
 
@@ -122,7 +126,13 @@ def test_saved_reports(cli: Cli, net: Path) -> None:
     assert cli("diff", "a.json", "a.json", "--rtol", "0").code == 0
     assert cli("diff", "a.json", "b.json", "--match", "conv").code == 0
     assert cli("diff", "a.json", "b.json", "--type", "ReLU").code == 1
-    assert "nothing to compare: no row matches --match 'zz'" in cli("diff", "a.json", "b.json", "--match", "zz").err
+    for narrowing, said in (
+        (("--match", "cnv"), "--match: no module or parameter matches 'cnv'; did you mean 'conv'?"),
+        (("--type", "ReLu"), "unknown --type 'ReLu'; did you mean ReLU?"),
+        (("--match", "conv", "--type", "ReLU"), "no row matches --match 'conv' and --type ReLU"),
+    ):
+        ran = cli("diff", "a.json", "b.json", *narrowing)
+        assert (ran.code, ran.out) == (2, "") and said in ran.err
 
 
 @pytest.mark.parametrize("command", ["shapes", "inputs", "activations", "grads"])

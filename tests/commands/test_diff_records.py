@@ -106,6 +106,13 @@ def test_a_tolerance_and_a_part(cli: Cli, runs: Path) -> None:
     code, (over, place), _ = diffed(cli, "a.run.jsonl", "rate.run.jsonl", "--match", "2.*")
     assert code == 1 and {row["fqn"] for row in place["rows"]} == {"2.weight", "2.bias"}
     assert "2.weight" in over["totals"]["verdict"]
+    for narrowing, said in (
+        (("--match", "2.wight"), "--match: no module or parameter matches '2.wight'; did you mean '2.weight'"),
+        (("--type", "Linea"), "unknown --type 'Linea'; did you mean Linear?"),
+        (("--match", "2", "--type", "ReLU"), "nothing to compare: no module or parameter that is selected"),
+    ):
+        nothing = cli("diff", "a.run.jsonl", "rate.run.jsonl", *narrowing)
+        assert (nothing.code, nothing.out) == (2, "") and said in nothing.err
     chosen = cli("diff", "a.run.jsonl", "rate.run.jsonl", "--columns", "step,loss_a,fqn", "-f", "csv")
     assert chosen.code == 1 and "loss_a" in chosen.out and "2.bias" in chosen.out
 

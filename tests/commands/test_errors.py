@@ -84,7 +84,6 @@ MISTAKES: dict[tuple[str, ...], str] = {
         "net.py:Net",
     ): "the loss Net failed on the model's output: RuntimeError: ",
     ("shapes", "torch.nn:Linea", "-i", "2x4"): "torch.nn: unknown name 'Linea'; did you mean Linear",
-    ("activations", *NET, "--hist", "nolayer"): "--hist: no module or parameter matches 'nolayer'",
     ("shapes", "--bath", "3"): "unknown option '--bath'; did you mean ",
     ("grads", "--colums", "l2"): "unknown option '--colums'; did you mean --columns?",
     ("shapes", "-z"): "unknown option '-z'; `hookcli shapes --help` lists all",

@@ -50,7 +50,7 @@ def test_graph_shows_the_names_of_nodes_on_a_narrow_screen(own: Path) -> None:
 
     columns = GraphProbe.columns
     row = Row({column.name: 1 for column in columns} | {"node": "AddmmBackward0", "fqn": "first"})
-    shown = table_columns.fitted(columns, {column.name: 8 for column in columns}, 40)
+    shown = table_columns.fitted(Report("graph", "", columns, ()), columns, {column.name: 8 for column in columns}, 40)
     assert [column.name for column in shown][:2] == ["node", "fqn"]
     assert table_columns.visible(Report("graph", "x", columns, (row,)), View())
 

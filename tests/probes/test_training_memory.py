@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -112,9 +113,11 @@ def test_the_line_names_the_mode_where_training_keeps_other_tensors(part: nn.Mod
     reports = {mode: shapes(model.train(mode == "train"), x) for mode in ("eval", "train")}
     kept = {mode: report.totals["kept_bytes"] for mode, report in reports.items()}
     assert kept["train"] == saved_by_pytorch(model, x) > kept["eval"]
-    assert " kept for backward in eval mode (--train: in train mode) = " in totals_line(reports["eval"])
-    assert " kept for backward = " in totals_line(reports["train"])
-    assert " kept for backward = " in totals_line(shapes(mlp().eval(), x))
+    assert " kept for backward in eval mode = " in totals_line(reports["eval"])
+    assert totals_line(reports["eval"]).endswith(" (--train --sort -kept: which modules keep it)")
+    assert totals_line(reports["eval"], sorts=True).endswith(" KiB (--train: in train mode)")
+    for same in (reports["train"], shapes(mlp().eval(), x)):
+        assert re.search(r" kept for backward = [\d.]+ KiB \(--sort -kept: which modules keep it\)$", totals_line(same))
 
 
 class NoGraph(nn.Module):

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import forks
 import jsonschema
 import pytest
 import torch
@@ -212,7 +213,7 @@ def test_the_action_hands_on_options_as_they_are_quoted(tmp_path: Path, net: Pat
         (net / decoy).write_text("a file that *x10 or *x1000 would match")
     program = tmp_path / "bin" / "hookcli"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hookcli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{forks.python()}" -m hookcli "$@"\n')
     program.chmod(0o755)
     step = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]
     (tmp_path / "step").write_text(step["run"])

@@ -21,6 +21,7 @@ from hookcli.engine.feedback import Feedback
 from hookcli.engine.lockstep.compiled import compiled, within
 from hookcli.engine.lockstep.lockstep import A, B, Lockstep
 from hookcli.engine.lockstep.process_state import ProcessState
+from hookcli.engine.lockstep.settings_diff import settings_diff
 from hookcli.engine.lockstep.side import Side, alignment_of
 from hookcli.engine.lockstep.state_diff import StateDiff, with_state_rows
 from hookcli.engine.lockstep.tensor_pairs import GRAD_OUTPUT, OUTPUT, ModuleTensors, TensorPairs
@@ -100,6 +101,7 @@ class _Comparison:
         self.hidden = self._hidden()
         self.select = select
         self.state_diff = StateDiff(a.model, b.model, self.alignment, select)
+        self.settings = settings_diff(a.model, b.model, self.alignment, select)
         self.skipped: list[Skipped] = []
         self.clock = ProgramClock()
 
@@ -134,6 +136,7 @@ class _Comparison:
             meta=info.to_meta(),
             skipped=[*self.pairs.skipped(), *self.state_diff.skipped, *self.skipped],
             weights=verdict.weights_line(weights, self.state_diff.compared),
+            settings=self.settings,
             identical=bool(info.complete) and bool(self.pairs.same_bits) and self.state_diff.identical,
         )
 

@@ -218,7 +218,7 @@ class TensorPairs:
             self._skipped.append(Skipped(seen.fqn, "the two sides call it in orders too different to compare"))
         for side in (A, B):
             for seen in self._unmatched[side].values():
-                self._note_unmatched(side, seen, _only(side, "there"))
+                self._note_unmatched(side, seen, _only(side, "called"))
             self._unmatched[side].clear()
 
 

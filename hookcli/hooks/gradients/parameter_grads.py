@@ -31,6 +31,10 @@ class ParameterHooks(HookGroup):
         self.edited: dict[str, str] = {}
         self._grouped = False
 
+    def release(self) -> None:
+        """See HookGroup."""
+        self.watched.clear()
+
     def start(self, kind: HookKind) -> None:
         """Register hooks of this kind on the selected parameters."""
         if not self.watched:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import parent_process
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, Self
@@ -68,6 +67,8 @@ class Launched:
         spawned = any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         if spawned and self.launch:
             return self
+        from multiprocessing import parent_process
+
         parent = parent_process()  # of a child that was forked before torch was imported
         process = os.getppid() if spawned else (parent and parent.pid) or os.getpid()
         if world().size > 1:

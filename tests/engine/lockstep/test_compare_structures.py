@@ -86,7 +86,7 @@ def test_a_call_that_one_side_leaves_out_and_another_shape() -> None:
     for times in ((3, 2), (2, 3)):
         report = compare(Side(Repeats(times[0], 2), torch.randn(1, 4)), Side(Repeats(times[1], 3), torch.randn(1, 4)))
         lone = [row for row in report.rows if row.fqn == "mix" and row["call"] == 2]
-        assert lone[0]["beyond"] and lone[0]["differs"] == f"there in {'AB'[times[1] > times[0]]} only"
+        assert lone[0]["beyond"] and lone[0]["differs"] == f"called in {'AB'[times[1] > times[0]]} only"
         head = next(row for row in report.rows if row.fqn == "head")
         assert head["differs"] == "shape 1x2 → 1x3" and head["beyond"]
 

@@ -66,7 +66,7 @@ def test_the_first_difference_is_named_with_its_relative_error() -> None:
     with torch.no_grad():
         b.second.weight *= 1.5
         b.second.bias *= 1.5
-    assert first_line(compared(a, b)) == "First difference: second, relative error 0.5"
+    assert first_line(compared(a, b)) == "First difference: second (weight and bias differ), relative error 0.5"
     for width in (None, 80, 200):
         text = load("reporters", "table")().render([compared(a, b)], View(width=width))
         assert re.search(r"Excess: the error divided by its\s+tolerance", text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any
 
 from hookcli.diff.rows import diff
@@ -13,12 +12,13 @@ from hookcli.diff.tolerance import Tolerance, times_allowed
 from hookcli.diff.verdict import first_beyond, title
 from hookcli.errors import UsageError
 from hookcli.record.file.comparison.different_models import are_different, whole_models
+from hookcli.record.file.comparison.remarks import nothing_in_common
 from hookcli.record.file.comparison.run_settings import Settings
-from hookcli.record.file.reading import Record, StepEntry, abridged
+from hookcli.record.file.reading import Record, StepEntry
 from hookcli.record.file.record_lines import RecordedStep
 from hookcli.report import Column, Report, Row
-from hookcli.report.formatting import counted, number
 from hookcli.report.formatting import loss as loss_text
+from hookcli.report.formatting import number
 
 Pair = tuple[StepEntry, StepEntry]
 Wanted = Callable[[Row], bool]
@@ -72,12 +72,13 @@ def diff_records(a: Record, b: Record, tolerance: Tolerance, narrow: Narrowing) 
     """
     pairs = _pairs(a, b)
     if not pairs:
-        raise UsageError(_nothing_in_common(a, b))
+        raise UsageError(nothing_in_common(a, b))
     settings = Settings(a, b)
     wanted = narrow(*([report for step in record.last() for report in step.reports] for record in (a, b)))
     found = []
     for model, steps in pairs.items():
         compared = list(_compared(a, b, steps, tolerance, wanted, settings))
+        _require_rows(compared)
         found += _reports(model, compared, a, b, tolerance)
     said = settings.line()
     return [replace(r, totals={**r.totals, "settings": said}) if said and r is found[0] else r for r in found]
@@ -111,6 +112,15 @@ def _compared(
             found = StepDiff(one, other, dict(_diffs(one, other, tolerance, wanted)))
             parted = min(parted, place) if found.beyond else parted
             yield found
+
+
+def _require_rows(steps: Sequence[StepDiff]) -> None:
+    """Raise UsageError if steps of models of one kind have no row in common, or are all damaged."""
+    if not steps:
+        raise UsageError("nothing to compare: the steps that are in both records are damaged")
+    reports = [report for step in steps for probe, report in step.reports.items() if probe != "loss"]
+    if reports and not (any(r.totals["compared"] for r in reports) or are_different(steps[0].a, steps[0].b)):
+        raise UsageError("nothing to compare: no module or parameter that is selected is in both records")
 
 
 def _is_followed(place: int, steps: int) -> bool:
@@ -216,33 +226,3 @@ def _named(place: tuple[str, str, str]) -> str:
 
 def _excess(row: Row | None) -> str:
     return number(row.get("times")) if row is not None else "-"
-
-
-def _nothing_in_common(a: Record, b: Record) -> str:
-    def said(key: str) -> list[str]:
-        return [abridged(list(dict.fromkeys(map(attrgetter(key), r.entries)))) or "none" for r in (a, b)]
-
-    models = [{entry.model for entry in record.entries} for record in (a, b)]
-    if all(models) and not models[0] & models[1] and max(map(len, models)) > 1:
-        return "nothing to compare: no model is in both records: A has {}; B has {}".format(*said("model"))
-    return "nothing to compare: no step is in both records: A has steps {}; B {}".format(*said("step"))
-
-
-def record_remarks(a: Record, b: Record) -> Iterator[str]:
-    """Remarks on two records: what is still written or damaged, and which steps only one of them has."""
-    for label, record, other in (("A", a, b), ("B", b, a)):
-        if record.end is None:
-            yield f"{label} ({record.path}): no end is recorded; it is still running, or was killed"
-        elif record.end.error:
-            yield f"{label} ({record.path}): ended with {record.end.error.partition(':')[0]}"
-        if damage := record.damage():
-            yield f"{label}: {damage}"
-        there = {(entry.phase, entry.step, entry.forward) for entry in other.entries}
-        alone = [e for e in record.entries if (e.phase, e.step, e.forward) not in there]
-        if alone and other.entries:
-            yield f"{counted(len(alone), 'recorded step')} only in {label} ({_range(alone)})"
-
-
-def _range(entries: Iterable[StepEntry]) -> str:
-    steps = [entry.step for entry in entries]
-    return f"{min(steps):,} to {max(steps):,}" if min(steps) != max(steps) else f"{steps[0]:,}"

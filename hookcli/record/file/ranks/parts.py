@@ -27,13 +27,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from hookcli.record.file.ranks.note import ANY_NOTE, NOTE, leave_note, noted
-from hookcli.record.file.record_lines import Header
-from hookcli.record.file.writer import RecordWriter
 from hookcli.system.streams import takes
 from hookcli.system.torchrun import joined_world
+
+if TYPE_CHECKING:  # `hookcli run` only reserves a name; reports take as long to import as Python to start
+    from hookcli.record.file.record_lines import Header
+    from hookcli.record.file.writer import RecordWriter
 
 _SUFFIX = ".jsonl"
 _PART = re.compile(r"(rank\d+|child-\d+(-\d+)?)\.jsonl")
@@ -133,6 +135,8 @@ class RecordFiles:
                 files.locked(os.O_CREAT if files.reserved else os.O_CREAT | os.O_EXCL) as free,
             ):
                 if free and noted(files.folder) in (None, self.launch):
+                    from hookcli.record.file.writer import RecordWriter
+
                     return RecordWriter(files.record, replace=False).begun(header)
                 if free:
                     files.delete_reserved()
@@ -209,6 +213,8 @@ class RecordFiles:
 
     def part(self, name: str, header: Header) -> RecordWriter:
         """Open a new part of this name and write its header. Raises OSError; FileExistsError if the name is taken."""
+        from hookcli.record.file.writer import RecordWriter
+
         header = replace(header, launch=self.launch)
         try:
             return RecordWriter(self.folder / f"{name}{_SUFFIX}", new=True).begun(header)

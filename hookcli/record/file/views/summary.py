@@ -69,7 +69,7 @@ def summary(
     parts += [f"… and {len(end.models) - _MODELS} more models"] if end.models[_MODELS:] else []
     others = [step for step in latest.values() if step not in shown]
     said = [*map(non_finite_line, non_finite[:1]), *_notes(end, others), *_further(shown, path)]
-    return _lines([*parts, *_said(said, width)])
+    return _lines([*parts, *_said(dict.fromkeys([*said, *end.notes]), width)])  # on the whole run: what to do next
 
 
 def _said(lines: Iterable[str], width: int | None) -> Iterator[str]:
@@ -187,7 +187,7 @@ def non_finite_line(found: NonFinite) -> str:
 
 
 def _notes(end: End, steps: Iterable[RecordedStep]) -> list[str]:
-    said = [*end.notes, *(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
+    said = [*(f"{model['model']}: {note}" for model in end.models for note in model["notes"])]
     said += [f"{step.model}: {note}" for step in steps for note in step.notes]
     said += [left_out_line(end)] if left_out_line(end) else []
     said += [f"called outside any model: {_called(end.others)}"] if end.others else []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from hookcli import registry
@@ -21,6 +22,7 @@ from hookcli.probes.grads import GradsProbe
 from hookcli.probes.inventory import InventoryProbe
 from hookcli.record.observe.measurements.keep_bad import KeepBad
 from hookcli.record.observe.measurements.rows import merge_calls
+from hookcli.record.observe.measurements.selection import Selection, is_watched
 from hookcli.record.observe.measurements.step_times import StepTimes, TimeProbe
 from hookcli.record.observe.models.model import ObservedModel
 from hookcli.record.observe.optimizers import parameter_groups, updates
@@ -29,10 +31,11 @@ from hookcli.record.observe.optimizers.parameters import ParameterRows
 from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.wrappers import PlainNames, replicas_of, tensor_parallel_ranks
 from hookcli.report import Report, Skipped
-from hookcli.report.names import is_also_a_part, name_filter
+from hookcli.report.formatting import number
 from hookcli.tensors import tree
 from hookcli.tensors.chunks import PendingFigures
 from hookcli.tensors.stats import measure, resolve
+from hookcli.tensors.weak import WeakIds
 
 Seen = list[tuple[dict[str, Any], PendingFigures]]
 
@@ -58,18 +61,17 @@ class StepMeasurements:
         self._module = module
         self._plan = plan
         self._compiled = compiled_parts(module) if not model.hidden else {}
-        self._types: dict[str, str] = {}
-        if plan.match is not None:
-            self._match(plan.match)
-        self.parameters = ParameterRows(module, self.name, self._matches, hist=plan.hist)
+        selection = Selection(plan.match, module, self.name, model)
+        self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
-        self._inputs: list[PendingFigures] = []
+        self._received: dict[str, list[PendingFigures]] = {}
+        self._returned: WeakIds[Tensor, bool] = WeakIds()
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
         self.session = HookSession(
             nn.Identity() if model.hidden else module,
-            select=lambda fqn, _: fqn not in self._compiled and self._matches(fqn),
+            select=partial(is_watched, selection, self._compiled),
             guard=guard,
             callers_run=True,
         )
@@ -82,24 +84,6 @@ class StepMeasurements:
         if plan.check and training and not model.hidden:  # before the others, whose hooks it would find
             self._probes.insert(0, InventoryProbe(backward=True))
 
-    def _match(self, pattern: str) -> None:
-        """Take the names that --match is about, and note where it selects nothing, or less than one may expect."""
-        modules = self._module.named_modules(remove_duplicate=False)
-        self._types = {self.name(fqn): tree.type_text(one) for fqn, one in modules}
-        names = self._types | dict.fromkeys((self.name(fqn) for fqn, _ in self._module.named_parameters()), "")
-        self._named = name_filter(pattern, names)
-        if not any(self._named(*named) for named in names.items()):
-            self._model.counts.note(f"no module or parameter matches --match {pattern}")
-        elif is_also_a_part(pattern, names):
-            said = f"--match {pattern}: only what has exactly this name"
-            self._model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
-
-    def _matches(self, fqn: str) -> bool:
-        if self._plan.match is None:
-            return True
-        name = self.name(fqn)
-        return self._named(name, self._types.get(name, ""))
-
     # While the step is open.
 
     def start(self, called: nn.Module) -> None:
@@ -111,14 +95,20 @@ class StepMeasurements:
         self.session.__enter__()
         if self._plan.first_bad:
             self.session.forward_pre(self._take_input)
+            self.session.forward(self._note_output)
         for probe in [*self._probes, *([self._times] if self._times else [])]:
             probe.attach(self.session)
         if self.keep_bad:
             self.keep_bad.attach(self.session)
 
     def _take_input(self, event: HookEvent) -> None:
-        if event.fqn == "":
-            self._inputs += [measure(x) for _, x in tree.arguments(event.args, event.kwargs)]
+        """Measure what a module receives, but for what another one returned, which is measured already."""
+        new = [x for _, x in tree.arguments(event.args, event.kwargs) if x not in self._returned]
+        self._received.setdefault(event.fqn, []).extend(map(measure, new))
+
+    def _note_output(self, event: HookEvent) -> None:
+        for _, x in tree.leaves(event.output):
+            self._returned[x] = True
 
     def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the device and dtype of the first forward."""
@@ -163,9 +153,20 @@ class StepMeasurements:
         if new > 0:
             yield what, probe, seen, new
 
-    def input_is_non_finite(self) -> bool:
-        """True if the model was given non-finite values."""
-        return any(stats.nan or stats.inf for stats in resolve(self._inputs))
+    def received_non_finite(self, fqn: str) -> tuple[int, int]:
+        """How many NaN and Inf a module received that no module had returned."""
+        stats = resolve(self._received.get(fqn, []))
+        return sum(s.nan for s in stats), sum(s.inf for s in stats)
+
+    def finite_output(self) -> Iterator[str]:
+        """Say that the model's outputs were finite, and how large; nothing if they were not measured."""
+        own = [
+            seen for p in self._probes if p.name == "activations" and isinstance(p, StatsProbe) for seen in p.pending()
+        ]
+        stats = resolve([pending for values, pending in own if values["fqn"] == ""])
+        if stats and all(s.finite == s.numel for s in stats):
+            largest = max((max(abs(s.min), abs(s.max)) for s in stats if s.numel), default=0.0)
+            yield f"the model's output was finite, up to {number(largest)}: it begins in the loss function"
 
     # When the step is over.
 

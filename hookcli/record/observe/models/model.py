@@ -58,10 +58,13 @@ class Stopwatch:
 class ObservedModel:
     """Counts the forwards and steps of one model, and knows its optimizers; holds none of them alive.
 
-    `hidden` is the reason why no hook sees the model's forward; empty if hooks do.
+    `hidden` is the reason why no hook sees the model's forward; empty if hooks do. `shared`: it is one of many that a
+    program makes, and counts on from the others, with which it shares a name: or the first step of each were recorded.
     """
 
-    def __init__(self, module: nn.Module, counts: ModelRun, optimizer_steps: OptimizerSteps) -> None:
+    def __init__(
+        self, module: nn.Module, counts: ModelRun, optimizer_steps: OptimizerSteps, *, shared: bool = False
+    ) -> None:
         self.counts = counts
         self.training, self.inference = Stopwatch(), Stopwatch()
         self.hidden = ""
@@ -75,7 +78,8 @@ class ObservedModel:
         self._optimizer_steps = optimizer_steps
         self._version = -1
         self._optimizers: list[weakref.ref[Optimizer]] = []  # which drops a reference as its optimizer dies
-        self._forwards = 0
+        self._shared = shared
+        self._forwards = counts.forwards + counts.no_grad_forwards if shared else 0
         self._since_training = 0
         self._due = 0
         self._no_grad_taken = -1, 0
@@ -103,8 +107,9 @@ class ObservedModel:
             self._optimizers = kept = list[weakref.ref[Optimizer]]()
             kept += [weakref.ref(optimizer, kept.remove) for optimizer in found]
             if found and self._steps is None:
-                self._steps = max(map(self._optimizer_steps.count, found))
-                self.counts.steps += self._steps
+                made = max(map(self._optimizer_steps.count, found))
+                self._steps = made + self.counts.steps * self._shared
+                self.counts.steps += made
         return self._optimizers
 
     @property
@@ -148,6 +153,8 @@ class ObservedModel:
 
     def due(self, every: int) -> bool:
         """True if to record this forward without gradients: `every` forwards after the last such one."""
+        if self._shared:
+            return (self._forwards - 1) % every == 0
         if self._forwards <= self._due:
             return False
         self._due = self._forwards + every - 1

@@ -73,7 +73,8 @@ class ObservedModels:
         number = self._built[wanted]
         name = wanted if number == 1 else f"{wanted} #{number}" if number <= _NAMED else f"{wanted} (further ones)"
         counts = self.counts.setdefault(name, ModelRun(name, parameters=parameters))
-        found = self._models[module] = ObservedModel(module, counts, self._optimizer_steps)
+        found = ObservedModel(module, counts, self._optimizer_steps, shared=number > _NAMED)
+        self._models[module] = found
         self._of_version = -1
         return found
 

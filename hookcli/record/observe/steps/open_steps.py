@@ -113,8 +113,11 @@ class OpenSteps:
         self.search(step)
         self._search.step_over(step)
         step.remove_hooks()
-        if not step.kept or self._plan.ended.is_set():
-            return
+        if step.kept and not self._plan.ended.is_set():
+            self._record(step)
+        step.release()
+
+    def _record(self, step: ObservedStep) -> None:
         recorded = step.recorded()
         stopwatch = step.model.training if step.phase == "train" else step.model.inference
         with self._until_full():
@@ -124,7 +127,9 @@ class OpenSteps:
     def discard(self) -> None:
         """Take the hooks of all steps off, and hand nothing on."""
         while self._open:
-            self._open.pop().remove_hooks()
+            step = self._open.pop()
+            step.remove_hooks()
+            step.release()
 
     def search(self, step: ObservedStep) -> None:
         """Search what the step has measured since the last time for the first non-finite value."""

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
+from torch import nn
+
 from hookcli.probes.base import StatsProbe
 from hookcli.record.file.record_lines import NonFinite
 from hookcli.record.file.views.summary import non_finite_line
@@ -14,12 +16,14 @@ from hookcli.record.observe.recording_plan import RecordingPlan
 from hookcli.record.observe.steps.step import ObservedStep
 from hookcli.report import Report, Row
 from hookcli.report.formatting import setting
+from hookcli.report.names import around
 from hookcli.system.escaping import shell_path
 from hookcli.system.torchrun import joined_world
 from hookcli.tensors import tree
 from hookcli.tensors.stats import resolve
 
 _BEFORE = 5  # rows shown before the non-finite one
+_INPUT = "input"
 
 
 class StopProgram(SystemExit):
@@ -68,8 +72,9 @@ class Search:
                     before = rows[max(0, number - _BEFORE) : number + 1]
                     columns = StatsProbe.columns if what == "output" else probe.columns
                     report = Report(probe.name, step.model.name, columns, before, grouping="list")
-                    found = _found(step, step.measured.name(row.fqn), what, row["nan"], row["inf"], [report])
-                    causes = [*(_causes(step, row) if what == "output" else ()), *self._updates.cause(step)]
+                    found, causes = _first_of(step, row, what, report)
+                    if found.what != _INPUT or found.fqn:  # an update changes no data
+                        causes += self._updates.cause(step)
                     found = replace(found, cause="; ".join(causes))
                     return replace(found, kept=_kept(step, row, found)) if step.measured.keep_bad else found
         return None
@@ -78,7 +83,8 @@ class Search:
         for value in step.losses.new():
             if not math.isfinite(value):
                 found = _found(step, "", "loss", int(math.isnan(value)), int(math.isinf(value)), [])
-                return replace(found, cause="; ".join(self._updates.cause(step)))
+                causes = [*self._updates.cause(step), *step.measured.finite_output()]
+                return replace(found, cause="; ".join(causes))
         return None
 
 
@@ -86,16 +92,27 @@ def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports:
     return NonFinite(step.model.name, step.phase, step.number, fqn, what, nan, inf, reports)
 
 
+def _first_of(step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
+    """The value of a row, and its causes; of an output, what its module received if that was not finite before."""
+    for fqn in reversed([row.fqn, *around(row.fqn)] if what == "output" else []):
+        counts = step.measured.received_non_finite(fqn)
+        if any(counts):
+            owners = (step.module.get_submodule(name) for name in around(fqn))
+            owner = next((m for m in owners if not isinstance(m, (nn.ModuleList, nn.ModuleDict))), None)
+            said = [f"computed between modules, in {type(owner).__name__}.forward"] if owner is not None else []
+            return _found(step, step.measured.name(fqn), _INPUT, *counts, [report]), said
+    found = _found(step, step.measured.name(row.fqn), f"{what}{row['path']}", row["nan"], row["inf"], [report])
+    return found, list(_causes(step, row)) if what == "output" else []
+
+
 def _causes(step: ObservedStep, row: Row) -> Iterator[str]:
-    """Name what was non-finite before a module returned such values, or the limit of its dtype."""
+    """Name the parameter that was non-finite before a module returned such values, or the limit of its dtype."""
     for name, parameter in step.module.get_submodule(row.fqn).named_parameters(recurse=False):
         if not tree.local(parameter).isfinite().all():  # one rank alone may be here: a collective would never end
             where = " in this rank's shard" if tree.shard_of(parameter) else ""
             yield f"its {name} is not finite{where}"
             return
-    if step.measured.input_is_non_finite():
-        yield "the model's input is not finite"
-    elif row["inf"] and row["dtype"] == "float16":
+    if row["inf"] and row["dtype"] == "float16":
         yield "float16 ends at 65,504"
 
 

@@ -187,6 +187,10 @@ class ObservedStep:
         self._arrivals.remove()
         self._session.__exit__(None, None, None)
 
+    def release(self) -> None:
+        """Forget the model, once the step is recorded or dropped."""
+        self._session.release()
+
     def recorded(self) -> RecordedStep:
         """The step as it goes into the record. Waits for an accelerator."""
         meta = {"phase": self.phase, "step": self.number, "complete": self._complete}

@@ -52,6 +52,28 @@ def test_models_that_are_thrown_away_are_freed() -> None:
     assert [len(w.losses) for w in seen.recorded] == [0, 1, 1] * 4
 
 
+@pytest.mark.parametrize("settings", [{}, {"first_bad": "report", "match": "0", "check": True, "hist": True}])
+def test_a_model_is_freed_at_once_as_without_hookcli(settings: dict[str, Any]) -> None:
+    """No cycle of ours keeps it, and the memory of an accelerator with it, until the next garbage collection."""
+    freed = list[bool]()
+    gc.disable()
+    try:
+        with observing(**settings) as seen:
+            for _ in range(3):
+                model = net()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                model(torch.ones(2, 4)).sum().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    model(torch.ones(2, 4))
+                last = weakref.ref(model)
+                del model, optimizer
+                freed.append(last() is None)
+    finally:
+        gc.enable()
+    assert freed == [True] * 3 and len(seen.recorded) == 6 and not seen.errors
+
+
 def test_what_is_kept_of_a_model_is_freed_with_it() -> None:
     model, steps = nn.Linear(2, 2), OptimizerSteps()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

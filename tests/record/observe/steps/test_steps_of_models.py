@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from observing import observed, rows
+from observing import observed, observing, rows
 from record.observe.programs import net, training
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
@@ -218,3 +218,21 @@ def test_a_model_that_is_new_in_each_turn_is_summed_up() -> None:
     seen = observed(program)
     assert len(seen.ran) == 17 and seen.ran["Linear (further ones)"].forwards == 4
     assert len(seen.recorded) == 20
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_models_made_in_a_loop_are_recorded_like_steps_of_one_model(trained: bool) -> None:
+    with observing(every=10) as seen:
+        for _ in range(16 + 25):
+            model = nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            if trained:
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+            else:
+                with torch.no_grad():
+                    model(torch.ones(1, 2))
+            del model, optimizer
+    of_others = [step for step in seen.recorded if step.model == "Linear (further ones)"]
+    assert len(seen.recorded) == 16 + 3 and len(of_others) == 3 and len(seen.ran) == 17
+    assert not trained or [step.step for step in of_others] == [0, 10, 20]

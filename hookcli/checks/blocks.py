@@ -1,0 +1,28 @@
+"""The blocks of a model: the modules that checks of depth compare."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hookcli.report import Report, Row
+from hookcli.report.names import around
+
+_ENOUGH_BLOCKS = 8
+
+
+def blocks(report: Report) -> list[Row]:
+    """The outputs of the model's blocks that have a spread, in the order in which the blocks are entered.
+
+    Blocks are the modules down to the first depth at which there are eight, so that a wrapped model has blocks, too. A
+    container is entered before its parts and returns after them: if its parts are blocks, it is not one.
+    """
+    rows = [r for r in report.rows if r.fqn and r.stats and r.stats.finite > 1 and r.stats.std > 0]
+    count = Counter(r.fqn.count(".") for r in {row.fqn: row for row in rows}.values())
+    deep, there = 0, count[0]
+    while there < _ENOUGH_BLOCKS and deep < max(count, default=0):
+        deep += 1
+        there += count[deep]
+    outer = [row for row in rows if row.fqn.count(".") <= deep]
+    # Every enclosing module, since a ModuleList in between is never called.
+    containers = {owner for row in outer for owner in around(row.fqn)}
+    return [row for row in outer if row.fqn not in containers]

@@ -1,0 +1,24 @@
+"""Compares the settings of the modules of two models."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from hookcli.diff.align import Alignment
+from hookcli.diff.settings import changed_settings
+from hookcli.hooks.select import Select
+from hookcli.probes.settings import settings_of
+
+
+def settings_diff(a: nn.Module, b: nn.Module, alignment: Alignment, select: Select | None = None) -> dict[str, str]:
+    """The settings that differ, in words, by A's names; modules of another type have other settings.
+
+    `select` narrows by A's modules.
+    """
+    found: dict[str, str] = {}
+    for ours, theirs in alignment.pairs:
+        module = a.get_submodule(ours.fqn)
+        if ours.type == theirs.type and (select is None or select(ours.fqn, module)):
+            said = changed_settings(settings_of(module), settings_of(b.get_submodule(theirs.fqn)))
+            found |= {ours.fqn: said} if said else {}
+    return found

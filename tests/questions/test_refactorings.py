@@ -1,0 +1,78 @@
+"""Did my refactoring change the model? Its modules have other names, and one thing is changed."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from questions.asking import Asker, settled
+
+RENAMED = [
+    *(("conv1", "proj_a"), ("conv2", "proj_b"), ("bn1", "norm_a"), ("bn2", "norm_b"), ("down", "shortcut")),
+    *(("layer1", "stage_a"), ("layer2", "stage_b"), ("layer3", "stage_c"), (".fc", ".classifier")),
+]
+PLANTED = {
+    "eps": (
+        ("self.norm_b = nn.BatchNorm2d(b)", "self.norm_b = nn.BatchNorm2d(b, eps=1e-2)"),
+        r"First difference: layer1\.bn2 \(eps 1e-05 → 0\.01\), relative error ",
+    ),
+    "stride": (
+        ("self.stage_b = Residual(16, 32, 2)", "self.stage_b = Residual(16, 32, 1)"),
+        r"First difference: layer2\.conv1 \(stride 2 → 1\), shape 4x32x8x8 → 4x32x16x16 ",
+    ),
+    "residual": (("y + self.shortcut(x)", "y"), r"First difference: layer1\.down, called in A only "),
+    "pool": (("nn.AdaptiveAvgPool2d(1)", "nn.AdaptiveMaxPool2d(1)"), r"First difference: pool, relative error "),
+    "bias": (
+        ("self.pool =", "nn.init.ones_(self.stem.bias)\n        self.pool ="),
+        r"First difference: stem \(bias differs\), relative error ",
+    ),
+}
+INPUT = "--input 4x3x16x16"
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Asker:
+    return settled(tmp_path)
+
+
+def test_only_names_changed(ask: Asker) -> None:
+    ask.copy("residual.py", "new.py", *RENAMED)
+    answer = ask(f"hookcli diff residual.py:Net new.py:Net {INPUT}")
+    assert answer.first == "Identical, bit for bit (22 modules renamed)" and "Next:" not in answer.out
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_the_change_is_the_first_line(ask: Asker, planted: str) -> None:
+    change, said = PLANTED[planted]
+    ask.copy("residual.py", "new.py", *RENAMED, change)
+    width = random.Random(planted).choice(["80", "120", "200"])
+    answer = ask(f"hookcli diff residual.py:Net new.py:Net {INPUT}", code=1, COLUMNS=width)
+    head = " ".join(answer.out.split("residual.py:Net →")[0].split())
+    assert re.match(said, head), head
+
+
+def test_other_random_numbers_are_told_from_other_code(ask: Asker) -> None:
+    """Every weight differs; the command that the last line names takes A's, and then nothing differs."""
+    ask.copy(
+        "residual.py",
+        "new.py",
+        *RENAMED,
+        ("super().__init__()\n        self.stem", "super().__init__()\n        torch.rand(1)\n        self.stem"),
+    )
+    answer = ask(f"hookcli diff residual.py:Net new.py:Net {INPUT}", code=1)
+    assert answer.first.startswith("First difference: stem (weight and bias differ), relative error ")
+    assert ask(answer.next).first == "Identical, bit for bit (22 modules renamed)"
+
+
+def test_a_setting_that_changes_no_figure_is_told(ask: Asker) -> None:
+    ask.copy(
+        "residual.py",
+        "new.py",
+        *RENAMED,
+        ("self.norm_a = nn.BatchNorm2d(b)", "self.norm_a = nn.BatchNorm2d(b, momentum=0.2)"),
+    )
+    answer = ask(f"hookcli diff residual.py:Net new.py:Net {INPUT}")
+    assert answer.first == "Identical, bit for bit (22 modules renamed, 3 modules with other settings)"
+    assert "settings differ: layer1.bn1 momentum 0.1 → 0.2; " in answer.out

@@ -1,0 +1,55 @@
+"""Why is my loss NaN? Scripts that diverge at a known step, each for another reason."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from questions.asking import Asker, settled
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Asker:
+    return settled(tmp_path)
+
+
+def found(ask: Asker, script: str, *, code: int = 1) -> str:
+    """The line on the first bad value, which is said as soon as it is found, and stands again at the end."""
+    answer = ask(f"hookcli run --first-bad stop {script}", code=code)
+    lines = [line for line in answer.err.splitlines() if "first non-finite value: " in line]
+    assert len(lines) == 2 and lines[0] == f"hookcli: {lines[1]}" and lines[0] == answer.err.splitlines()[1]
+    return lines[1]
+
+
+def test_a_learning_rate_that_is_too_high(ask: Asker) -> None:
+    """A plain run ends with the command that finds the cause."""
+    plain = ask("hookcli run train_lr.py")
+    assert "step 19: loss nan" in plain.out
+    last = plain.err.splitlines()[-1]
+    assert last.startswith("the last loss is NaN; `hookcli run --first-bad stop train_lr.py` finds")
+    said = found(ask, "train_lr.py")
+    assert re.fullmatch(
+        r"first non-finite value: 1 Inf in the loss \(Sequential, step 2\); the update at step 1 was \S+ times the "
+        r"weights; learning rate 50; the model's output was finite, up to \S+: it begins in the loss function",
+        said,
+    )
+
+
+def test_a_log_of_zero_between_modules(ask: Asker) -> None:
+    assert found(ask, "train_log.py") == (
+        "first non-finite value: 1 Inf in the input of encoder (Density, step 7); "
+        "computed between modules, in Density.forward"
+    )
+
+
+def test_a_log_of_zero_in_the_loss(ask: Asker) -> None:
+    """The logits of step 9 are so large that a softmax is 0, and 0 times its logarithm NaN."""
+    said = found(ask, "train_loss.py")
+    assert said.startswith("first non-finite value: 1 NaN in the loss (Classifier, step 9); the model's output was ")
+    assert said.endswith(": it begins in the loss function")
+
+
+def test_an_overflow_of_float16(ask: Asker) -> None:
+    said = found(ask, "train_fp16.py")
+    assert re.search(r"\d+ Inf in the output of (scale|head) \(Net, step \d+\); float16 ends at 65,504", said)
