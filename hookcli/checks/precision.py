@@ -17,6 +17,7 @@ from hookcli.report.names import is_within
 # A standard deviation means little for fewer values.
 _ENOUGH = 16
 _SMALLEST = 2.0**-24  # above zero in float16
+_ROUNDING = 2.0**-20  # a few times the precision of float32
 
 
 def _worst(rows: Iterable[tuple[Row, float]]) -> tuple[Row, float, int] | None:
@@ -106,7 +107,8 @@ class Float16Underflow(Check):
     2018 (arXiv:1710.03740, section 3.2) found most of a detector's below 6e-8 and introduced loss scaling, which
     torch.amp.GradScaler starts with a factor of 2^16. Below the threshold's default, 2^-40, even that does not help: a
     typical element becomes zero. For a run in float16 without scaling, use 6e-8. Gradients that are entirely zero are
-    reported by HK009. bfloat16 has the range of float32, so a run in bfloat16 is not judged.
+    reported by HK009; those that are zero but for rounding, as that of the keys' bias in attention, are left out.
+    bfloat16 has the range of float32, so a run in bfloat16 is not judged.
     """
 
     id = "HK017"
@@ -129,12 +131,21 @@ class Float16Underflow(Check):
             said = f"the root mean square of its output is {number(size)}{_others(len({r.fqn for r in small}) - 1)}"
             found = self.finding(small[0].fqn, f"{said}; the smallest float16 number is {_SMALLEST:.0e}", size)
             yield replace(found, threshold=_SMALLEST)
-        found_grads = _worst((row, -_rms(row)) for row in measured.grads.rows if 0 < _rms(row) < self.limit)
-        if found_grads:
-            row, size, others = found_grads
+        lost = _worst((row, -_rms(row)) for row in _beyond_rounding(measured.grads.rows) if 0 < _rms(row) < self.limit)
+        if lost:
+            row, size, others = lost
             yield self.finding(
                 row.fqn, f"the root mean square of its gradient is {number(-size)}{_others(others)}", -size
             )
+
+
+def _beyond_rounding(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows of gradients, without those that are zero but for rounding: tiny next to others of their module."""
+    largest: dict[str, float] = {}
+    for row in rows:
+        owner = row.fqn.rpartition(".")[0]
+        largest[owner] = max(largest.get(owner, 0.0), _rms(row))
+    yield from (row for row in rows if _rms(row) > _ROUNDING * largest[row.fqn.rpartition(".")[0]])
 
 
 def _rms(row: Row) -> float:

@@ -57,12 +57,12 @@ def test_what_fills_my_memory(ask: Asker) -> None:
     assert all(f"{widest:.4g} MiB" in answer.row(f"blocks.0-5.mlp.{n}") for n in (1, 2))
 
 
-@pytest.mark.parametrize("environment", [*({"COLUMNS": width} for width in WIDTHS), {"NO_COLOR": "1"}])
+@pytest.mark.parametrize("environment", [{"COLUMNS": "80"}, {"COLUMNS": "200", "NO_COLOR": "1"}])
 def test_which_layers_are_dead(ask: Asker, environment: dict[str, str]) -> None:
     answer = ask("hookcli check cnn.py:AllDead --input 16x3x32x32", **environment)
     head = " ".join(" ".join(answer.out.splitlines()[:4]).split())
     assert "HK010 warning act2: 20 of 20 channels zero for every input" in head
-    if len(environment) and environment.get("COLUMNS") != "80":
+    if environment["COLUMNS"] != "80":
         return
     second = ask(answer.next)
     assert second.out.splitlines()[3].split()[0] == "act2" and "100%  all zero" in second.out.splitlines()[3]
