@@ -223,6 +223,16 @@ if __name__ == "__main__":
     import torch.distributed.run
     import torchvision  # noqa: F401
 
+    for name in (
+        "pydantic",
+        "rich.console",
+        "rich.table",
+        "typer.main",
+        "typer._adapters",
+    ):  # what each command imports
+        with suppress(ImportError):
+            importlib.import_module(name)
+
     torch.set_num_threads(1)
     gc.freeze()  # a child that collects copies no page for it
     subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
