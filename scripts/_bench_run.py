@@ -6,9 +6,12 @@ It imports torch, which the parent of the measured processes must not.
 from __future__ import annotations
 
 import copy
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -16,7 +19,12 @@ from _bench_table import BATCH
 from _bench_work import Actions, backward, build
 from torch import nn
 
-from hookcli.record.file.record_lines import Header
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output
+from hookcli.commands.show_follow import export
+from hookcli.record.file.ranks.ranked_tail import tail_of
+from hookcli.record.file.record_lines import End, Header
+from hookcli.record.file.views.query import Query
 from hookcli.record.file.writer import RecordWriter
 from hookcli.record.observe.observer import Observer
 from hookcli.record.observe.recording_plan import RecordingPlan
@@ -39,6 +47,7 @@ class ObservedStep:
         # A rate at which the loss stays where it is: at a loss of 0 gradients underflow, which no training shows.
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9)
         self._observer: Observer | None = None
+        self._exporter: LiveExport | None = None
 
     def step(self) -> None:
         nn.functional.cross_entropy(self.model(self.x), self.labels).backward()
@@ -49,17 +58,54 @@ class ObservedStep:
         if self._observer:
             self._observer.stop()
             self._observer = None
+        if self._exporter:
+            self._exporter.end()
+            self._exporter = None
         self.model.zero_grad(set_to_none=True)
 
     def watched(self, probes: Sequence[str]) -> None:
         """An observer, which has seen the model, is on in the next step; without probes it does not record the step."""
         self.plain()
-        writer = RecordWriter("/dev/null")
+        self._observe(RecordWriter("/dev/null"), probes)
+
+    def exported(self, probes: Sequence[str], name: str) -> None:
+        """An observer records the next step, during which another process exports the step before it."""
+        self.plain()
+        self._exporter = LiveExport(name)
+        self._observe(self._exporter.writer, probes)
+        self.step()
+        self.model.zero_grad(set_to_none=True)
+
+    def _observe(self, writer: RecordWriter, probes: Sequence[str]) -> None:
         sink = RecordSink(writer.path, writer.begun, Header("bench", [], "", 1, {}), print)
         plan = RecordingPlan(every=1, start=0 if probes else 1, probes=probes, no_grad=0)
         self._observer = Observer(plan, sink).start()
         with torch.no_grad():
             self.model(self.x[:2, :, ::4, ::4])
+
+
+class LiveExport:
+    """The process beside a program under `hookcli run --live`, which exports the record in this format as it grows."""
+
+    def __init__(self, name: str) -> None:
+        self._folder = TemporaryDirectory()
+        record = Path(self._folder.name) / "bench.run.jsonl"
+        self.writer = RecordWriter(record)
+        output = Output(Options(format=name, output=f"{self._folder.name}/runs", quiet=True))
+        self._process = os.fork()
+        if self._process == 0:
+            try:
+                os.nice(10)  # as --live does
+                export(tail_of(record), Query(), output)
+            finally:
+                os._exit(0)
+
+    def end(self) -> None:
+        """End the record, and wait until all of it is exported."""
+        self.writer.write(End(0, None, 0.0, []))
+        os.waitpid(self._process, 0)
+        self.writer.close()
+        self._folder.cleanup()
 
 
 class LoggedStep:

@@ -54,6 +54,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     f"A training step of resnet50, batch {BATCH}, under hookcli run": (
         *("plain", "not recorded", "recorded"),
         *(f"{probe} alone" for probe in ("activations", "grads", "updates")),
+        "--live tensorboard",
     ),
     f"A training step of resnet50, batch {BATCH}, under wandb.watch": (
         *("plain", "histograms of gradients", "histograms of gradients and parameters"),

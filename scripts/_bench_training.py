@@ -37,6 +37,8 @@ def _run(rounds: int) -> None:
         **{f"{probe} alone": (probe,) for probe in ("activations", "grads", "updates")},
     }.items():
         runs[name] = partial(timed, observed.step, partial(observed.watched, probes))
+
+    runs["--live tensorboard"] = partial(timed, observed.step, partial(observed.exported, PROBES, "tensorboard"))
     title = f"A training step of resnet50, batch {BATCH}, under hookcli run"
     compare(title, rounds, runs, _STEP_TARGETS)
 

@@ -29,6 +29,10 @@ _KNOWN = {  # regular expressions, since PyTorch's words differ between versions
     "Trying to backward through the graph a second time": "the graph was freed by an earlier backward: the model runs "
     "one itself, or uses a result of an earlier pass; backward(retain_graph=True) there keeps the graph",
 }
+_ADVICE = {
+    r"forward\(\) missing \d+ required": "give --input once for each argument",
+    r"'indices' to have one of the following scalar types": "give whole numbers, as in --input 1x16:int64",
+}
 _DETACHES = (
     "it calls detach_() on a view, perhaps one that a full backward hook made; tensor hooks work "
     "here (hookcli grads without --via module)"
@@ -72,6 +76,9 @@ def describe(error: BaseException) -> str:
     for sign, meaning in _KNOWN.items():
         if re.search(sign, said):
             what = meaning
+    for sign, advice in _ADVICE.items():
+        if re.search(sign, said):
+            what = f"{what}; {advice}"
     if refuses_full_backward(error) and "detach views" in said:
         what = _DETACHES
     frames = " < ".join(reversed(_own_frames(error)))

@@ -12,9 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from hookcli.engine import failure
 from hookcli.engine.preserve.values import SavedValues, same_layout
 from hookcli.engine.run_info import UNSET, RunInfo
-from hookcli.errors import ModelError, NoGradientsError, StateDictError, UsageError, in_brief, refuse_coroutine, unknown
+from hookcli.errors import (
+    ModelError,
+    NoGradientsError,
+    StateDictError,
+    UsageError,
+    UserCode,
+    in_brief,
+    refuse_coroutine,
+    unknown,
+)
 from hookcli.hooks.kinds import STATE_DICTS, HookKind
 from hookcli.hooks.option_values import AUTOGRAD_CALLS, OPTIMIZERS, VECTORS
 from hookcli.hooks.session import HookSession
@@ -160,7 +170,8 @@ class Step:
     def _loss(self, loss: str | Loss, session: HookSession, output: Any, info: RunInfo) -> tuple[list[Tensor], None]:
         name = loss if isinstance(loss, str) else getattr(loss, "__qualname__", None) or repr(loss)
         function = (losses.NAMED.get(loss) or partial(losses.at_path, path=loss)) if isinstance(loss, str) else loss
-        with session.inner_gradients():  # a loss function may compute gradients itself, for a penalty on them
+        # A loss function may compute gradients itself, for a penalty on them.
+        with UserCode(partial(_loss_failed, name, info)), session.inner_gradients():
             value = function(output)
         refuse_coroutine(value, "the loss")
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -208,10 +219,16 @@ def _round_trip(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> No
         raise StateDictError(f"a round trip of the state dict failed: {in_brief(error)}") from error
 
 
+def _loss_failed(name: str, info: RunInfo, error: BaseException) -> ModelError:
+    said = f"the loss {name} failed on the model's output: {failure.describe(error)}"
+    info.error = said.partition("\n")[0]
+    return ModelError(said)
+
+
 def _require_something(requires_grad: bool) -> None:
     if not requires_grad:
         raise NoGradientsError(
-            "no gradients: nothing in the output requires grad (a quantized or frozen model has none)"
+            "no gradients: nothing in the output requires grad (no parameters, or all frozen or quantized)"
         )
 
 

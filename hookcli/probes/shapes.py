@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from hookcli.errors import UsageError, in_brief
 from hookcli.hooks.events import HookEvent
-from hookcli.hooks.function_calls import FunctionCalls
+from hookcli.hooks.function_calls import FunctionCalls, Items, Shape, Signature
 from hookcli.hooks.kinds import HookKind
 from hookcli.hooks.session import HookSession
 from hookcli.hooks.unhooked import compiled_parts
@@ -206,8 +206,13 @@ class ShapesProbe(Probe):
         return [*self._uncounted(), *lazy, *self._unseen.skipped(), *unmeasured(self.session)]
 
     def notes(self, rows: Sequence[Row]) -> list[str]:
-        """Return a note where the memory kept is not that of other devices."""
-        return [] if self._memory is None else on_other_devices(self.session)
+        """Return notes on what the meta device lets through, and on memory that other devices don't keep so."""
+        mixed = next(filter(None, map(_mixed, self._functions.signatures)), "") if self._on_meta() else ""
+        said = [f"the meta device does not check dtypes ({mixed}); {_CHECKED}"] if mixed else []
+        return [*said, *([] if self._memory is None else on_other_devices(self.session))]
+
+    def _on_meta(self) -> bool:
+        return any(p.is_meta for p in self.session.model.parameters())
 
     def _uncounted(self) -> Iterable[Skipped]:
         """Operations inside modules that have no known cost."""
@@ -221,6 +226,20 @@ class ShapesProbe(Probe):
             unknown.add("compiled parts")
         if unknown:
             yield Skipped("", f"no known cost for {', '.join(sorted(unknown))}: MACs not counted")
+
+
+def _mixed(call: Signature) -> str:
+    """What a product of tensors mixes, if other devices refuse it: whole numbers and others."""
+    name = getattr(call.function, "__name__", "")
+    if name not in _PRODUCTS or not isinstance(call.args, Items):
+        return ""
+    kinds = {x.dtype: x.dtype.is_floating_point or x.dtype.is_complex for x in call.args.items if isinstance(x, Shape)}
+    named = " and ".join(str(dtype).removeprefix("torch.") for dtype in kinds)
+    return f"{name} of {named}" if len({*kinds.values()}) > 1 else ""
+
+
+_PRODUCTS = ("linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d")
+_CHECKED = "`hookcli activations` with the same input does"
 
 
 def _between(spent: list[int], call: _Call) -> int | None:

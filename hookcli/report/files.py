@@ -67,7 +67,10 @@ def unfamiliar(file: str, reports: Iterable[Report]) -> str | None:
 def read_json(file: str, what: str, newest: int, source: Path | None = None) -> dict[str, Any]:
     """The JSON object in a file, of a known schema. Raises UsageError for anything else."""
     try:
-        data = json.loads((source or Path(file)).read_text(encoding="utf-8"))
+        text = (source or Path(file)).read_text(encoding="utf-8")
+        if not text.strip():
+            raise UsageError(f"{file}: is empty, not {what}")
+        data = json.loads(text)
     except OSError as error:
         raise UsageError(f"{file}: can't be read as {what} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookcli.errors import ModelError, UsageError, UserCode, in_brief, refuse_coroutine, unknown
+from hookcli.errors import ModelError, UsageError, UserCode, class_name, in_brief, refuse_coroutine, unknown
 from hookcli.sources.base import Recipe, Request, copy_model
 from hookcli.system.importing import load_object
 from hookcli.tensors.weak import WeakIds
@@ -30,7 +30,7 @@ class ImportPathSource:
                 raise UsageError(f"{request.spec} is a module, not a function: remove --arg")
             return replace(_recipe(request, partial(copy_model, target)), ready=target)
         if not callable(target):
-            raise UsageError(f"{request.spec} is {type(target).__name__}, not something that returns an nn.Module")
+            raise UsageError(f"{request.spec} is {class_name(target)}: name a class or function that makes a model")
         _check_arguments(target, request)
         return _recipe(request, partial(target, **request.args))
 
@@ -53,7 +53,7 @@ def _model(made: Any, spec: str) -> tuple[nn.Module, Example | None]:
         made, example = made
     refuse_coroutine(made, spec)
     if not isinstance(made, nn.Module):
-        raise UsageError(f"{spec} returned {type(made).__name__}, not an nn.Module")
+        raise UsageError(f"{spec} returned {class_name(made)}, not an nn.Module")
     example = getattr(made, "example_input_array", None) if example is None else example
     if isinstance(example, torch.Tensor):
         example = (example,)

@@ -55,7 +55,7 @@ def import_models() -> Any:
 def _hint(spec: str) -> str:
     path = Path(spec.partition(":")[0])
     if path.suffix == ".py":
-        return f" (a file needs the callable's name: {path}:NAME)"
+        return f" (name the class or function in the file: {path}:NAME)"
     return ""
 
 

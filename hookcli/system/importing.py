@@ -82,9 +82,13 @@ def _attribute(module: ModuleType, name: str, place: str) -> Any:
 
 
 def _makers(module: Any) -> Iterable[str]:
-    """Yield the names of objects that may make a model: the module's own classes and functions, and nn.Modules."""
+    """Yield the names of objects that may make a model: nn.Modules, their classes, and what a module itself defines."""
     module_class = getattr(sys.modules.get("torch.nn"), "Module", ())  # without torch, no object is an nn.Module
+    within = getattr(module, "__name__", "")
     for name, value in getattr(module, "__dict__", {}).items():
-        own = getattr(value, "__module__", None) == getattr(module, "__name__", None)
-        if not name.startswith("_") and ((callable(value) and own) or isinstance(value, module_class)):
+        place = str(getattr(value, "__module__", None))
+        own = callable(value) and place == within
+        # a package exports classes of its parts; a file's imports are bases and layers of its models
+        exported = isinstance(value, type) and issubclass(value, module_class) and place.startswith(f"{within}.")
+        if not name.startswith("_") and (own or exported or isinstance(value, module_class)):
             yield name

@@ -20,7 +20,7 @@ Cli = Callable[..., Any]
 NET = ("net.py:Net", "--input", "2x3x4x4")
 MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "resnet5"): "unknown model 'resnet5'; did you mean resnet50",
-    ("shapes", "net.py"): "(a file needs the callable's name: net.py:NAME)",
+    ("shapes", "net.py"): "(name the class or function in the file: net.py:NAME)",
     ("shapes", "net.py:Nett"): "net.py: unknown name 'Nett'",
     ("shapes", "nope.py:Net"): "no file 'nope.py'",
     ("shapes", "notes.txt:Net"): "'notes.txt' is not a Python file",
@@ -28,7 +28,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "binary.py:f"): "binary.py is not",
     ("shapes", "fails.py:f"): "importing fails.py failed: ZeroDivisionError",
     ("shapes", "no.such.module:f"): "no module 'no.such.module'",
-    ("shapes", "os:path"): "os:path is module, not something that returns an nn.Module",
+    ("shapes", "os:path"): "os:path is module: name a class or function that makes a model",
     ("shapes", "net.py:Needs", "--arg", "depth=3"): "net.py:Needs needs an argument: give --arg hidden=...",
     ("shapes", "net.py:Net", "--arg", "wdth=3"): "unknown argument of net.py:Net 'wdth'; did you mean width?",
     ("shapes", "net.py:ready", "--arg", "width=3"): "is a module, not a function: remove --arg",
@@ -77,6 +77,13 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("shapes", "--no-such-option"): "unknown option '--no-such-option'",
     ("shapes", "a", "b"): "unexpected argument 'b'; usage: hookcli shapes [OPTIONS] [MODEL]",
     ("shape",): "unknown command 'shape'; did you mean shapes",
+    (
+        "grads",
+        *NET,
+        "--loss",
+        "net.py:Net",
+    ): "the loss Net failed on the model's output: RuntimeError: ",
+    ("shapes", "torch.nn:Linea", "-i", "2x4"): "torch.nn: unknown name 'Linea'; did you mean Linear",
     ("shapes", "--bath", "3"): "unknown option '--bath'; did you mean ",
     ("grads", "--colums", "l2"): "unknown option '--colums'; did you mean --columns?",
     ("shapes", "-z"): "unknown option '-z'; `hookcli shapes --help` lists all",

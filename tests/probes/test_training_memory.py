@@ -197,6 +197,13 @@ def test_gradients_stay_off_where_values_are_looked_at() -> None:
     assert isinstance(ShapesProbe().in_callers_run(), ShapesProbe) and not ShapesProbe().in_callers_run().records_graph
 
 
+def test_dtypes_that_only_the_meta_device_multiplies_are_said() -> None:
+    model, x = mlp().to("meta"), torch.zeros(BATCH, 16, dtype=torch.int64, device="meta")
+    (note,) = shapes(model, x).meta["notes"]
+    assert note.startswith("the meta device does not check dtypes (linear of int64 and float32); ")
+    assert "notes" not in shapes(model, x.float()).meta
+
+
 def test_embeddings_on_meta_say_that_indices_go_unchecked() -> None:
     model = nn.Embedding(128, 4)
     ids = torch.zeros(2, 200, dtype=torch.int64)

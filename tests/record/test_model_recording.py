@@ -106,7 +106,7 @@ def test_a_recording_that_is_started_and_stopped_by_hand() -> None:
     recording.stop()
     model(torch.ones(1, 4))
     record = read_record(recording.path)
-    assert len(record.entries) == 1 and record.non_finite[0].fqn == "body.0"
+    assert len(record.entries) == 1 and record.non_finite[0].fqn == ""  # the model, whose input it is
     assert record.lines == 6  # the header, two layouts, the value, the step, the end
 
 

@@ -26,7 +26,7 @@ def test_reports_come_back(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "": "damaged, or not a saved report: not JSON",
+    "": "is empty, not a saved report",
     '{"schema": 1, "repor': "damaged, or not a saved report: not JSON",
     "\x00": "not JSON",
     "[]": "it has no schema number",
