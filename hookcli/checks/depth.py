@@ -33,15 +33,15 @@ class _Slope:
         limit = check.limit
         if limit is None or not (self.ratio > limit if above else self.ratio < limit):
             return
-        inside = [n for n, ratio in enumerate(self.ratios) if (ratio <= limit if above else ratio >= limit)]
-        begins = min(inside[-1] + 1 if inside else 0, len(self.names) - 1)
-        said = f"{'above' if above else 'below'} {number(limit)} of those near the loss"
+        beyond = [ratio > limit if above else ratio < limit for ratio in self.ratios]
+        ends = len(beyond) - 1 - beyond[::-1].index(True)
+        begins = ends - [*beyond[ends::-1], False].index(False) + 1
         utmost = (max if above else min)(self.ratios)
+        until = "the input" if ends == len(beyond) - 1 else self.names[ends]
+        said = f"from here to {until} gradients stay {'above' if above else 'below'} {number(limit)}"
         where = self.names[self.ratios.index(utmost)]
         yield check.finding(
-            self.names[begins],
-            f"from here to the input gradients stay {said}: {number(utmost)} at {where}",
-            self.ratio,
+            self.names[begins], f"{said} of those near the loss: {number(utmost)} at {where}", self.ratio
         )
 
 
