@@ -65,7 +65,7 @@ class StepMeasurements:
         self.parameters = ParameterRows(module, self.name, selection, hist=plan.hist)
         self._meta: dict[str, Any] = {}
         self._ranks: dict[str, Any] = {}
-        self._received: dict[str, list[PendingFigures]] = {}
+        self._received: dict[str, list[tuple[int, PendingFigures]]] = {}
         self._returned: WeakIds[Tensor, bool] = WeakIds()
         self._searched: dict[str, int] = {}
         self.keep_bad = KeepBad(Path(plan.keep_bad)) if plan.keep_bad is not None else None
@@ -104,7 +104,7 @@ class StepMeasurements:
     def _take_input(self, event: HookEvent) -> None:
         """Measure what a module receives, but for what another one returned, which is measured already."""
         new = [x for _, x in tree.arguments(event.args, event.kwargs) if x not in self._returned]
-        self._received.setdefault(event.fqn, []).extend(map(measure, new))
+        self._received.setdefault(event.fqn, []).extend((event.index, measure(x)) for x in new)
 
     def _note_output(self, event: HookEvent) -> None:
         for _, x in tree.leaves(event.output):
@@ -153,9 +153,9 @@ class StepMeasurements:
         if new > 0:
             yield what, probe, seen, new
 
-    def received_non_finite(self, fqn: str) -> tuple[int, int]:
-        """How many NaN and Inf a module received that no module had returned."""
-        stats = resolve(self._received.get(fqn, []))
+    def received_non_finite(self, fqn: str, index: int) -> tuple[int, int]:
+        """How many NaN and Inf a module received that no module had returned, until the call of this `index` began."""
+        stats = resolve([pending for called, pending in self._received.get(fqn, []) if called <= index])
         return sum(s.nan for s in stats), sum(s.inf for s in stats)
 
     def finite_output(self) -> Iterator[str]:

@@ -95,7 +95,7 @@ def _found(step: ObservedStep, fqn: str, what: str, nan: int, inf: int, reports:
 def _first_of(step: ObservedStep, row: Row, what: str, report: Report) -> tuple[NonFinite, list[str]]:
     """The value of a row, and its causes; of an output, what its module received if that was not finite before."""
     for fqn in reversed([row.fqn, *around(row.fqn)] if what == "output" else []):
-        counts = step.measured.received_non_finite(fqn)
+        counts = step.measured.received_non_finite(fqn, row["index"])
         if any(counts):
             owners = (step.module.get_submodule(name) for name in around(fqn))
             owner = next((m for m in owners if not isinstance(m, (nn.ModuleList, nn.ModuleDict))), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -207,37 +206,6 @@ def test_what_was_not_finite_before(where: str) -> None:
     assert (bad.fqn, bad.what, bad.cause) == expected
     if where == "input":
         assert (bad.nan, bad.inf) == (1, 0) and "1 NaN in the model's input (" in non_finite_line(bad)
-
-
-class Logs(nn.Module):
-    """Takes logarithms between its modules; `where`: of what it was given, or for its own loss."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__()
-        self.where, self.first, self.rest = where, nn.Linear(4, 4), nn.Sequential(nn.Identity(), nn.Linear(4, 1))
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        x = self.first(x)
-        y = self.rest((x - x).log() if self.where == "between" else x)
-        return {"y": y, "loss": (y - y).log().sum() if self.where == "loss" else y.sum()}
-
-
-def test_a_value_computed_between_modules_is_said_to_be_so() -> None:
-    """It is the input of the outermost module that received it, and of no module's making."""
-    (bad,) = observed(lambda: Logs("between")(torch.ones(2, 4)), first_bad="report").non_finites
-    assert (bad.fqn, bad.what, bad.nan, bad.inf) == ("rest", "input", 0, 8)
-    assert bad.cause == "computed between modules, in Logs.forward"
-
-
-def test_a_loss_of_the_models_own_has_its_key_and_one_of_the_programs_its_output() -> None:
-    (bad,) = observed(lambda: Logs("loss")(torch.ones(2, 4)), first_bad="report").non_finites
-    assert '1 Inf in the model\'s output["loss"] (Logs, step 0)' in non_finite_line(bad)
-    (bad,) = observed(
-        lambda: train(net(), 2, lambda _, y: (y.detach() * 0 - 1).log().sum() * y.sum()), first_bad="report"
-    ).non_finites
-    assert bad.what == "loss" and re.fullmatch(
-        r"the model's output was finite, up to [\d.]+: it begins in the loss function", bad.cause
-    )
 
 
 def test_what_another_thread_finds_stops_the_main_one() -> None:
