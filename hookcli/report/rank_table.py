@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, zip_longest
@@ -21,6 +22,8 @@ CONSTANT = "one constant on tensor-parallel ranks, whether copies or parts: coun
 LAYOUT = ("sharded", "mesh", "partial")
 """The keys of a row that tell how a tensor is laid out over ranks (`tensors.tree.layout_of`)."""
 Values = Mapping[str, Any]
+Shard = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ranks of a mesh, and a place among the shards there; both empty for a tensor that is none."""
 Of = Literal["all", "unit", "rank"]
 """The ranks whose statistics a merged row has: all ranks, the first unit of ranks, or the first rank."""
 
@@ -64,6 +67,7 @@ class RankTable:
         self._figures = np.full((len(rows), len(self.keys), len(STATS_KEYS)), math.nan)
         self._counted = np.zeros((len(rows), len(self.keys)), np.bool_)
         self._hists: dict[tuple[int, int], Histogram | None] = {}
+        self._shards: list[set[Shard]] = [set() for _ in self.keys]
         for (values, positions), own in zip(layouts, places, strict=True):
             for position in positions:
                 self._figures[position, own] = rows[position].figures
@@ -79,8 +83,10 @@ class RankTable:
     def _count_shard_once(self, place: int, values: Values, positions: list[int]) -> None:
         """Leave out the copies of a tensor, or of a shard, that several ranks of a mesh hold."""
         if isinstance(values.get("sharded"), list) or "mesh" in values:
-            known = any(_shard(values) == _shard(other) for other, _ in self._found[place][:-1])
-            self._counted[positions if known else positions[1:], place] = False
+            shard = _shard(values)
+            if copies := positions if shard in self._shards[place] else positions[1:]:
+                self._counted[copies, place] = False
+            self._shards[place].add(shard)
 
     def _count_copies_once(self) -> None:
         """Leave out the copies of plain tensors among ranks between which tensor parallel divides the model."""
@@ -163,15 +169,19 @@ class RankTable:
 
 
 def _layouts(by_rank: Sequence[Sequence[Values]]) -> list[tuple[Sequence[Values], list[int]]]:
-    """The values of rows, each with the positions of the ranks that have them: most ranks have the same."""
-    found: list[tuple[Sequence[Values], list[int]]] = []
+    """The values of rows, each with the positions of the ranks that have them: most ranks have the same.
+
+    Only ranks with the same shards are compared, since each of a thousand ranks may have its own.
+    """
+    found: dict[tuple[Shard, ...], list[tuple[Sequence[Values], list[int]]]] = defaultdict(list)
     for position, values in enumerate(by_rank):
-        positions = next((own for known, own in found if known is values or known == values), None)
+        alike = found[tuple(_shard(each) for each in values if "sharded" in each or "mesh" in each)]
+        positions = next((own for known, own in alike if known is values or known == values), None)
         if positions is None:
-            found.append((values, [position]))
+            alike.append((values, [position]))
         else:
             positions.append(position)
-    return found
+    return [each for alike in found.values() for each in alike]
 
 
 def _units(parts: Parts) -> list[list[int]]:
@@ -183,8 +193,9 @@ def _units(parts: Parts) -> list[list[int]]:
     return list(by_ranks.values()) if any(len(unit) > 1 for unit in by_ranks.values()) else []
 
 
-def _shard(values: Values) -> tuple[Any, Any]:
-    return values.get("mesh"), values.get("sharded")
+def _shard(values: Values) -> Shard:
+    mesh, sharded = values.get("mesh"), values.get("sharded")
+    return tuple(mesh or ()), tuple(sharded) if isinstance(sharded, list) else ()
 
 
 def _is_plain(values: Values) -> bool:
