@@ -165,6 +165,8 @@ ROW: Mapping[str, Fits] = {
     **dict.fromkeys(
         ("shape", "input_shape", "output_shape", "in_shape", "out_shape", "grad_shape"), optional(_is_shape)
     ),
+    "sharded": lambda value: value is True or optional(listed(is_count))(value),
+    "mesh": optional(listed(is_count)),
     "settings": is_mapping,
     "betas": optional(listed(is_figure)),
     "hist": is_histogram,
@@ -185,6 +187,8 @@ META: Mapping[str, Fits] = {
     **dict.fromkeys(("loss_value", "plain_seconds"), optional(is_figure)),
     **dict.fromkeys(("step", "forwards", "observed_forwards", "processes"), is_count),
     "forward": optional(is_count),
+    "replicas": lambda value: is_count(value) and value > 0,
+    "tensor_parallel": listed(is_count),
     **dict.fromkeys(("notes", "checks", "edits", "containers"), listed(is_text)),
     "losses": listed(is_figure),
     "rank": lambda value: value is None or is_count(value) or listed(is_count)(value),

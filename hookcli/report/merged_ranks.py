@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hookcli.report import Report, Row, Skipped
+from hookcli.report import Reason, Report, Row, Skipped
 from hookcli.report.formatting import shape
 from hookcli.report.rank_table import LAYOUT, Of, Place, RankTable, Values
 from hookcli.report.ranks import Parts, common_meta, common_skipped, common_totals, merges, place_of, ranks_named
@@ -37,7 +37,7 @@ def merged(parts: Parts, whole: Report | None = None) -> Report:
     pairs = [(each.values, found) for each, found in zip(verdicts, stats, strict=True) if each.values is not None]
     rows = [Row({k: v for k, v in values.items() if k not in LAYOUT}, found) for values, found in pairs]
     remarks = [
-        Skipped(str(key[0]), each.remark, str(key[-1] or ""))
+        Skipped(str(key[0]), each.remark, str(key[-1] or ""), each.reason)
         for key, each in zip(table.keys, verdicts, strict=True)
         if each.remark
     ]
@@ -53,6 +53,7 @@ class _Verdict:
     values: Values | None
     of: Of
     remark: str = ""
+    reason: Reason = Reason.OTHER
 
 
 def _verdict(place: Place, whole: Any) -> _Verdict:
@@ -64,7 +65,7 @@ def _verdict(place: Place, whole: Any) -> _Verdict:
     first, ranks = place.found[0]
     kind, sizes = first.get("kind"), place.sizes
     if first.get("partial"):
-        return _Verdict(None, "all", SUMMED)
+        return _Verdict(None, "all", SUMMED, Reason.SUMMED if kind == "parameter" else Reason.OTHER)
     if first.get("sharded") and "mesh" not in first:
         return _Verdict(first, "all", place.remark)
     if len(place.found) == len(ranks) == 1:

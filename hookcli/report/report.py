@@ -59,6 +59,8 @@ class Reason(StrEnum):
     """The check did not run, or its measurements are missing."""
     TIED = "tied"
     """The parameter is the same tensor as another one, which was measured."""
+    SUMMED = "summed"
+    """Ranks hold summands of the parameter's gradient, from which its norm can't be computed."""
     OTHER = "other"
 
 

@@ -142,17 +142,22 @@ def local(tensor: Tensor) -> Tensor:
     return mine
 
 
-def shard_of(tensor: Tensor) -> dict[str, list[int]]:
+def shard_of(tensor: Tensor) -> dict[str, Any]:
     """`{"sharded": [1]}` for a DTensor of which each process holds a part; its part's place, by dimension of the mesh.
 
-    Empty for a tensor that this process holds whole, also among replicas.
+    Empty for a tensor that this process holds whole, also among replicas. With `partial`, processes hold summands.
     """
     if not is_sharded(tensor):
         return {}
     held: Any = tensor
-    places = zip(held.device_mesh.get_coordinate() or [], held.placements, strict=False)
+    return _shard(list(zip(held.device_mesh.get_coordinate() or [], held.placements, strict=False)))
+
+
+def _shard(places: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+    """A process's place among the shards, by its place and the placement in each dimension of the mesh."""
     shard = [place for place, placement in places if not placement.is_replicate()]
-    return {"sharded": shard} if shard else {}
+    partial = any(placement.is_partial() for _, placement in places)
+    return ({"sharded": shard} if shard else {}) | ({"partial": True} if partial else {})
 
 
 def layout_of(tensor: Tensor) -> dict[str, Any]:
@@ -168,10 +173,10 @@ def layout_of(tensor: Tensor) -> dict[str, Any]:
     mesh = getattr(placed, "device_mesh", None)  # of a DTensor or its spec
     if mesh is None or mesh.get_coordinate() is None:
         return {}
+    with torch.DisableTorchFunction():  # the program's modes need not see how the ranks of a mesh are read
+        ranks = mesh.mesh.flatten().tolist()
     places = list(zip(mesh.get_coordinate(), placed.placements, strict=True))
-    shard = [place for place, placement in places if not placement.is_replicate()]
-    found = {"shape": list(placed.shape), "mesh": mesh.mesh.flatten().tolist()} | ({"sharded": shard} if shard else {})
-    return found | ({"partial": True} if any(placement.is_partial() for _, placement in places) else {})
+    return {"shape": list(placed.shape), "mesh": ranks} | _shard(places)
 
 
 def lone(shapes: Sequence[Any]) -> Any:

@@ -121,6 +121,41 @@ def in_ranks(folder: str, kind: str) -> tuple[list[Tensor], list[Tensor]]:
     return seen, plain
 
 
+class Normed(nn.Module):
+    """Mixes no positions of a sequence, whose parts tensor-parallel ranks may therefore normalize apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(4), nn.Linear(4, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.down(self.up(self.norm(x)))
+        return y
+
+
+def of_sequence(folder: str) -> None:
+    """A step of sequence parallel: each rank has its part of the sequences."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    plan = {"norm": SequenceParallel(), "up": ColwiseParallel(input_layouts=Shard(1)), "down": RowwiseParallel()}
+
+    def step() -> None:
+        torch.manual_seed(0)
+        model = parallelize_module(Normed(), init_device_mesh("cpu", (size,)), plan)
+        normed_step(model, slice(3 * rank, 3 * rank + 3))
+
+    recorded(Path(folder) / f"rank{rank}.jsonl", rank, size, step)
+
+
+def normed_step(model: nn.Module, part: slice) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(1))[:, part]).square().mean().backward()
+    optimizer.step()
+
+
 def uneven(folder: str) -> None:
     """Ranks without collectives; rank 1 makes more steps, and a NaN comes first there."""
     rank, path = dist.get_rank(), Path(folder)

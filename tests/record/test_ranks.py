@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from ranks import RanksError, run_ranks, stop_ranks
 from record import rank_jobs
 from records import HEADER, end, recorded_step, save
@@ -17,9 +18,11 @@ from hookcli.record.file.ranks.ranked_record import RankedRecord, read_ranks
 from hookcli.record.file.ranks.ranked_tail import RankedTail
 from hookcli.record.file.reading import Record, read_record
 from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.views.overview import overview
 from hookcli.record.file.views.query import Query
 from hookcli.record.file.views.ranks_view import rank_remarks, ranks_beside
-from hookcli.report import STATS_KEYS, Report, Row
+from hookcli.report import STATS_KEYS, Reason, Report, Row
+from hookcli.report.merged_ranks import SUMMED
 from hookcli.report.rank_table import DIVIDED
 
 pytestmark = pytest.mark.xdist_group("ranks")  # one pool of ranks
@@ -87,6 +90,29 @@ def _compare(probe: str, kind: str, rows: dict, wanted: dict, remarks: set[tuple
             assert row["shape"] == whole or place[::2] in remarks
             if place != ("", "output", "[1]"):
                 close(row, wanted[place])
+
+
+def test_gradients_that_are_summed_later_have_no_norm_yet(tmp_path: Path) -> None:
+    """Under sequence parallel each rank has the summand of its part of the sequences."""
+    run_ranks(2, rank_jobs.of_sequence, str(tmp_path / "train.run"))
+    torch.manual_seed(0)
+    alone = tmp_path / "alone.jsonl"
+    rank_jobs.recorded(alone, 0, 1, lambda: rank_jobs.normed_step(rank_jobs.Normed(), slice(None)))
+    record, whole = read_ranks(tmp_path / "train.run"), read_record(alone)
+    (found,), (expected,) = record.steps(record.entries), whole.steps(whole.entries)
+    grads, wanted = ({r.fqn: r for r in s.reports[1].rows if r["kind"] == "parameter"} for s in (found, expected))
+    assert [s.reports[1].probe for s in (found, expected)] == ["grads"] * 2
+    assert wanted.keys() - grads.keys() == {"norm.weight", "norm.bias"}
+    for name, row in grads.items():
+        close(row, wanted[name])
+    said = {item.fqn: item.kind for item in found.reports[1].skipped if item.reason == SUMMED}
+    assert said == dict.fromkeys(("norm.weight", "norm.bias"), Reason.SUMMED)
+    groups = next(report for report in found.reports if report.probe == "optimizer")
+    assert groups.rows[0]["param_grad"] is groups.rows[0]["unclipped_grad"] is None
+    assert "the norm of the gradients is unknown" in groups.skipped[-1].reason
+    shown = overview(found)
+    assert "param_grad" not in shown.totals
+    assert [r.fqn for r in shown.rows if r["param_grad"] is not None] == ["up", "down"]
 
 
 def test_ranks_that_end_at_different_steps_and_the_first_nan(tmp_path: Path) -> None:

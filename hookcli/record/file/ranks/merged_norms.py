@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.record.file.record_lines import RecordedStep
@@ -13,8 +13,10 @@ from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, rows
 
 _OWN_NORMS = "differs between ranks: norms are those of all ranks together"
 _MIXED = "some parameters are sharded and others are not: norms of the whole group are unknown"
+_SUMMED = "ranks hold summands of gradients, which are added later: the norm of the gradients is unknown"
+_OF_GRADIENTS = ("unclipped_grad", "param_grad")
 _OF_PARAMETERS = ("weight", "update")
-_OF_GROUPS = ("unclipped_grad", "param_grad", *_OF_PARAMETERS)
+_OF_GROUPS = (*_OF_GRADIENTS, *_OF_PARAMETERS)
 
 
 def merge_updates(parts: Parts) -> Report:
@@ -35,6 +37,8 @@ def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mappin
     If only some are, the norms of a lone group come from the `merged` reports of its parameters.
     """
     holders, groups = _shard_holders(steps), _groups(parts)
+    summed = any(row.get("partial") for _, row in _parameters(steps))
+    known = _OF_PARAMETERS if summed else _OF_GROUPS
     rows, remarks = [], []
     for name, found in groups.items():
         own, remark = list(found.values()), ""
@@ -44,7 +48,10 @@ def merge_groups(parts: Parts, steps: Mapping[int, RecordedStep], merged: Mappin
         elif holders:
             own = [found[rank] for rank in holders if rank in found]
         else:
-            own, remark = _agreed(own, _OF_GROUPS)
+            own, remark = _agreed(own, known)
+        if summed:
+            own = [replace(row, values={**row.values, **dict.fromkeys(_OF_GRADIENTS)}) for row in own]
+            remark = "; ".join(filter(None, (remark, _SUMMED)))
         remarks += [Skipped("", f"{name}: {remark}")] if remark else []
         rows.append(_together(own, _OF_GROUPS))
     return _report(parts, rows, remarks)
@@ -71,18 +78,23 @@ def _shard_holders(steps: Mapping[int, RecordedStep]) -> list[int] | None:
 
     None if some parameters are sharded and others are not, or in another way.
     """
+    shards: dict[int, set[tuple[int, ...]]] = {rank: set() for rank in steps}
+    for rank, row in _parameters(steps):
+        if not row.get("partial"):  # a gradient; the parameter's own row says how that is sharded
+            shards[rank].add(tuple(row.get("sharded") or ()))
     holders: dict[tuple[int, ...], int] = {}
-    for rank, step in steps.items():
-        shards = {
-            tuple(row.get("sharded") or ())
-            for report in step.reports
-            for row in report.rows
-            if report.probe == "updates" or row.get("kind") == "parameter"
-        }
-        if len(shards) > 1:
+    for rank, own in shards.items():
+        if len(own) > 1:
             return None
-        holders.setdefault(next(iter(shards), ()), rank)
+        holders.setdefault(next(iter(own), ()), rank)
     return list(holders.values()) if () not in holders else []
+
+
+def _parameters(steps: Mapping[int, RecordedStep]) -> Iterator[tuple[int, Row]]:
+    """The rows of parameters and of their gradients, each with its rank."""
+    for rank, step in steps.items():
+        for report in step.reports:
+            yield from ((rank, r) for r in report.rows if report.probe == "updates" or r.get("kind") == "parameter")
 
 
 def _distinct(rows: Iterable[Row]) -> list[Row]:

@@ -37,7 +37,10 @@ JOINED = ("activations", "grads", "updates")
 
 @dataclass
 class _Module:
-    """The rows of a module in a step's reports: outputs and their gradients by path, and those of its parameters."""
+    """The rows of a module in a step's reports: outputs and their gradients by path, and those of its parameters.
+
+    `summed`: ranks hold summands of some of its parameters' gradients, whose norms are unknown.
+    """
 
     type: str | None = None
     outputs: dict[str, Row] = field(default_factory=dict)
@@ -45,6 +48,7 @@ class _Module:
     param_grads: list[Row] = field(default_factory=list)
     updates: list[Row] = field(default_factory=list)
     tied: list[str] = field(default_factory=list)
+    summed: bool = False
 
 
 def overview(step: RecordedStep) -> Report:
@@ -63,8 +67,12 @@ def overview(step: RecordedStep) -> Report:
         owner, _, name = item.fqn.rpartition(".")
         if item.kind == Reason.TIED and owner in modules:
             modules[owner].tied.append(f"{name} {item.reason}")
+        if item.kind == Reason.SUMMED and owner in modules:
+            modules[owner].summed = True
     rows = [row for fqn, module in modules.items() for row in _rows(fqn, module)]
     whole = gathered(rows)
+    if any(module.summed for module in modules.values()):
+        whole["param_grad"] = None
     totals = {name: whole[name] for name in ("param_grad", "ratio") if whole[name] is not None}
     return Report("run", step.model, COLUMNS, _timed(rows, step), step_meta(step), totals | step_totals(step), skipped)
 
@@ -190,4 +198,5 @@ def _own_parameters(module: _Module) -> dict[str, float | None]:
     grads = [row["l2"] for row in module.param_grads]
     weight, update = ([row[name] for row in module.updates] for name in ("weight", "update"))
     found = {name: norm(parts) if parts else None for name, parts in (("weight", weight), ("update", update))}
-    return {"param_grad": norm(grads) if grads else None, **found, "ratio": ratio(found["update"], found["weight"])}
+    known = grads and not module.summed
+    return {"param_grad": norm(grads) if known else None, **found, "ratio": ratio(found["update"], found["weight"])}
