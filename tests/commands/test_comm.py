@@ -16,7 +16,7 @@ from hookcli.report.formatting import ends
 Cli = Callable[..., Any]
 MISTAKES = {
     ("--hook", "fp61"): "unknown --hook 'fp61'; did you mean fp16",
-    ("--hook", "powersgd", "--warm-up", "1"): "'--warm-up': Input should be greater than or equal to 2",
+    ("--hook", "powersgd", "--warm-up", "1"): "--warm-up '1': give a number from 2",
     ("--hook", "net.py:nope"): "net.py: unknown name 'nope'",
     ("--hook", "net.py:loss"): "--hook net.py:loss: takes (output); a communication hook takes (state, bucket)",
     ("--loss", "sums"): "unknown loss 'sums'; did you mean sum",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -74,11 +75,20 @@ def saved_by_pytorch(model: nn.Module, x: Tensor) -> int:
     return sum(t.untyped_storage().nbytes() for key, t in kept.items() if key not in held)
 
 
+@cache
+def meta_kernel_is_right() -> bool:
+    """False where PyTorch's kernel for meta returns float32 per query, where the CPU's returns float64 (2.11)."""
+    q = torch.ones(1, 1, 2, 4, dtype=torch.float64)
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    found = [kernel(x, x, x)[1].dtype for x in (q, q.to("meta"))]
+    return found[0] == found[1]
+
+
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_kind_of_attention(mask: str) -> None:
     wrong = {}
     for dtype, dropout, causal, heads in product(DTYPES, (0.0, 0.1), (False, mask == "none"), (2, 0)):
-        if mask == "of each item" and not heads:
+        if (mask == "of each item" and not heads) or (dtype is torch.float64 and not meta_kernel_is_right()):
             continue
         options = {"dropout_p": dropout, "is_causal": causal}
         model = Attention(mask, heads, **options).to(dtype)

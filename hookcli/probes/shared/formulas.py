@@ -48,6 +48,11 @@ def _conv_of(x: Size, weight: Size, *_: Any, out_shape: Size, **__: Any) -> int:
     return 2 * prod(out_shape) * prod(weight[1:])
 
 
+def _attention_products(q: Size, k: Size, v: Size, *_: Any, **__: Any) -> int:
+    """Scores of each query with each key, and their product with the values: `flop_counter.sdpa_flop`."""
+    return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
+
+
 _BY_SHAPES: dict[str, Callable[..., int]] = {
     "mv": lambda matrix, vector, **_: 2 * prod(matrix),
     "addmv": lambda added, matrix, vector, **_: 2 * prod(matrix),
@@ -63,6 +68,7 @@ _BY_SHAPES: dict[str, Callable[..., int]] = {
     "_cdist_forward": _cdist,
     "_euclidean_dist": lambda a, b, **_: _cdist(a, b),
     "_pdist_forward": lambda a, p=2.0, **_: 0 if p in _NO_PRODUCT else a[0] * (a[0] - 1) * a[1],
+    "_scaled_dot_product_flash_attention_for_cpu": _attention_products,  # PyTorch 2.11 has the other kernels alone
     "conv_tbc": lambda x, weight, *_, out_shape, **__: 2 * prod(out_shape) * weight[0] * weight[1],
     "_conv_depthwise2d": _conv_of,
     "conv_depthwise3d": _conv_of,
