@@ -90,9 +90,7 @@ _SUMS = ("params", "params_share", "trainable", "macs", "macs_share", "kept")
 
 
 def leading(report: Report, view: View, lines: int) -> Report:
-    """The sorted report, cut to as many rows where the view has a height; if there are more, repeated blocks are folded
-    first, where the view sorts by what adds up.
-    """
+    """The sorted report, cut to these rows if the view has a height; repeated blocks fold if their figures add up."""
     if len(report.rows) <= lines:
         return report
     if view.sort and find_column("--sort", view.sort.removeprefix("-"), report.columns).name in _SUMS:

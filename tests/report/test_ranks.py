@@ -10,30 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report.rank_reports import parts_of, report, row
 from support import assert_stats, float64_stats
 
-from hookcli.report import STATS_COLUMNS, STATS_KEYS, Column, Report, Row, Skipped, TensorStats, ranks
+from hookcli.report import STATS_KEYS, Row, Skipped, TensorStats, ranks
 from hookcli.report.measured_rows import pack, unpack
-from hookcli.report.merged_ranks import SUMMED, merged
+from hookcli.report.merged_ranks import merged
 from hookcli.report.merging import merge_parts
-from hookcli.report.rank_table import CONSTANT, DIVIDED
 from hookcli.tensors.stats import Reducer, resolve, stats
-
-COLUMNS = (Column("fqn", "Layer"), Column("path", "Path"), Column("shape", "Shape"), *STATS_COLUMNS)
-
-
-def row(fqn: str, tensor: torch.Tensor, **values) -> Row:
-    return Row({"fqn": fqn, "path": "", "shape": list(tensor.shape)} | values, stats(tensor))
-
-
-def report(*rows: Row, **settings_) -> Report:
-    return Report(
-        "activations", "net", COLUMNS, rows, settings_.pop("meta", {"seconds": 1.0}), {"rows": len(rows)}, **settings_
-    )
-
-
-def parts_of(*tensors: torch.Tensor, **values) -> dict[int, Report]:
-    return {rank: report(row("a", tensor, **values)) for rank, tensor in enumerate(tensors)}
 
 
 @settings(max_examples=50, deadline=None)
@@ -76,64 +60,6 @@ def test_a_gradient_that_is_a_sum_over_ranks_has_no_row() -> None:
     table = torch.randn(3, 2)
     found = merged(parts_of(table, table, kind="output"), report(row("a", table, kind="output")))
     assert not found.rows and "sum over ranks" in found.skipped[0].reason and found.totals == {"rows": 0}
-
-
-def test_shards_are_put_together_and_keep_the_shape_of_the_whole() -> None:
-    whole = torch.randn(5, 3)
-    shards = [Row({"fqn": "a", "shape": [5, 3], "sharded": True}, stats(part)) for part in whole.split(3)]
-    found = merged({rank: report(shard) for rank, shard in enumerate(shards)}).rows[0]
-    assert found["shape"] == [5, 3] and "sharded" not in found.values
-    assert_stats(found.stats, float64_stats(whole))
-
-
-def test_an_empty_shard_adds_nothing() -> None:
-    whole = torch.randn(1, 3)
-    shards = [Row({"fqn": "a", "shape": [1, 3], "sharded": True}, stats(part)) for part in (whole, whole[:0])]
-    found = merged({rank: report(shard) for rank, shard in enumerate(shards)}).rows[0]
-    assert_stats(found.stats, float64_stats(whole))
-
-
-def test_a_shard_that_several_ranks_hold_counts_once() -> None:
-    """Replicas of shards, as FSDP2 has them on two dimensions of ranks (HSDP)."""
-    whole = torch.randn(5, 3)
-    copies = [(place, part) for _ in range(2) for place, part in enumerate(whole.split(3))]
-    rows = [Row({"fqn": "a", "shape": [5, 3], "sharded": [place]}, stats(part)) for place, part in copies]
-    found = merged({rank: report(each) for rank, each in enumerate(rows)})
-    assert found.rows[0].stats and not found.skipped
-    assert_stats(found.rows[0].stats, float64_stats(whole))
-
-
-def test_tensor_parallel_times_data_parallel_counts_each_element_once() -> None:
-    """Ranks 0 and 1 have the first half of the batch together, ranks 2 and 3 the second."""
-    x, table = torch.randn(6, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
-
-    def of_rank(rank: int) -> Report:
-        half, place, mesh = x.chunk(2)[rank // 2], rank % 2, [rank // 2 * 2, rank // 2 * 2 + 1]
-        part, known = half.chunk(2, 1)[place], {"mesh": mesh, "shape": [3, 4]}
-        rows = (
-            row("copied", half),
-            row("columns", part, **known, sharded=[place]),
-            row("whole", half, **known),
-            row("divided", part),
-            row("table", table),
-            row("zeros", torch.zeros(3, 2)),
-            row("summand", half, **known, sharded=[place], partial=True),
-            row("weight", table.chunk(2, 1)[place], kind="parameter", sharded=[place]),
-            row("bias", table, kind="parameter"),
-        )
-        return report(*rows, meta={"tensor_parallel": mesh})
-
-    found = merged({rank: of_rank(rank) for rank in range(4)})
-    rows = {each.fqn: each for each in found.rows}
-    for name in ("copied", "columns", "whole", "divided"):
-        assert_stats(rows[name].stats, float64_stats(x), rel=1e-12)
-        assert rows[name]["shape"] == ([6, 2] if name == "divided" else [6, 4])
-    for name in ("table", "weight", "bias"):
-        assert_stats(rows[name].stats, float64_stats(table), rel=1e-12)
-    assert rows["zeros"]["numel"] == 12 and rows["zeros"]["shape"] == [6, 2]
-    said = {item.fqn: item.reason for item in found.skipped}
-    assert said == {"divided": DIVIDED, "zeros": CONSTANT, "summand": SUMMED} and "summand" not in rows
-    assert not any(key in each.values for each in found.rows for key in ("mesh", "sharded", "partial"))
 
 
 def test_without_the_whole_what_is_the_same_on_all_ranks_counts_once() -> None:

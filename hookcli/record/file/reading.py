@@ -221,8 +221,7 @@ def read_record(path: str | Path, source: Path | None = None) -> Record:
 
     `source` is the file that holds the lines, if not the one that messages name.
     """
-    path = Path(path)
-    record = Record(path, source=source)
+    record = Record(path := Path(path), source=source)
     try:
         if not is_file(source or path):
             raise UsageError(f"{shortened(str(path))}: {_no_file(path)}")
