@@ -181,7 +181,7 @@ def _layouts(by_rank: Sequence[Sequence[Values]]) -> list[tuple[Sequence[Values]
             alike.append((values, [position]))
         else:
             positions.append(position)
-    return [each for alike in found.values() for each in alike]
+    return sorted((each for alike in found.values() for each in alike), key=lambda each: each[1][0])
 
 
 def _units(parts: Parts) -> list[list[int]]:

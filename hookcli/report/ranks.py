@@ -56,7 +56,7 @@ def merges(parts: Parts) -> bool:
 
 def place_of(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """The place of a row in the model, by which rows of several ranks go together; the fqn first, the path last."""
-    return tuple(values.get(key) for key in _PLACE)
+    return tuple(map(values.get, _PLACE))
 
 
 def rows_by_place(parts: Parts) -> dict[tuple[Any, ...], dict[int, Row]]:

@@ -90,3 +90,10 @@ def test_shards_are_not_compared_with_all_others() -> None:
         found = merged({rank: Report("grads", "m", (), [each]) for rank, each in enumerate(rows)})
         assert (found.rows[0]["shape"], found.rows[0]["numel"]) == ([128], 128)  # two ranks have each shard
     assert Shard.compared <= 4 * 128
+
+
+def test_places_stand_in_the_order_of_ranks() -> None:
+    """Also where a later rank has the shards of the first one."""
+    rows = [row(fqn, torch.ones(2), sharded=[at]) for fqn, at in (("a", 0), ("b", 1), ("c", 0))]
+    found = merged({rank: report(each) for rank, each in enumerate(rows)})
+    assert [each.fqn for each in found.rows] == ["a", "b", "c"]
