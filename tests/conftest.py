@@ -14,6 +14,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # Hundreds of processes import hookcli: one of them compiles it.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# No terminal's width or colour leaks in from outside; pytest-xdist sets a width.
+for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(name, None)
 
 import forks
 import pytest
@@ -38,8 +41,8 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No terminal width or colour leaks in from outside, and walks of the garbage collector see the test alone.
+def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Walks of the garbage collector see the test alone.
 
     They would find a million objects of torch and pytest, again and again.
     """
@@ -49,8 +52,6 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
     gc.freeze()
 
     torch.set_num_threads(1)
-    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_match_takes_a_part_in_every_command(cli: Cli, net: Path) -> None:
         ]
         == 1
     )
-    assert "nothing to compare" in cli("diff", "a.json", "b.json", "--match", "zz").err
+    assert "no module or parameter matches 'zz'" in cli("diff", "a.json", "b.json", "--match", "zz").err
 
 
 def test_run_records_the_modules_that_a_part_names(cli: Cli, net: Path) -> None:

@@ -192,5 +192,6 @@ def test_bytes_that_can_not_be_told_are_none() -> None:
 def test_a_step_with_other_gradients_than_those_of_the_exact_mean_is_named() -> None:
     for report in run_ranks(2, comm_jobs.run_drifting):
         reason = "step 1 under fp16: gradients differ from the first step's, which gave the exact mean"
-        assert reason in [skipped.reason for skipped in report.skipped]
+        [said] = [skipped for skipped in report.skipped if not skipped.reason.startswith("bytes ")]  # which 2.11 adds
+        assert said.reason == reason
         assert [row["relative_l2"] < 0.01 for row in report.rows] == [True, False]
