@@ -157,7 +157,8 @@ def _narrowing(options: Options) -> Narrowing:
     def narrow(*sides: Iterable[Report]) -> Wanted:
         rows = (row for side in sides for report in side for row in report.rows)
         names = {row.fqn: row.get("type") or "" for row in rows}
-        check_selection(options.match, options.type, names) if names else None
+        if names:
+            check_selection(options.match, options.type, names)
         matches = name_filter(options.match, names)
         return lambda row: (
             matches(row.fqn, row.get("type") or "") and (options.type is None or row.get("type") == options.type)
