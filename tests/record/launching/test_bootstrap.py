@@ -132,6 +132,7 @@ def test_a_terminal_is_the_scripts(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # also where pytest's own parent ignores it
         os.execve(sys.executable, [sys.executable, "-m", "hookcli", "run", "-q", "train.py"], ENV)
     seen = b""
     while b"name? " not in seen:
