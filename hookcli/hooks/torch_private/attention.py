@@ -20,7 +20,8 @@ from hookcli.tensors.torch_private import private
 
 _LOST = "on the meta device attention keeps its weights for backward, which fused kernels of other devices don't"
 _choose = private("torch.ops.aten", "_fused_sdp_choice", None, _LOST)
-_fused = private("torch.ops.aten", "_scaled_dot_product_flash_attention_for_cpu", None, _LOST)
+fused_attention = private("torch.ops.aten", "_scaled_dot_product_flash_attention_for_cpu", None, _LOST)
+"""The CPU's fused kernel; None if this PyTorch has none."""
 _library = private("torch.library", "_scoped_library", None, _LOST)
 _keys = private("torch._C", "DispatchKeySet", None, _LOST)
 _key = private("torch._C", "DispatchKey", None, _LOST)
@@ -57,7 +58,7 @@ def attention_as_on_cpu(unfused: Callable[[], object]) -> Iterator[None]:
 def _replaced() -> ExitStack:
     """Register the kernel, until the stack is closed; nothing where this PyTorch lacks a part, or another has one."""
     stack = ExitStack()
-    if None not in (_choose, _fused, _library, _keys, _key):
+    if None not in (_choose, fused_attention, _library, _keys, _key):
         with warnings.catch_warnings(action="ignore"):
             library = stack.enter_context(_library("aten", "IMPL"))
             try:
@@ -90,5 +91,7 @@ def _as_on_cpu(
     if query.dim() == _BATCHED[0]:
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
         attn_mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == _BATCHED[0] else attn_mask
-        return _fused.default(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0].squeeze(0)
-    return _fused.default(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+        return fused_attention.default(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[
+            0
+        ].squeeze(0)
+    return fused_attention.default(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]

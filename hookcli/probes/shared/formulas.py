@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import shape_wrapper
 
+from hookcli.hooks.torch_private.attention import fused_attention
+
 aten = torch.ops.aten
 Size = Sequence[int]
 _NO_PRODUCT = (0.0, 1.0, float("inf"))  # norms whose distances multiply nothing
@@ -68,7 +70,6 @@ _BY_SHAPES: dict[str, Callable[..., int]] = {
     "_cdist_forward": _cdist,
     "_euclidean_dist": lambda a, b, **_: _cdist(a, b),
     "_pdist_forward": lambda a, p=2.0, **_: 0 if p in _NO_PRODUCT else a[0] * (a[0] - 1) * a[1],
-    "_scaled_dot_product_flash_attention_for_cpu": _attention_products,  # PyTorch 2.11 has the other kernels alone
     "conv_tbc": lambda x, weight, *_, out_shape, **__: 2 * prod(out_shape) * weight[0] * weight[1],
     "_conv_depthwise2d": _conv_of,
     "conv_depthwise3d": _conv_of,
@@ -78,6 +79,8 @@ _BY_SHAPES: dict[str, Callable[..., int]] = {
 }
 FORMULAS = {getattr(aten, name): shape_wrapper(formula) for name, formula in _BY_SHAPES.items() if hasattr(aten, name)}
 """Two FLOPs for a multiply-accumulate, by operator, in the form of `torch.utils.flop_counter.flop_registry`."""
+if fused_attention is not None:  # PyTorch 2.11 has formulas for the other kernels alone
+    FORMULAS[fused_attention] = shape_wrapper(_attention_products)
 
 CONVOLUTION = shape_wrapper(_conv_of)
 """The formula of an operator whose second argument is a convolution's weight."""
