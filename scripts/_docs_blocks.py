@@ -80,7 +80,7 @@ def folder_of_examples(folder: Path) -> None:
 
 
 def run(command: str, folder: Path, runs: Run = subprocess.run) -> str:
-    """What a command line writes to stdout and stderr, in the order of writing."""
+    """Run a command line and return its stdout and stderr, interleaved as written."""
     hookcli, *arguments = shlex.split(command)
     if hookcli != "hookcli":
         raise ValueError(f"{command}: not a command of hookcli")

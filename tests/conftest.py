@@ -56,7 +56,7 @@ def quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def all_objects() -> None:
-    """Show objects that were made before the test to walks of the garbage collector, too, as in a program.
+    """Unfreeze the objects that were made before the test, so that walks of the garbage collector find them.
 
     For few tests: the next one collects a million objects before it begins.
     """

@@ -133,7 +133,7 @@ class StateInEval(Check):
     id = "HK029"
     name = "state-in-eval"
     severity = ERROR
-    means = "a counter, cache or running average that is updated in eval mode, or a random source of its own"
+    means = "a counter, cache or running average that is updated in eval mode, or a private random generator"
     advice = "update it only `if self.training`, or reset it in each forward"
     needs = ("evaluation",)
     threshold = Threshold("largest relative difference", 1e-3, 0.0, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -149,7 +148,7 @@ def _beyond_rounding(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _rms(row: Row) -> float:
-    return row.stats.l2 / math.sqrt(row.stats.finite) if row.stats and row.stats.finite else 0.0
+    return row.stats.rms if row.stats else 0.0
 
 
 class Bfloat16Rounding(Check):

@@ -24,7 +24,7 @@ from hookcli.errors import HookcliError, UsageError
 from hookcli.record.file.comparison.record_diff import Narrowing, Wanted
 from hookcli.report import Report
 from hookcli.report.files import read_reports, unfamiliar
-from hookcli.report.names import check_selection, name_filter
+from hookcli.report.names import checked_filter
 
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
@@ -157,9 +157,7 @@ def _narrowing(options: Options) -> Narrowing:
     def narrow(*sides: Iterable[Report]) -> Wanted:
         rows = (row for side in sides for report in side for row in report.rows)
         names = {row.fqn: row.get("type") or "" for row in rows}
-        if names:
-            check_selection(options.match, options.type, names)
-        matches = name_filter(options.match, names)
+        matches = checked_filter(options.match, options.type, names)
         return lambda row: (
             matches(row.fqn, row.get("type") or "") and (options.type is None or row.get("type") == options.type)
         )

@@ -18,7 +18,7 @@ from hookcli.commands.recipe import find_recipe
 from hookcli.errors import HookcliError, ToldError, UsageError
 from hookcli.hooks.option_values import FILLS
 from hookcli.report import Report
-from hookcli.report.names import check_selection, name_filter
+from hookcli.report.names import checked_filter
 from hookcli.system.torchrun import world
 
 if TYPE_CHECKING:
@@ -197,8 +197,7 @@ def selector(model: nn.Module, options: Options) -> Select | None:
 
     types = {fqn: tree.type_text(module) for fqn, module in model.named_modules(remove_duplicate=False)}
     names = types | dict.fromkeys(_tensor_names(model), "")
-    check_selection(options.match, options.type, names)
-    matches = name_filter(options.match, names)
+    matches = checked_filter(options.match, options.type, names)
 
     def select(fqn: str, module: nn.Module) -> bool:
         kind = tree.type_text(module)

@@ -112,7 +112,7 @@ def _verdict(rows: Sequence[Row], identical: bool) -> str:
 
 
 def _cause(first: Row, rows: Iterable[Row]) -> str:
-    """What makes a module differ, in parentheses: its settings, parameters and buffers; "" if these are alike."""
+    """Name the settings, parameters and buffers that make a module differ, in parentheses; "" if these are alike."""
     names = _differing_weights(first, rows)
     differ = f"{' and '.join(names)} differ{'s' * (not names[1:])}" if names else ""
     said = "; ".join(filter(None, (first.get("reset"), differ)))

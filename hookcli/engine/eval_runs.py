@@ -22,7 +22,7 @@ from hookcli.hooks.unhooked import uncompiled
 from hookcli.probes.base import Probe
 from hookcli.probes.first_item import FirstItemProbe
 from hookcli.probes.random_draws import RandomDrawsProbe
-from hookcli.report import Row
+from hookcli.report import Row, agree
 from hookcli.tensors import tree
 from hookcli.tensors.random_state import accelerators, random_states, set_random_states
 
@@ -209,7 +209,8 @@ def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Argument
     with in_eval(model):
         for row, beside in zip(_captured(model, *one), _captured(model, *other), strict=False):
             a, b = row.stats, beside.stats
-            if row.fqn != beside.fqn or any(not _close(getattr(a, k), getattr(b, k)) for k in ("mean", "std", "l2")):
+            pairs = ((getattr(a, key), getattr(b, key)) for key in ("mean", "std", "l2"))
+            if row.fqn != beside.fqn or not all(agree(*pair, rel_tol=_SPREAD, abs_tol=1e-12) for pair in pairs):
                 return str(row.fqn)
     return ""
 
@@ -217,10 +218,6 @@ def _where(model: nn.Module, one: tuple[Arguments, Probe], other: tuple[Argument
 def _captured(model: nn.Module, inputs: Arguments, probe: Probe) -> Sequence[Row]:
     args, kwargs = inputs
     return capture(model, kwargs if kwargs and not args else args, [probe])[0].rows
-
-
-def _close(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=_SPREAD, abs_tol=1e-12) or (math.isnan(a) and math.isnan(b))
 
 
 def _halves(model: nn.Module, inputs: Arguments, size: int, whole: Output) -> Comparison | str:

@@ -229,7 +229,7 @@ class ShapesProbe(Probe):
 
 
 def _mixed(call: Signature) -> str:
-    """What a product of tensors mixes, if other devices refuse it: whole numbers and others."""
+    """Name the dtypes that a matrix product mixes, if devices other than meta refuse it: integers and floats."""
     name = getattr(call.function, "__name__", "")
     if name not in _PRODUCTS or not isinstance(call.args, Items):
         return ""

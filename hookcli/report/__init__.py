@@ -15,7 +15,7 @@ from hookcli.report.report import (
     document,
 )
 from hookcli.report.row import Row
-from hookcli.report.stats import STATS_KEYS, TensorStats, raised
+from hookcli.report.stats import STATS_KEYS, TensorStats, agree, raised
 from hookcli.report.strict_json import relaxed, strict
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Row",
     "Skipped",
     "TensorStats",
+    "agree",
     "columns_named",
     "document",
     "raised",

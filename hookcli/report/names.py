@@ -47,13 +47,14 @@ def no_match(pattern: str, names: Iterable[str]) -> str:
     return f"--match: no module or parameter matches {pattern!r}{hint}"
 
 
-def check_selection(match: str | None, kind: str | None, names: Mapping[str, str]) -> None:
-    """Raise UsageError if `--match` or `--type` fits none of these names, each with its type."""
-    if kind is not None and kind not in names.values():
-        raise UsageError(unknown("--type", kind, sorted({*filter(None, names.values())})))
+def checked_filter(match: str | None, kind: str | None, names: Mapping[str, str]) -> Callable[[str, str], bool]:
+    """`name_filter` of `--match`. Raises UsageError if `--match` or `--type` fits none of these names and types."""
     matches = name_filter(match, names)
-    if not any(matches(*named) for named in names.items()):
+    if names and kind is not None and kind not in names.values():
+        raise UsageError(unknown("--type", kind, sorted({*filter(None, names.values())})))
+    if names and not any(matches(*named) for named in names.items()):
         raise UsageError(no_match(match or "", names))
+    return matches
 
 
 def is_also_a_part(pattern: str, names: Mapping[str, str]) -> bool:

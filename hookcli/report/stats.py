@@ -183,3 +183,8 @@ def raised(x: Any, exponent: int) -> Any:
     """A number (or tensor) times two to the power of an integer; infinite where `math.ldexp` raises OverflowError."""
     half = exponent // 2
     return x * 2.0**half * 2.0 ** (exponent - half)
+
+
+def agree(a: float, b: float, rel_tol: float, abs_tol: float = 0.0) -> bool:
+    """True if two figures are equal within the tolerances of `math.isclose`; NaN agrees with NaN."""
+    return math.isclose(a, b, rel_tol=rel_tol, abs_tol=abs_tol) or (math.isnan(a) and math.isnan(b))

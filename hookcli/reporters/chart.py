@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from hookcli.report import Column, Report, formatting
+from hookcli.report import Column, Report, agree, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
@@ -122,7 +122,7 @@ def _apart(ours: Points, theirs: Points) -> str:
     pairs = [(step, a, other[step]) for step, a in ours if step in other]
     if not pairs:
         return "no step in both"
-    parted = [pair for pair in pairs if not _alike(*pair[1:])]
+    parted = [pair for pair in pairs if not agree(*pair[1:], rel_tol=_APART)]
     if not parted:
         return f"A and B agree within {_APART:.1%}"
     first, last = (
@@ -134,11 +134,6 @@ def _apart(ours: Points, theirs: Points) -> str:
 def _own_points(report: Report, name: str) -> Points:
     """Return a run's own points, NaN and infinite ones too; the other one may have recorded further steps."""
     return [(row["step"], value) for row in report.rows if isinstance(value := row.get(name), (int, float))]
-
-
-def _alike(a: float, b: float) -> bool:
-    """True if two runs have the same figure, but for rounding; NaN is as NaN."""
-    return math.isclose(a, b, rel_tol=_APART) or (math.isnan(a) and math.isnan(b))
 
 
 def _is_flat(values: Sequence[float]) -> bool:

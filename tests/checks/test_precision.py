@@ -1,4 +1,4 @@
-"""What float16 would lose, and what it only seems to lose."""
+"""HK017 finds values that float16 would lose, and no gradients that are only rounding errors."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ SPAWNS = """
 
 
 def test_a_script_that_starts_ranks_twice(tmp_path: Path) -> None:
-    """The second time more of them, whose last one finds the first time's folder without a part of its own."""
+    """The second launch has more ranks: its last rank finds no part with its number in the first launch's folder."""
     (tmp_path / "train.py").write_text(dedent(SPAWNS.replace("FOLDER", str(tmp_path))))
     ran = run(tmp_path, "train.py")
     parts = {"train": 2, "train-2": 3}

@@ -1,4 +1,4 @@
-"""What attention keeps for backward on the meta device: the CPU's figure, byte for byte."""
+"""Memory that attention keeps for backward: the meta device gives the CPU's figure, byte for byte."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def refuses(y: Tensor) -> Tensor:
         ("meta", lambda y: y @ torch.ones(3, device="meta"), (), 1, ModelError),
         ("cpu", lambda y: y.nowhere, (), 1, ModelError),
         ("cpu", lambda y: {}["gradient"], (), 2, ModelError),  # the name could have to do with them
-        ("cpu", refuses, (), 2, ModelError),  # for a reason of its own
+        ("cpu", refuses, (), 2, ModelError),  # for another reason
         ("meta", lambda y: y.sum().item(), (), 1, ModelError),  # needs values, whatever is recorded
         ("cpu", lambda y: y, "idle:output=zero", 1, UsageError),
     ],

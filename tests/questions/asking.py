@@ -18,7 +18,7 @@ USERS = Path(__file__).parent / "users"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed: its report on stdout; what `run` says is on stderr."""
+    """The output of a command: the report is on stdout, the messages of `run` on stderr."""
 
     code: int
     out: str

@@ -46,7 +46,7 @@ def test_shapes_of_a_unet_whose_sizes_are_odd(ask: Asker) -> None:
 
 
 def test_what_fills_my_memory(ask: Asker) -> None:
-    """Of the GPT's blocks, the GELU and the layer after it keep the widest tensor, 4 x 96 wide: 2.25 MiB each."""
+    """In the GPT's blocks, the GELU and the layer after it keep the widest tensors, 4 x 96 wide: 2.25 MiB each."""
     first = ask("hookcli shapes gpt.py:GPT --input 2x128:int64")
     said = re.search(r"memory to train: .* \((--train --sort -kept): which modules keep it\)", first.out)
     assert said is not None

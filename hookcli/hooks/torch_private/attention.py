@@ -63,7 +63,7 @@ def _replaced() -> ExitStack:
             library = stack.enter_context(_library("aten", "IMPL"))
             try:
                 library.impl("scaled_dot_product_attention", _as_on_cpu, "AutogradMeta")
-            except RuntimeError:  # the program has registered one of its own
+            except RuntimeError:  # the program has already registered a kernel
                 stack.close()
     return stack
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hookcli.record.file.record_lines import RecordedStep
-from hookcli.report import Report, Row, Skipped
+from hookcli.report import Report, Row, Skipped, agree
 from hookcli.report.norms import norm, ratio
 from hookcli.report.ranks import ALIKE, Parts, common_meta, common_skipped, rows_by_place
 
@@ -116,7 +116,7 @@ def _agreed(rows: list[Row], norms: Sequence[str]) -> tuple[list[Row], str]:
 def _alike(a: float | None, b: float | None) -> bool:
     if a is None or b is None:
         return a is b
-    return math.isclose(a, b, rel_tol=ALIKE) or (math.isnan(a) and math.isnan(b))
+    return agree(a, b, rel_tol=ALIKE)
 
 
 def _together(rows: Sequence[Row], norms: Sequence[str]) -> Row:

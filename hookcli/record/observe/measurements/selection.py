@@ -35,8 +35,10 @@ class Selection:
             model.counts.note(f"{said}; '*{pattern}*' matches every name that contains it")
 
     def __call__(self, fqn: str) -> bool:
+        if self._named is None:
+            return True
         name = self._name(fqn)
-        return self._named is None or self._named(name, self._types.get(name, ""))
+        return self._named(name, self._types.get(name, ""))
 
 
 def is_watched(selection: Selection, compiled: Mapping[str, str], fqn: str, module: nn.Module) -> bool:
