@@ -1,0 +1,125 @@
+// The places of a model in the order in which its outputs were made, with their statistics, for charts over depth.
+import { num } from "./format.js";
+
+const LEAST_PARTS = 4;
+const MOST_PARTS = 24;
+const COMPARED = ["numel", "mean", "std", "min", "max", "l2", "zeros", "nan", "inf"];
+
+/**
+ * @typedef {object} Point
+ * @property {string} fqn
+ * @property {string} name of the module, with its call and path where it has several
+ * @property {string[]} fqns also of containers that returned the same tensor
+ * @property {object} [activation] row of its output
+ * @property {object} [grad] row of its output's gradient
+ * @property {object[]} parameters rows of its parameters' gradients
+ */
+
+/**
+ * The points of a model. A container comes after its parts, and only if it returned another tensor than the last of them.
+ * @param {{modules: object[]}} model from joinReports
+ * @returns {Point[]}
+ */
+export function depthPoints(model) {
+  const rows = model.modules.flatMap((module) => module.activations.map((row) => ({ module, row })));
+  const placed = rows.length ? outputsInOrder(rows) : gradientsInOrder(model);
+  const shown = [];
+  for (const point of placed) {
+    const before = shown[shown.length - 1];
+    if (before && isSameTensor(before, point)) before.fqns.push(point.fqn);
+    else shown.push(point);
+  }
+  return shown;
+}
+
+function outputsInOrder(rows) {
+  const sorted = [...rows].sort((a, b) => a.row.index - b.row.index);
+  const points = leavesFirst(sorted).map(({ module, row }) => {
+    const grad = module.outputGrads.find((other) => isSamePlace(other, row));
+    return depthPoint(module, row, { activation: row, grad, parameters: row.call ? [] : module.parameterGrads });
+  });
+  return points;
+}
+
+/** Without activations: gradients arrive from the last output to the first. */
+function gradientsInOrder(model) {
+  const key = model.modules.some((module) => module.outputGrads.length) ? "outputGrads" : "parameterGrads";
+  const found = model.modules.flatMap((module) => {
+    const rows = key === "outputGrads" ? module.outputGrads : module.parameterGrads.slice(0, 1);
+    return rows.map((row) => ({ module, row }));
+  });
+  const sorted = found.sort((a, b) => b.row.index - a.row.index);
+  return sorted.map(({ module, row }) => {
+    const grad = key === "outputGrads" ? row : undefined;
+    return depthPoint(module, row, { grad, parameters: row.call ? [] : module.parameterGrads });
+  });
+}
+
+function depthPoint(module, row, figures) {
+  const call = row.call ? ` call ${row.call}` : "";
+  const path = row.kind === "parameter" ? "" : row.path || "";
+  return { fqn: module.fqn, name: `${module.fqn || "(model)"}${path}${call}`, fqns: [module.fqn], ...figures };
+}
+
+/** Rows come in the order in which modules were entered; they leave in the order of their outputs. */
+function leavesFirst(entered) {
+  const [left, open] = [[], []];
+  for (const item of entered) {
+    while (open.length && !isPartOf(item.module.fqn, open[open.length - 1].module.fqn)) left.push(open.pop());
+    open.push(item);
+  }
+  return [...left, ...open.reverse()];
+}
+
+function isPartOf(fqn, container) {
+  return fqn !== container && (container === "" || fqn.startsWith(`${container}.`));
+}
+
+function isSamePlace(a, b) {
+  return (a.call ?? 0) === (b.call ?? 0) && (a.path ?? "") === (b.path ?? "");
+}
+
+function isSameTensor({ activation: a, fqn }, { activation: b, fqn: container }) {
+  if (!a || !b || !isPartOf(fqn, container)) return false;
+  return String(a.shape) === String(b.shape) && COMPARED.every((key) => a[key] === b[key]);
+}
+
+/** Root mean square of a row's finite elements; null without any. */
+export function rmsOf(row) {
+  const finite = row ? row.numel - (row.nan ?? 0) - (row.inf ?? 0) : 0;
+  return finite > 0 ? num(row.l2) / Math.sqrt(finite) : badOf(row);
+}
+
+/** A figure of a row; NaN or infinite if elements are and none is finite; null without a row. */
+export function statisticOf(row, key) {
+  return row && Number.isFinite(num(row[key])) ? num(row[key]) : badOf(row);
+}
+
+/** What stands in for a figure over no finite element: the kind of the elements. */
+function badOf(row) {
+  if (!row || !(row.nan || row.inf)) return null;
+  return row.nan ? NaN : Infinity;
+}
+
+/** The L2 norm of all of a module's own parameters' gradients; null without any. */
+export function normOf(rows) {
+  const norms = rows.map((row) => statisticOf(row, "l2")).filter((norm) => norm !== null);
+  return norms.length ? Math.hypot(...norms) : null;
+}
+
+/**
+ * Marks of the axis where the parts of the model begin, at the level at which there are a few.
+ * @param {Point[]} points
+ * @returns {{x: number, text: string}[]}
+ */
+export function depthTicks(points) {
+  const deepest = Math.max(1, ...points.map(({ fqn }) => fqn.split(".").length));
+  const levels = Array.from({ length: deepest }, (_, i) => beginnings(points, i + 1));
+  return levels.find(({ length }) => length >= LEAST_PARTS) ?? levels[levels.length - 1];
+}
+
+function beginnings(points, level) {
+  const parts = points.map(({ fqn }) => fqn.split(".").slice(0, level).join("."));
+  const found = parts.flatMap((part, x) => (part && part !== parts[x - 1] ? [{ x, text: part }] : []));
+  return found.map(({ x, text }) => ({ x, text: found.length > MOST_PARTS ? text.split(".").pop() : text }));
+}
