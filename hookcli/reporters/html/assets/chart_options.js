@@ -82,7 +82,7 @@ function ticksApart(plot, ticks) {
   const shown = ticks.filter(({ x, text }) => {
     const left = x >= min && x <= max ? plot.valToPos(x, "x") : -Infinity;
     const right = left + TICK_WIDTH * text.length;
-    if (left < free || left === -Infinity || right > plot.width - plot.over.offsetLeft) return false;
+    if (left < free || left === -Infinity || right > plot.bbox.width / uPlot.pxRatio + 8) return false;
     free = right + 8;
     return true;
   });

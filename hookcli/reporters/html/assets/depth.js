@@ -6,11 +6,12 @@ import { onSelect, select } from "./selection.js";
 
 /**
  * True if reports have statistics to draw over depth.
- * @param {{model: object}} context
+ * @param {{model: Model}} context
  * @returns {boolean}
  */
 export function hasDepth({ model }) {
-  return model.modules.some(({ activations, outputGrads, parameterGrads }) => activations.length || outputGrads.length || parameterGrads.length);
+  const measured = model.modules.some(({ activations, outputGrads }) => activations.length || outputGrads.length);
+  return measured || model.parameters.some(({ gradients }) => gradients.length > 0);
 }
 
 /**

@@ -17,14 +17,13 @@ const COMPARED = ["numel", "mean", "std", "min", "max", "l2", "zeros", "nan", "i
 
 /**
  * The points of a model. A container comes after its parts, and only if it returned another tensor than the last of them.
- * @param {{modules: object[]}} model from joinReports
+ * @param {Model} model from joinReports
  * @returns {Point[]}
  */
 export function depthPoints(model) {
   const rows = model.modules.flatMap((module) => module.activations.map((row) => ({ module, row })));
-  const placed = rows.length ? outputsInOrder(rows) : gradientsInOrder(model);
   const shown = [];
-  for (const point of placed) {
+  for (const point of rows.length ? outputsInOrder(rows) : gradientsInOrder(model)) {
     const before = shown[shown.length - 1];
     if (before && isSameTensor(before, point)) before.fqns.push(point.fqn);
     else shown.push(point);
@@ -33,32 +32,32 @@ export function depthPoints(model) {
 }
 
 function outputsInOrder(rows) {
-  const sorted = [...rows].sort((a, b) => a.row.index - b.row.index);
-  const points = leavesFirst(sorted).map(({ module, row }) => {
+  const sorted = [...rows].sort((a, b) => (a.row.index ?? 0) - (b.row.index ?? 0));
+  return leavesFirst(sorted).map(({ module, row }) => {
     const grad = module.outputGrads.find((other) => isSamePlace(other, row));
-    return depthPoint(module, row, { activation: row, grad, parameters: row.call ? [] : module.parameterGrads });
+    return depthPoint(module.fqn, row, { activation: row, grad, parameters: row.call ? [] : gradientsOf(module) });
   });
-  return points;
 }
 
-/** Without activations: gradients arrive from the last output to the first. */
+/** Without activations: gradients arrive from the last output, or parameter, to the first. */
 function gradientsInOrder(model) {
-  const key = model.modules.some((module) => module.outputGrads.length) ? "outputGrads" : "parameterGrads";
-  const found = model.modules.flatMap((module) => {
-    const rows = key === "outputGrads" ? module.outputGrads : module.parameterGrads.slice(0, 1);
-    return rows.map((row) => ({ module, row }));
-  });
-  const sorted = found.sort((a, b) => b.row.index - a.row.index);
-  return sorted.map(({ module, row }) => {
-    const grad = key === "outputGrads" ? row : undefined;
-    return depthPoint(module, row, { grad, parameters: row.call ? [] : module.parameterGrads });
-  });
+  const outputs = model.modules.flatMap((module) => module.outputGrads.map((row) => ({ module, row })));
+  const last = (a, b) => (b.row.index ?? 0) - (a.row.index ?? 0);
+  if (outputs.length) {
+    const points = outputs.sort(last).map(({ module, row }) => ({ module, row, parameters: row.call ? [] : gradientsOf(module) }));
+    return points.map(({ module, row, parameters }) => depthPoint(module.fqn, row, { grad: row, parameters }));
+  }
+  const own = model.parameters.flatMap(({ fqn, gradients }) => gradients.slice(0, 1).map((row) => ({ fqn, row })));
+  return own.sort(last).map(({ fqn, row }) => depthPoint(fqn, row, { parameters: [row] }));
 }
 
-function depthPoint(module, row, figures) {
-  const call = row.call ? ` call ${row.call}` : "";
-  const path = row.kind === "parameter" ? "" : row.path || "";
-  return { fqn: module.fqn, name: `${module.fqn || "(model)"}${path}${call}`, fqns: [module.fqn], ...figures };
+function gradientsOf(module) {
+  return module.parameters.flatMap(({ gradients }) => gradients.slice(0, 1));
+}
+
+function depthPoint(fqn, row, figures) {
+  const said = ["call", "rank"].filter((key) => row[key]).map((key) => ` ${key} ${row[key]}`);
+  return { fqn, name: `${fqn || "(model)"}${row.path || ""}${said.join("")}`, fqns: [fqn], ...figures };
 }
 
 /** Rows come in the order in which modules were entered; they leave in the order of their outputs. */
@@ -76,7 +75,7 @@ function isPartOf(fqn, container) {
 }
 
 function isSamePlace(a, b) {
-  return (a.call ?? 0) === (b.call ?? 0) && (a.path ?? "") === (b.path ?? "");
+  return ["call", "path", "rank"].every((key) => (a[key] || "") === (b[key] || ""));
 }
 
 function isSameTensor({ activation: a, fqn }, { activation: b, fqn: container }) {
