@@ -24,23 +24,23 @@ export function mountDetail(container, context) {
 function detailParts({ payload, model }, fqn, row) {
   if (fqn === null) return [h("p", { class: "detail-none" }, "Select a row, a box or a point to see its details.")];
   const module = model.byFqn.get(fqn) ?? model.owner(fqn);
-  if (!module) return [nameOf(fqn, "")];
+  if (!module) return [detailName(fqn, "")];
   return [
-    nameOf(fqn, module.fqn === fqn ? module.type : `in ${module.type}`),
+    detailName(fqn, module.fqn === fqn ? module.type : `in ${module.type}`),
     ...findingsList(module.findings, payload.explain ?? {}),
-    ...section("Inputs and outputs", callsTable(module)),
-    ...section("Parameters", parametersTable(module.parameters)),
-    ...tensorsOf(module, row),
+    ...detailSection("Inputs and outputs", callsTable(module)),
+    ...detailSection("Parameters", parametersTable(module.parameters)),
+    ...tensorSection(module, row),
     ...parameterDistributions(module.parameters),
-    ...section("Not measured", skippedList(module.skipped, module.fqn)),
+    ...detailSection("Not measured", skippedList(module.skipped, module.fqn)),
   ];
 }
 
-function section(title, content) {
+function detailSection(title, content) {
   return content ? [h("h3", { class: "detail-title" }, title), content] : [];
 }
 
-function nameOf(fqn, type) {
+function detailName(fqn, type) {
   const copy = h("button", { type: "button", class: "detail-copy", on: { click: () => copyName(fqn, copy) } }, "Copy");
   copy.setAttribute("aria-label", "Copy the name");
   const name = h("code", { class: "detail-name" }, fqn || "(model)");
@@ -59,13 +59,13 @@ async function copyName(fqn, button) {
 }
 
 /** Statistics and distributions of the outputs and their gradients: of one call and tensor, with a choice if there are more. */
-function tensorsOf(module, row) {
-  const places = placesOf(module);
+function tensorSection(module, row) {
+  const places = placesOfOutput(module);
   if (!places.size) return [];
   const body = h("div", {});
   const keys = [...places.keys()];
   const show = (key) => body.replaceChildren(...tensorParts(places.get(key)));
-  const wanted = row ? placeKey(row) : keys[0];
+  const wanted = row ? outputPlace(row) : keys[0];
   const first = places.has(wanted) ? wanted : keys[0];
   show(first);
   const options = keys.map((key) => h("option", { value: key, selected: key === first }, key));
@@ -75,12 +75,12 @@ function tensorsOf(module, row) {
 }
 
 /** Rows of the outputs and gradients, by the call, path and rank that tells them apart. */
-function placesOf(module) {
+function placesOfOutput(module) {
   const places = new Map();
   const lists = { activations: "output", outputGrads: "gradient", inputs: "input", inputGrads: "input's gradient" };
   for (const [list, title] of Object.entries(lists)) {
     for (const row of module[list]) {
-      const key = placeKey(row);
+      const key = outputPlace(row);
       if (!places.has(key)) places.set(key, new Map());
       if (!places.get(key).has(title)) places.get(key).set(title, row);
     }
@@ -88,7 +88,7 @@ function placesOf(module) {
   return places;
 }
 
-function placeKey(row) {
+function outputPlace(row) {
   const said = [`call ${(row.call ?? 0) + 1}`, row.path, row.pass && `pass ${row.pass + 1}`, row.rank !== undefined && `rank ${row.rank}`];
   return said.filter(Boolean).join(" ");
 }
@@ -110,5 +110,5 @@ function parameterDistributions(parameters) {
   const more = rows.filter(([row]) => row.hist).length - drawn.length;
   const left = more > 0 ? [h("p", { class: "detail-note" }, `and ${count(more)} more distributions`)] : [];
   const boxes = drawn.map(([row, title]) => histogram(row, title));
-  return [...section("Distributions of its parameters", h("div", {}, ...boxes)), ...left];
+  return [...detailSection("Distributions of its parameters", h("div", {}, ...boxes)), ...left];
 }

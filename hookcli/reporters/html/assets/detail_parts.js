@@ -42,11 +42,11 @@ export function callsTable({ shapes }) {
   const known = lines.map(([name, text]) => [name, calls.map((row) => text(row) ?? "")]).filter(([, texts]) => texts.some(Boolean));
   const more = shapes.length - calls.length;
   const foot = more > 0 ? h("caption", { class: "detail-note" }, `and ${count(more)} more calls`) : null;
-  return grid(titles, known, foot);
+  return detailGrid(titles, known, foot);
 }
 
 /** A table whose lines have a name and a text per column. */
-function grid(titles, lines, caption = null) {
+function detailGrid(titles, lines, caption = null) {
   const head = titles ? [h("thead", {}, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))))] : [];
   const body = lines.map(([name, texts]) => h("tr", {}, h("th", { scope: "row" }, name), ...texts.map((text) => h("td", {}, text))));
   return h("div", { class: "detail-scroll" }, h("table", { class: "detail-grid" }, caption, ...head, h("tbody", {}, ...body)));
@@ -63,7 +63,7 @@ export function statisticsTable(columns) {
   const lines = STATISTICS.map(([key, title]) => [title ?? key, columns.map(([, row]) => (key in row ? figure(row, key) : ""))]);
   const odd = ["NaN", "Inf", "zeros"];
   const told = lines.filter(([name, texts]) => !odd.includes(name) || texts.some((text) => text !== "0" && text !== ""));
-  return grid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told]);
+  return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told]);
 }
 
 /**
@@ -73,14 +73,14 @@ export function statisticsTable(columns) {
  */
 export function parametersTable(parameters) {
   if (!parameters.length) return null;
-  const titles = ["shape", "mean", "std", "L2", "L2 of gradient", "gradient / value"];
+  const titles = ["shape", "std", "L2", "gradient L2", "ratio"];
   const lines = parameters.map(({ name, values: [value], gradients: [gradient] }) => {
     const [size, slope] = [value, gradient].map((row) => num(row?.l2));
     const ratio = size > 0 && slope !== null ? number(slope / size) : "-";
-    const own = [value?.shape ?? gradient?.shape, ...["mean", "std", "l2"].map((key) => num(value?.[key]))];
+    const own = [value?.shape ?? gradient?.shape, ...["std", "l2"].map((key) => num(value?.[key]))];
     return [name, [shape(own[0]), ...own.slice(1).map(number), number(slope), ratio]];
   });
-  return grid(titles, lines);
+  return detailGrid(titles, lines);
 }
 
 /**

@@ -24,7 +24,7 @@ const LABEL_WIDTH = 6.2; // width of a character of the axis
 export function histogram(row, title) {
   const parts = [h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, histAbout(row)))];
   const bins = row.hist ? binsOf(row) : [];
-  if (bins.length) parts.push(histBars(row, bins, title));
+  if (bins.length && num(row.min) !== num(row.max)) parts.push(histBars(row, bins, title));
   else parts.push(h("p", { class: "hist-none" }, histAbsence(row)));
   const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean);
   parts.push(...said.map(({ text, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, text)));
@@ -38,6 +38,7 @@ function histAbout(row) {
 function histAbsence(row) {
   if (!row.numel) return "The tensor has no elements.";
   if (finiteCount(row) <= 0) return "No element is finite.";
+  if (num(row.min) === num(row.max)) return `Every finite element is ${number(num(row.min))}.`;
   return "No histogram was recorded.";
 }
 
@@ -87,10 +88,16 @@ function outsideOf({ hist }, format) {
 }
 
 function quantilesText(row) {
-  if (!row.hist || !(finiteCount(row) > 0)) return null;
+  if (!row.hist || !(finiteCount(row) > 0) || num(row.min) === num(row.max)) return null;
   const ends = [num(row.min), 0.01, 0.5, 0.99, num(row.max)];
   const [p1, median, p99] = ends.slice(1, 4).map((share) => number(quantileOf(row, share)));
-  return { text: `min ${number(ends[0])} · 1% ${p1} · 50% ${median} · 99% ${p99} · max ${number(ends[4])}` };
+  const said = [`min ${number(ends[0])}`, `1% ${p1}`, `50% ${median}`, `99% ${p99}`, `max ${number(ends[4])}`];
+  return { text: unbroken(said) };
+}
+
+/** Texts in a line that breaks only between them. */
+function unbroken(texts) {
+  return texts.map((text) => text.replaceAll(" ", "\u00a0")).join(" · ");
 }
 
 /** Zeros, elements that are not finite, and those outside narrower formats. */
@@ -101,7 +108,7 @@ function* oddTexts(row) {
   if (said.length) yield { text: said.join(" · "), bad: true };
   const outside = row.hist ? NARROW_FORMATS.map((format) => [format.title, outsideOf(row, format)]).filter(([, n]) => n) : [];
   const parts = outside.map(([title, n]) => `${title} ${partOf(n, row.numel)}`);
-  if (parts.length) yield { text: `outside ${parts.join(" · ")}` };
+  if (parts.length) yield { text: `outside ${unbroken(parts)}` };
 }
 
 function partOf(count, numel) {
