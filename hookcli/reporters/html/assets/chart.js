@@ -116,9 +116,17 @@ export class LineChart {
   #plot(zoom) {
     const parts = this.spec.lines.map((line) => drawable(line.values, this.axis.kind === "log"));
     this.odd = parts.flatMap((part, i) => (this.hidden.has(legendName(this.spec.lines[i])) ? [] : part.odd));
+    this.legend.append(...this.#oddTexts());
     const data = [this.spec.x, ...parts.map((part) => part.drawn)];
     this.plot = new uPlot(chartOptions(this), data, this.plotBox);
     if (zoom) this.plot.setScale("x", { min: zoom.min, max: zoom.max });
+  }
+
+  /** What the marks at the edges stand for. */
+  #oddTexts() {
+    const bad = this.odd.some(({ value }) => !Number.isFinite(value)) ? [h("span", { class: "chart-odd bad" }, "× NaN or infinite")] : [];
+    const low = this.odd.some(({ value }) => Number.isFinite(value)) ? [h("span", { class: "chart-odd" }, "╷ 0 or negative")] : [];
+    return [...bad, ...low];
   }
 
   #nothing() {
@@ -170,7 +178,7 @@ export class LineChart {
     const { names, lines, marks = [] } = this.spec;
     const found = marks.filter((mark) => mark.index === index).map((mark) => mark.text);
     this.readout.textContent = index >= 0 ? [names[index], ...found].join(" · ") : "";
-    for (const button of this.legend.children) {
+    for (const button of this.legend.querySelectorAll("button")) {
       const own = lines.filter((line) => legendName(line) === button.childNodes[1].textContent);
       button.lastChild.textContent = index >= 0 ? own.map((line) => this.figure(line, index)).join(" … ") : "";
     }

@@ -19,8 +19,8 @@ export function drawChosen(plot, x, color) {
 }
 
 /**
- * Draw a cross at the lower edge for NaN, -Infinity and figures that a logarithmic axis has no place for (0 and below),
- * and at the upper edge for Infinity.
+ * Draw a cross at the lower edge for NaN and -Infinity, at the upper edge for Infinity, and a short line at the lower
+ * edge for figures that a logarithmic axis has no place for, 0 and below.
  * @param {uPlot} plot
  * @param {{index: number, value: number}[]} odd
  * @param {{bad: string, dim: string}} colors
@@ -32,11 +32,13 @@ export function drawOdd(plot, odd, colors) {
     const x = plot.data[0][index];
     if (!isInZoom(plot, x)) continue;
     const [left, middle] = [plot.valToPos(x, "x", true), value === Infinity ? top + size : top + height - size];
-    withPen(plot, Number.isFinite(value) ? colors.dim : colors.bad, 1.5, (context) => {
-      context.moveTo(left - size, middle - size);
-      context.lineTo(left + size, middle + size);
-      context.moveTo(left - size, middle + size);
-      context.lineTo(left + size, middle - size);
+    const isFinite = Number.isFinite(value);
+    const strokes = isFinite ? [[0, 0, 0, size]] : [[-size, -size, size, size], [-size, size, size, -size]];
+    withPen(plot, isFinite ? colors.dim : colors.bad, 1.5, (context) => {
+      strokes.forEach(([x0, y0, x1, y1]) => {
+        context.moveTo(left + x0, middle + y0);
+        context.lineTo(left + x1, middle + y1);
+      });
       context.stroke();
     });
   }

@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { LineChart } from "./chart.js";
 import { depthPoints, depthTicks, normOf, rmsOf, statisticOf } from "./depth_points.js";
-import { onSelect, select } from "./selection.js";
+import { onSelect, select, selected } from "./selection.js";
 
 /**
  * True if reports have statistics to draw over depth.
@@ -30,12 +30,12 @@ export function mountDepth(container, { model }) {
     sync: "depth",
     onSelect: (index) => select(points[index].fqn, "depth"),
   };
-  const charts = specs.map((spec) => {
-    const box = h("div", {});
-    container.append(box);
-    return new LineChart(box, { ...shared, ...spec });
-  });
-  onSelect(({ fqn }) => charts.forEach((chart) => chart.choose(pointOfModule(points, fqn))));
+  const boxes = specs.map(() => h("div", {}));
+  container.append(h("div", { class: "depth" }, boxes));
+  const charts = specs.map((spec, i) => new LineChart(boxes[i], { ...shared, ...spec }));
+  const choose = ({ fqn }) => charts.forEach((chart) => chart.choose(pointOfModule(points, ownerName(model, fqn))));
+  onSelect(choose);
+  choose(selected());
   const each = (method) => () => charts.forEach((chart) => chart[method]());
   return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
 }
@@ -83,4 +83,9 @@ function pointOfModule(points, fqn) {
   const own = points.findIndex((point) => point.fqns.includes(fqn));
   const inside = own >= 0 ? own : points.findLastIndex((point) => fqn !== "" && point.fqn.startsWith(`${fqn}.`));
   return inside >= 0 ? inside : null;
+}
+
+/** The module of a name, which may be a parameter's; the name itself on a page of parameters alone. */
+function ownerName(model, fqn) {
+  return fqn === null || !model.modules.length ? fqn : (model.owner(fqn)?.fqn ?? null);
 }

@@ -1,8 +1,7 @@
 // The places of a model in the order in which its outputs were made, with their statistics, for charts over depth.
 import { num } from "./format.js";
 
-const LEAST_PARTS = 4;
-const MOST_PARTS = 24;
+const FEWEST_PARTS = 4;
 const COMPARED = ["numel", "mean", "std", "min", "max", "l2", "zeros", "nan", "inf"];
 
 /**
@@ -107,18 +106,32 @@ export function normOf(rows) {
 }
 
 /**
- * Marks of the axis where the parts of the model begin, at the level at which there are a few.
+ * Marks of the axis where the parts of the model begin, at the first level at which no part has more than half of it.
  * @param {Point[]} points
  * @returns {{x: number, text: string}[]}
  */
 export function depthTicks(points) {
   const deepest = Math.max(1, ...points.map(({ fqn }) => fqn.split(".").length));
-  const levels = Array.from({ length: deepest }, (_, i) => beginnings(points, i + 1));
-  return levels.find(({ length }) => length >= LEAST_PARTS) ?? levels[levels.length - 1];
+  const levels = Array.from({ length: deepest }, (_, i) => partsAt(points, i + 1));
+  const isEven = (parts) => parts.every(({ size }) => size <= Math.max(points.length / 2, 1));
+  const chosen = levels.find((parts) => parts.length >= FEWEST_PARTS && isEven(parts)) ?? levels[0];
+  return chosen.map(({ x, name }) => ({ x, text: tickName(name) }));
 }
 
-function beginnings(points, level) {
-  const parts = points.map(({ fqn }) => fqn.split(".").slice(0, level).join("."));
-  const found = parts.flatMap((part, x) => (part && part !== parts[x - 1] ? [{ x, text: part }] : []));
-  return found.map(({ x, text }) => ({ x, text: found.length > MOST_PARTS ? text.split(".").pop() : text }));
+/** Runs of points with the same name down to a level: where each begins, and how many points it has. */
+function partsAt(points, level) {
+  const parts = [];
+  points.forEach(({ fqn }, x) => {
+    const name = fqn.split(".").slice(0, level).join(".");
+    const last = parts[parts.length - 1];
+    if (last?.name === name) last.size += 1;
+    else parts.push({ name, x, size: 1 });
+  });
+  return parts;
+}
+
+/** The last part of a name, and the one before it where that is but a number: "layers.3". */
+function tickName(name) {
+  const [last, before] = name.split(".").reverse();
+  return before !== undefined && /^\d+$/.test(last) ? `${before}.${last}` : last || "(model)";
 }

@@ -26,7 +26,7 @@ function detailParts({ payload, model }, fqn, row) {
   const module = model.byFqn.get(fqn) ?? model.owner(fqn);
   if (!module) return [detailName(fqn, "")];
   return [
-    detailName(fqn, module.fqn === fqn ? module.type : `in ${module.type}`),
+    detailName(fqn, module.fqn === fqn ? module.type : `in ${module.fqn || "(model)"}, ${module.type}`),
     ...findingsList(module.findings, payload.explain ?? {}),
     ...detailSection("Inputs and outputs", callsTable(module)),
     ...detailSection("Parameters", parametersTable(module.parameters)),

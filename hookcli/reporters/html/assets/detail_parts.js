@@ -1,6 +1,7 @@
 // Tables and lists of the details of a module.
 import { h } from "./dom.js";
 import { bytes, cell, count, num, number, quantity, shape } from "./format.js";
+import { advice } from "./verdict.js";
 
 const STATISTICS = [["numel", "elements"], ["mean"], ["std"], ["min"], ["max"], ["l2", "L2"], ["zeros"], ["nan", "NaN"], ["inf", "Inf"]];
 const MOST_CALLS = 8;
@@ -13,11 +14,11 @@ const MOST_CALLS = 8;
  */
 export function findingsList(findings, explain) {
   return findings.map((finding) => {
-    const { check, severity, message, remedy, cause } = finding;
-    const head = [h("span", { class: `detail-severity detail-${severity}` }, `${check} ${severity}`), " ", message];
-    const more = [cause && `follows from ${cause}`, remedy].filter(Boolean).map((text) => h("p", {}, text));
-    const text = explain[check] ? [h("details", {}, h("summary", {}, explain[check].name), h("p", {}, explain[check].text))] : [];
-    return h("div", { class: "detail-finding" }, h("p", {}, ...head), ...more, ...text);
+    const { check, severity, message } = finding;
+    const about = explain[check];
+    const text = about ? h("details", {}, h("summary", {}, about.name), h("p", {}, about.text)) : null;
+    const head = h("p", {}, h("span", { class: `badge ${severity}` }, check), " ", message);
+    return h("div", { class: "detail-finding" }, head, ...advice(finding), text);
   });
 }
 
