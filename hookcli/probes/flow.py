@@ -1,5 +1,4 @@
-"""The flow of tensors forward through a model: a row per call of a module or function, with where its inputs come from.
-"""
+"""The flow of tensors forward through a model: a row per call, with the calls that its inputs come from."""
 
 from __future__ import annotations
 

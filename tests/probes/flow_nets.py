@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 @dataclass
@@ -115,7 +115,7 @@ CASES: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     "nested outputs": (_nested, ["a<input", "b<a", "output<a", "output<b"]),
     "a given place for the result": (_out, ["a<input", "add<input,a", "output<add"]),
     "parameters are constants": (
-        lambda n, x: F.linear(x, n.a.weight.t() * 2) * n.scale,
+        lambda n, x: functional.linear(x, n.a.weight.t() * 2) * n.scale,
         ["t<", "mul<t", "linear<input,mul", "mul<linear", "output<mul"],
     ),
     "objects that modules pass on": (
