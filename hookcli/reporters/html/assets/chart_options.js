@@ -1,6 +1,6 @@
 // uPlot's options for a chart: axes, lines and bands in the page's colours.
 import { token } from "./color.js";
-import { logLevels, signedLevels } from "./chart_values.js";
+import { logLevels, signedLevels, tickText } from "./chart_values.js";
 import { drawChosen, drawFindings, drawOdd } from "./chart_marks.js";
 
 const DISTRIBUTIONS = { linear: 1, log: 3, signed: 4 };
@@ -23,6 +23,7 @@ export function chartOptions(chart) {
     cursor: {
       drag: { x: true, y: false, dist: 5 },
       points: { size: 7 },
+      move: (plot, left, top) => [left < 0 ? left : plot.valToPos(plot.data[0][plot.posToIdx(left)], "x"), top],
       sync: spec.sync ? { key: spec.sync, setSeries: false, scales: ["x", null] } : undefined,
     },
     scales: { x: { time: false, range: xRange }, y: yScale(axis) },
@@ -94,13 +95,6 @@ function yAxis({ kind, threshold }, color) {
   if (kind === "linear") return look;
   const levels = kind === "log" ? logLevels : (low, high) => signedLevels(low, high, threshold);
   return { ...look, splits: (_, __, low, high) => levels(low, high), filter: (_, ys) => ys };
-}
-
-/** A round figure, as short as it can be written: 0.25, 1e-7. */
-function tickText(value) {
-  const size = Math.abs(value);
-  const rounded = Number(value.toPrecision(6));
-  return size && (size < 1e-3 || size >= 1e5) ? rounded.toExponential().replace("e+", "e") : String(rounded);
 }
 
 function seriesOf(chart, line, color) {

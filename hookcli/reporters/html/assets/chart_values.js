@@ -98,3 +98,10 @@ export function signedLevels(low, high, threshold) {
   const levels = [...sizes.map((size) => -size).reverse(), 0, ...sizes];
   return levels.filter((level) => level >= low && level <= high);
 }
+
+/** A round figure, as short as it can be written: 0.25, 1e-7. */
+export function tickText(value) {
+  const size = Math.abs(value);
+  const rounded = Number(value.toPrecision(6));
+  return size && (size < 1e-3 || size >= 1e5) ? rounded.toExponential().replace("e+", "e") : String(rounded);
+}

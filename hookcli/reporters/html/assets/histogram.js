@@ -1,6 +1,7 @@
 // The distribution of one tensor, from counts by sign and power of two as hookcli/report/histogram.py keeps them.
 import { count, num, number, shape } from "./format.js";
 import { h, s } from "./dom.js";
+import { tickText } from "./chart_values.js";
 
 /** Narrower formats, as FORMATS in hookcli/report/histogram.py: 2**least is the smallest number, `most` overflows. */
 const NARROW_FORMATS = [
@@ -13,6 +14,8 @@ const BARS_WIDTH = 320;
 const BARS_HEIGHT = 96; // of the bars
 const AXIS_HEIGHT = 18;
 const CUT_FROM = 1.25; // height of a bar of zeros, relative to the highest other bar, from which it is cut
+const WIDEST_BAR = 32;
+const FEW_BINS = 8; // whose limits are written, instead of powers of ten
 const LABEL_WIDTH = 6.2; // width of a character of the axis
 
 /**
@@ -118,15 +121,17 @@ function partOf(count, numel) {
 }
 
 function histBars(row, bins, title) {
-  const width = BARS_WIDTH / bins.length;
+  const width = Math.min(BARS_WIDTH / bins.length, WIDEST_BAR);
+  const start = (BARS_WIDTH - bins.length * width) / 2;
   const most = Math.max(...bins.map((bin) => (bin.low === bin.high ? 0 : bin.count)), 1);
   const top = bins.some((bin) => bin.low === bin.high && bin.count > most) ? most * CUT_FROM : most;
-  const bars = bins.flatMap((bin, i) => histBarOf(bin, i * width, width, top, row.numel));
-  const shades = bins.map((bin, i) => (isOutside(bin) ? histRect("hist-outside", i * width, 0, width, BARS_HEIGHT) : null));
+  const bars = bins.flatMap((bin, i) => histBarOf(bin, start + i * width, width, top, row.numel));
+  const shades = bins.map((bin, i) => (isOutside(bin) ? histRect("hist-outside", start + i * width, 0, width, BARS_HEIGHT) : null));
   const label = `${title}: ${quantilesText(row)?.text ?? ""}; ${row.zeros ?? 0} zeros of ${row.numel} elements`;
   const box = `0 0 ${BARS_WIDTH} ${BARS_HEIGHT + AXIS_HEIGHT}`;
   const axis = s("path", { class: "hist-axis", d: `M0 ${BARS_HEIGHT + 0.5}H${BARS_WIDTH}` });
-  return s("svg", { class: "hist-bars", viewBox: box, role: "img", "aria-label": label }, ...shades.filter(Boolean), ...bars, axis, ...histLabels(bins, width));
+  const parts = [...shades.filter(Boolean), ...bars, axis, ...histLabels(bins, start, width)];
+  return s("svg", { class: "hist-bars", viewBox: box, role: "img", "aria-label": label }, ...parts);
 }
 
 /** True for a bin whose magnitudes float16 has no place for. */
@@ -157,9 +162,10 @@ function histRound(value) {
   return Math.round(value * 100) / 100;
 }
 
-/** Powers of ten along the axis, and 0, as far as their texts do not overlap: those next to 0 give way first. */
-function histLabels(bins, width) {
-  const places = bins.flatMap((bin, i) => histLabelsIn(bin, i * width, width));
+/** Powers of ten along the axis (limits of few bins), and 0, as far as their texts do not overlap: those next to 0 give way first. */
+function histLabels(bins, start, width) {
+  const texts = bins.length > FEW_BINS ? histLabelsIn : limitsOf;
+  const places = bins.flatMap((bin, i) => texts(bin, start + i * width, width));
   const shown = [];
   for (const one of places.sort((a, b) => b.weight - a.weight)) {
     const half = (one.text.length * LABEL_WIDTH) / 2 + 3;
@@ -167,6 +173,12 @@ function histLabels(bins, width) {
     if (shown.every((other) => Math.abs(other.at - at) >= half + other.half)) shown.push({ ...one, at, half });
   }
   return shown.map(({ at, text }) => s("text", { class: "hist-label", x: histRound(at), y: BARS_HEIGHT + 13, "text-anchor": "middle" }, text));
+}
+
+function limitsOf({ low, high }, left, width) {
+  if (low === high) return [{ at: left + width / 2, text: "0", weight: Infinity }];
+  const ends = [{ at: left, value: low }, { at: left + width, value: high }];
+  return ends.map(({ at, value }) => ({ at, text: tickText(value), weight: Math.log2(Math.abs(value)) }));
 }
 
 function histLabelsIn({ low, high }, left, width) {
