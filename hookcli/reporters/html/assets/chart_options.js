@@ -23,7 +23,6 @@ export function chartOptions(chart) {
     cursor: {
       drag: { x: true, y: false, dist: 5 },
       points: { size: 7 },
-      move: (plot, left, top) => [left < 0 ? left : plot.valToPos(plot.data[0][plot.posToIdx(left)], "x"), top],
       sync: spec.sync ? { key: spec.sync, setSeries: false, scales: ["x", null] } : undefined,
     },
     scales: { x: { time: false, range: xRange }, y: yScale(axis) },
