@@ -21,7 +21,7 @@ BUILT_IN = {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
         for name in (
             *("table", "json", "csv", "markdown", "html", "dot", "svg", "chrome", "chart", "hist"),
-            *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
+            *("junit", "sarif", "github", "tensorboard", "parquet", "wandb", "png"),
         )
     },
     "checks": {
