@@ -2,6 +2,7 @@
 
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
+import { mountSteps } from "./steps.js";
 
 /**
  * @typedef {Object} Context
@@ -24,6 +25,7 @@ import { mountSkipped } from "./skipped.js";
 
 /** @type {ViewKind[]} in the order of the tabs */
 const VIEWS = [
+  { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
 ];

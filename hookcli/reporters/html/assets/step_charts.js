@@ -1,0 +1,110 @@
+// The model's own figures over steps: loss, learning rates, norms, times and memory, of the run or of each rank.
+
+import { LineChart } from "./chart.js";
+import { h } from "./dom.js";
+import { num } from "./format.js";
+import { stepFigure } from "./step_figures.js";
+
+const COLORS = 6; // of series, in chart.css
+/** Charts by title, each with the names of its figures; those after the first four are folded away at first. */
+const STEP_CHARTS = [
+  ["Loss", ["loss"]],
+  ["Learning rate", ["lr"]],
+  ["Gradient norm", ["param_grad", "unclipped_grad"]],
+  ["|dw|/|w| of the parameters", ["ratio"]],
+  ["Time", ["seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "hookcli_seconds"]],
+  ["Memory", ["resident_bytes", "peak_bytes"]],
+  ["Output of the model", ["mean", "std"]],
+  ["Weights", ["weight"]],
+];
+const FIRST_CHARTS = 4;
+const SHORT = { param_grad: "all parameters", unclipped_grad: "before clipping", seconds: "step" };
+
+/** Charts that show one track, with one cursor. */
+export class StepCharts {
+  /**
+   * @param {HTMLElement} container
+   * @param {(index: number) => void} onStep
+   */
+  constructor(container, onStep) {
+    this.onStep = onStep;
+    this.charts = new Map();
+    this.first = h("div", { class: "step-charts" });
+    this.rest = h("div", { class: "step-charts" });
+    this.more = h("details", { class: "step-more" }, h("summary", {}, "Times, memory, outputs and weights of the model"), this.rest);
+    container.append(this.first, this.more);
+  }
+
+  /**
+   * @param {StepTrack} track
+   * @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them
+   */
+  show(track, ranks) {
+    this.x = track.steps.every((step, i) => !i || step > track.steps[i - 1]) ? track.steps : track.steps.map((_, i) => i);
+    this.track = track;
+    STEP_CHARTS.forEach(([title, names], place) => this.#draw(title, ranks ? rankLines(ranks, names[0]) : linesOf(track, names), names[0], place));
+    this.more.hidden = !this.rest.childElementCount;
+  }
+
+  #draw(title, lines, name, place) {
+    const chart = this.charts.get(title);
+    if (!lines.length) {
+      chart?.destroy();
+      chart?.box.remove();
+      this.charts.delete(title);
+      return;
+    }
+    const spec = this.#spec(title, lines, name);
+    if (chart) {
+      chart.update(spec);
+      return;
+    }
+    const box = h("div", { class: "step-chart" });
+    (place < FIRST_CHARTS ? this.first : this.rest).append(box);
+    this.charts.set(title, Object.assign(new LineChart(box, spec), { box }));
+  }
+
+  #spec(title, lines, name) {
+    const { track, x } = this;
+    const declared = track.figure(name) ?? { name, unit: null };
+    const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
+    const names = track.steps.map((_, i) => track.stepName(i));
+    return { title, x, names, lines, ticks, unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect: this.onStep, format: (value) => stepFigure(declared, value) };
+  }
+
+  /** Mark a step in all charts. */
+  choose(index) {
+    for (const chart of this.charts.values()) chart.choose(this.x[index] ?? null);
+  }
+
+  resize() {
+    for (const chart of this.charts.values()) chart.resize();
+  }
+
+  retheme() {
+    for (const chart of this.charts.values()) chart.retheme();
+  }
+}
+
+function linesOf(track, names) {
+  const shown = names.map((name) => track.figure(name)).filter(Boolean);
+  const lines = shown.map((figure) => ({ label: names.length > 1 ? (SHORT[figure.name] ?? figure.title) : "all parameters", figure }));
+  if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
+  if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
+  if (lines.length === 1 && names[0] === "loss") lines[0].label = "loss";
+  return lines.map(({ label, figure }, i) => lineOf(label, figure.values, i));
+}
+
+function ofGroup(group, name) {
+  const figure = group.figures.find((one) => one.name === name);
+  return figure ? [{ label: group.title, figure }] : [];
+}
+
+function rankLines(ranks, name) {
+  const found = ranks.map(({ rank, figures }) => [rank, figures.find((one) => one.name === name)]).filter(([, figure]) => figure);
+  return found.map(([rank, figure], i) => lineOf(`rank ${rank}`, figure.values, i));
+}
+
+function lineOf(label, values, i) {
+  return { label, values: values.map((value) => (value === null ? null : num(value))), color: `--series-${(i % COLORS) + 1}` };
+}
