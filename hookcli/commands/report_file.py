@@ -42,9 +42,9 @@ class Page:
         self.output.write(reports, mixed=True)
         self._open()
 
-    def write_payload(self, payload: Mapping[str, Any]) -> None:
+    def write_payload(self, payload: Mapping[str, Any], parts: str) -> None:
         """Write the page of a payload that holds more than reports, and open the file if asked to."""
-        self.output.write_text(page(payload, self.output.view))
+        self.output.write_text(page(payload, self.output.view), parts)
         self._open()
 
     def _open(self) -> None:

@@ -27,7 +27,7 @@ def report_record(name: str, page: Page, source: Path | None = None) -> int:
         steps.take(told(progress, steps.record))
         payload = record_payload(steps)
     if page.output.name == "html":
-        page.write_payload(payload)
+        page.write_payload(payload, formatting.counted(sum(steps.counts()), "recorded step"))
     else:
         page.write([Report.from_dict(report) for report in payload["reports"]])
     return 0

@@ -92,7 +92,7 @@ function linesOf(track, names) {
   if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
   if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
   if (lines.length === 1 && names[0] === "loss") lines[0].label = "loss";
-  return lines.map(({ label, figure }, i) => lineOf(label, figure.values, i));
+  return lines.map(({ label, figure }, i) => lineOf(label, figure, i));
 }
 
 function ofGroup(group, name) {
@@ -102,9 +102,11 @@ function ofGroup(group, name) {
 
 function rankLines(ranks, name) {
   const found = ranks.map(({ rank, figures }) => [rank, figures.find((one) => one.name === name)]).filter(([, figure]) => figure);
-  return found.map(([rank, figure], i) => lineOf(`rank ${rank}`, figure.values, i));
+  return found.map(([rank, figure], i) => lineOf(`rank ${rank}`, figure, i));
 }
 
-function lineOf(label, values, i) {
-  return { label, values: values.map((value) => (value === null ? null : num(value))), color: `--series-${(i % COLORS) + 1}` };
+/** A line. The ratio of weights of 0 that did not change is NaN, which is no fault but no figure. */
+function lineOf(label, { name, values }, i) {
+  const figure = (value) => (name === "ratio" && Number.isNaN(num(value)) ? null : num(value));
+  return { label, values: values.map(figure), color: `--series-${(i % COLORS) + 1}` };
 }

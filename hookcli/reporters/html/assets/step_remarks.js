@@ -5,6 +5,8 @@ import { num } from "./format.js";
 import { select } from "./selection.js";
 import { stepFigure } from "./step_figures.js";
 
+const MOST_REMARKS = 100; // of a kind that are listed
+
 /**
  * Sections on the chosen step, and on all steps.
  * @param {StepTrack} track
@@ -27,9 +29,8 @@ export function stepRemarks(track, index, onStep) {
 }
 
 function remarkList(title, items, item) {
-  const MOST = 100;
-  const more = items.length > MOST ? h("p", { class: "dim" }, `and ${items.length - MOST} more (Save JSON has those of the last step)`) : null;
-  return items.length ? h("div", { class: "remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST).map(item)), more) : null;
+  const more = items.length > MOST_REMARKS ? h("p", { class: "dim" }, `and ${items.length - MOST_REMARKS} more`) : null;
+  return items.length ? h("div", { class: "remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST_REMARKS).map(item)), more) : null;
 }
 
 function placeButton(text, fqn = text) {

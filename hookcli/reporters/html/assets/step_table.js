@@ -8,6 +8,7 @@ import { linked } from "./table_state.js";
 import { stepFigure } from "./step_figures.js";
 
 const GROUPS = { output: "Output", gradient: "Gradients", parameters: "Parameters", time: "Time" };
+const SHORT_TITLES = { output_grad: "Output", param_grad: "Params", weight: "Weight", update: "Update" };
 const FOLDED_AWAY = new Set(["min", "max", "l2", "weight", "update"]); // at first
 
 /**
@@ -46,7 +47,7 @@ function figureColumn(statistic, matrix, track, at) {
   let scale;
   return {
     key: statistic.name,
-    title: statistic.title.replace(/ (of the|in the|in) .*| of the output's gradient/, ""),
+    title: SHORT_TITLES[statistic.name] ?? statistic.title.replace(/ (of|in) .*/, ""),
     group: GROUPS[statistic.about],
     hint: statistic.title,
     numeric: true,

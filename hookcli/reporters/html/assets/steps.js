@@ -8,6 +8,7 @@ import { StepBar } from "./step_bar.js";
 import { StepCharts } from "./step_charts.js";
 import { mountStepTable } from "./step_table.js";
 import { stepRemarks } from "./step_remarks.js";
+import { firstBadSection, ranksSection } from "./step_run.js";
 import { StepTrack } from "./step_tracks.js";
 import { followLive } from "./live.js";
 
@@ -31,7 +32,7 @@ class StepsView {
     this.ofRanks = false;
     this.index = 0;
     if (this.tracks.length) this.build();
-    else container.append(h("p", { class: "nothing" }, "No whole step was recorded, so there is nothing to show over steps.", ...this.data.remarks.map((text) => h("br")), ...[]));
+    else container.append(h("p", { class: "nothing" }, "No whole step was recorded: there is nothing to show over steps."));
   }
 
   build() {
@@ -41,10 +42,27 @@ class StepsView {
     this.remarks = h("section", { class: "step-section", "aria-label": "Remarks on steps" });
     this.table = h("section", { class: "step-table", "aria-label": "Modules at the chosen step" });
     this.charts = new StepCharts(charts, (index) => this.setStep(index));
-    this.content = h("div", { class: "steps" }, this.bar.root, this.data.ranks && this.rankChoice(), charts, this.heatSection(), this.table, this.remarks);
-    this.container.replaceChildren(this.content);
+    this.whole = h("div", { class: "step-whole" });
+    this.container.replaceChildren(h("div", { class: "steps" }, this.bar.root, this.whole, this.data.ranks && this.rankChoice(), charts, this.heatSection(), this.table, this.remarks));
+    this.drawWhole();
     onSelect(({ fqn, source }) => source !== SOURCE && fqn !== null && this.heat.choose(fqn, this.index, true));
     this.setTrack(this.track);
+  }
+
+  /** Draw what concerns the whole run: the first value that is not finite, and the ranks. */
+  drawWhole() {
+    const { context, data } = this;
+    const goTo = (found) => this.goTo(found);
+    this.whole.replaceChildren(...[firstBadSection(context, data, goTo), ranksSection(context, data)].filter(Boolean));
+  }
+
+  /** Choose the module and step of a value that is not finite. */
+  async goTo({ model, phase, step, fqn }) {
+    const track = this.tracks.find((one) => one.model === model && one.phase === phase);
+    if (!track) return;
+    if (track !== this.track) await this.setTrack(track);
+    this.setStep(Math.max(track.steps.indexOf(step), 0));
+    select(fqn, "first-bad");
   }
 
   rankChoice() {
@@ -139,6 +157,7 @@ class StepsView {
       return;
     }
     this.bar.list(this.tracks, (track) => this.setTrack(track), this.track);
+    this.drawWhole();
     if (atEnd) this.index = this.track.steps.length - 1;
     await this.refresh();
   }
