@@ -119,6 +119,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     """Build a job's model, run it and judge it; `in_full` is that of `examine`. Raises UsageError and ModelError."""
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
+    from hookcli.engine.examiner import costs_probes
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -129,7 +130,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     costs = partial(
         capture_recipe,
         recipe,
-        "shapes",
+        costs_probes(in_full),
         setting_of(options, bool(options.train)),
         hooking=Hooking(fastpath=options.fastpath),
         feedback=feedback,

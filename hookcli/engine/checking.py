@@ -26,7 +26,7 @@ from hookcli.report import Finding, Report
 from hookcli.report.names import around
 from hookcli.tensors.random_state import others_run_on
 
-_SHOWN = ("shapes", "activations", "grads", "parameters")
+_SHOWN = ("shapes", "flow", "activations", "grads", "parameters")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Examination:
     @property
     def shown(self) -> list[Report]:
         """The reports for people: the findings, then the figures of modules and parameters."""
-        probes = _SHOWN if self.report.meta.get("device") != "meta" else _SHOWN[:1]
+        probes = _SHOWN if self.report.meta.get("device") != "meta" else _SHOWN[:2]
         reports = [r for r in (*self.measured, *self.further) if r.probe in probes and (r.rows or not self.error)]
         return [self.report, *sorted(reports, key=lambda report: _SHOWN.index(report.probe))]
 
