@@ -42,7 +42,7 @@ def told(progress: Progress, record: Record) -> Callable[[StepEntry], None]:
 def record_payload(
     steps: RecordPage, live: Mapping[str, Any] | None = None, since: list[int] | None = None
 ) -> dict[str, Any]:
-    """The payload of a page: what is `live` for a page that is served, and the steps, of each track `since` a number."""
+    """The payload of a page; `live` is for one that is served, and has the steps of each track `since` a number."""
     record = steps.record
     payload = steps.payload(_remarks(record, live is not None), since or [])
     title = record.header.name if record.header else record.path.name
@@ -54,5 +54,7 @@ def _remarks(record: Record, live: bool) -> list[str]:
     lines = [] if record.header else ["the record has no header, so the script and its settings are unknown"]
     if record.end is None and not live:
         ago = formatting.clock(max(time.time() - record.written(), 0))
-        lines.append(f"no end is recorded: the script was killed, or still ran; the last line came {ago} before this page")
+        lines.append(
+            f"no end is recorded: the script was killed, or still ran; the last line came {ago} before this page"
+        )
     return [*lines, *lacking(record)]

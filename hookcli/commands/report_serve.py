@@ -110,7 +110,10 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET for the page and for its news, to a browser that asks for this machine by its own name."""
+    """Answers GET for the page and for its news, to a browser that asks for this machine by its own name.
+
+    Other methods are errors (501), which the base class answers.
+    """
 
     server: _Server
 
@@ -144,16 +147,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _refuse(self) -> None:
-        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "only GET is answered here")
-
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse
-
     def version_string(self) -> str:
         """Name the program without its version and Python's."""
         return "hookcli"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Say nothing on stderr."""
 
 

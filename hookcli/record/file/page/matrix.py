@@ -29,10 +29,9 @@ class Rounded:
         plain = np.where(finite, values, 0.0)
         sizes = np.abs(plain)
         exponents = np.floor(np.log10(np.where(sizes > 0, sizes, 1.0))).astype(np.int16) - (DIGITS - 1)
-        mantissas = _scaled(plain, exponents)
-        over = np.abs(mantissas) >= 10**DIGITS  # 9,999.6 became 10,000
+        over = np.abs(_scaled(plain, exponents)) >= 10**DIGITS  # 9,999.6 became 10,000
         exponents += over
-        mantissas = np.where(over, _scaled(plain, exponents), mantissas).astype(np.int16)
+        mantissas = _scaled(plain, exponents).astype(np.int16)
         mantissas[~finite] = np.where(values[~finite] > 0, PLUS, MINUS)
         mantissas[np.isnan(values)] = NAN
         mantissas[~known] = ABSENT

@@ -75,7 +75,9 @@ class RecordPage:
     @property
     def is_full(self) -> bool:
         """True if a record that grows has twice the steps that a page can show: a new page shows fewer of them."""
-        return any(track.cells > 2 * _MOST_CELLS or len(track.steps) > 2 * _MOST_STEPS for track in self._tracks.values())
+        return any(
+            track.cells > 2 * _MOST_CELLS or len(track.steps) > 2 * _MOST_STEPS for track in self._tracks.values()
+        )
 
     def counts(self) -> list[int]:
         """The number of steps on the page, by track."""

@@ -106,7 +106,7 @@ class Track:
         """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""
         at = {place: row for row, place in enumerate(self._order)}
         row_of = np.array([at[place] for place in self._modules], np.intp)
-        new = [(row_of[own], *rest) for own, *rest in self._cells[since:]]
+        new = [(row_of[own], values, counted) for own, values, counted in self._cells[since:]]
         size = (len(row_of), len(new))
         for number, statistic in enumerate(FIGURES):
             found = Rounded.absent(size)

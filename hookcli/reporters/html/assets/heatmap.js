@@ -122,6 +122,12 @@ export class HeatMap {
     return { node: this.rows[row] ?? null, step: Math.min(Math.max(step, 0), this.track.steps.length - 1) };
   }
 
+  /** The figures of the chosen row over all steps. */
+  get chosenRow() {
+    const { node } = this.at;
+    return node && { node, ...this.read(node, this.folded.has(node.key)) };
+  }
+
   #choose(cell) {
     if (!cell.node) return;
     this.at = cell;
@@ -190,7 +196,7 @@ export class HeatMap {
     const twisty = node.children.length ? h("span", { class: "heat-twisty", "aria-hidden": "true" }, folded ? "▸" : "▾") : h("span", { class: "heat-twisty" });
     const isBad = row.bad.includes(1);
     const label = h("div", { class: node === this.#shown(this.at.node) ? "heat-label heat-label-chosen" : "heat-label", title: `${node.fqn || "(model)"} ${node.module?.type ?? ""}` },
-      twisty, h("span", { class: "heat-name" }, node.name), isBad && h("span", { class: "heat-bad", title: "has values that are not finite" }, "!"));
+      twisty, h("span", { class: "heat-name" }, node.name, h("span", { class: "dim" }, ` ${node.module?.type ?? ""}`)), isBad && h("span", { class: "heat-bad", title: "has values that are not finite" }, "!"));
     label.style.height = `${this.height}px`;
     label.style.paddingLeft = `${4 + 12 * Math.min(node.level, 6)}px`;
     twisty.addEventListener("click", (event) => {

@@ -3,6 +3,7 @@
 import { LineChart } from "./chart.js";
 import { h } from "./dom.js";
 import { num } from "./format.js";
+import { ABSENT } from "./matrix.js";
 import { stepFigure } from "./step_figures.js";
 
 const COLORS = 6; // of series, in chart.css
@@ -40,7 +41,7 @@ export class StepCharts {
    * @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them
    */
   show(track, ranks) {
-    this.x = track.steps.every((step, i) => !i || step > track.steps[i - 1]) ? track.steps : track.steps.map((_, i) => i);
+    this.x = placesOf(track);
     this.track = track;
     STEP_CHARTS.forEach(([title, names], place) => this.#draw(title, ranks ? rankLines(ranks, names[0]) : linesOf(track, names), names[0], place));
     this.more.hidden = !this.rest.childElementCount;
@@ -65,11 +66,8 @@ export class StepCharts {
   }
 
   #spec(title, lines, name) {
-    const { track, x } = this;
-    const declared = track.figure(name) ?? { name, unit: null };
-    const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
-    const names = track.steps.map((_, i) => track.stepName(i));
-    return { title, x, names, lines, ticks, unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect: this.onStep, format: (value) => stepFigure(declared, value) };
+    const declared = this.track.figure(name) ?? { name, unit: null };
+    return { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => stepFigure(declared, value) };
   }
 
   /** Mark a step in all charts. */
@@ -84,6 +82,54 @@ export class StepCharts {
   retheme() {
     for (const chart of this.charts.values()) chart.retheme();
   }
+}
+
+/** A chart of one row of the heat map. */
+export class RowChart {
+  constructor(container, onStep) {
+    Object.assign(this, { container, onStep });
+  }
+
+  /**
+   * @param {StepTrack} track
+   * @param {Object<string, any>} statistic
+   * @param {HeatRow & {node: StepNode}} row
+   * @param {number} index of the chosen step
+   */
+  show(track, statistic, { node, values, bad }, index) {
+    this.x = placesOf(track);
+    const figures = Array.from(values, (value, i) => (value === ABSENT || (Number.isNaN(value) && !bad[i]) ? null : value));
+    const title = `${statistic.title}: ${node.fqn || "(model)"}${node.path}`;
+    const marks = bad.includes(1) ? [{ index: bad.indexOf(1), severity: "error", text: "not finite from here on" }] : [];
+    const lines = [{ label: statistic.title, values: figures, color: "--series-1" }];
+    const spec = { ...chartOfSteps(track, this.onStep), title, lines, marks, format: (value) => stepFigure(statistic, value) };
+    if (this.chart) this.chart.update(spec);
+    else this.chart = new LineChart(this.container, spec);
+    this.choose(index);
+  }
+
+  choose(index) {
+    this.chart?.choose(this.x[index] ?? null);
+  }
+
+  resize() {
+    this.chart?.resize();
+  }
+
+  retheme() {
+    this.chart?.retheme();
+  }
+}
+
+/** Places on the axis: the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
+function placesOf(track) {
+  return track.steps.every((step, i) => !i || step > track.steps[i - 1]) ? track.steps : track.steps.map((_, i) => i);
+}
+
+function chartOfSteps(track, onSelect) {
+  const x = placesOf(track);
+  const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
+  return { x, ticks, names: track.steps.map((_, i) => track.stepName(i)), unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
 
 function linesOf(track, names) {

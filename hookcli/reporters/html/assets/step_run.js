@@ -3,7 +3,6 @@
 import { h } from "./dom.js";
 import { count, counted, fixed, seconds } from "./format.js";
 import { mountReport } from "./report_table.js";
-import { select } from "./selection.js";
 
 /**
  * What is said of the run: pairs of a name and a text, for the header.

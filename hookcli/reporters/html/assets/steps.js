@@ -5,7 +5,7 @@ import { HeatMap } from "./heatmap.js";
 import { choice } from "./menu.js";
 import { onSelect, select, selected } from "./selection.js";
 import { StepBar } from "./step_bar.js";
-import { StepCharts } from "./step_charts.js";
+import { RowChart, StepCharts } from "./step_charts.js";
 import { mountStepTable } from "./step_table.js";
 import { stepRemarks } from "./step_remarks.js";
 import { firstBadSection, ranksSection } from "./step_run.js";
@@ -45,7 +45,7 @@ class StepsView {
     this.whole = h("div", { class: "step-whole" });
     this.container.replaceChildren(h("div", { class: "steps" }, this.bar.root, this.whole, this.data.ranks && this.rankChoice(), charts, this.heatSection(), this.table, this.remarks));
     this.drawWhole();
-    onSelect(({ fqn, source }) => source !== SOURCE && fqn !== null && this.heat.choose(fqn, this.index, true));
+    onSelect(({ fqn, source }) => this.follow(fqn, source));
     this.setTrack(this.track);
   }
 
@@ -85,8 +85,10 @@ class StepsView {
     });
     const dense = h("input", { type: "checkbox" });
     dense.addEventListener("change", () => this.heat.setDense(dense.checked));
-    const tools = h("div", { class: "tools heat-tools" }, h("h2", {}, "Modules by steps"), this.statistics, scales.element, h("label", { class: "heat-dense" }, dense, " fit all rows"));
-    return h("section", { class: "step-section", "aria-label": "Heat map of modules by steps" }, tools, box);
+    const tools = h("div", { class: "heat-tools" }, h("h2", {}, "Modules by steps"), this.statistics, scales.element, h("label", { class: "heat-dense" }, dense, " fit all rows"));
+    const over = h("div", { class: "step-row-chart" });
+    this.rowChart = new RowChart(over, (index) => this.setStep(index));
+    return h("section", { class: "step-section", "aria-label": "Heat map of modules by steps" }, tools, box, over);
   }
 
   /** Show a track, at the step with the number that was chosen, or the nearest before it. */
@@ -109,6 +111,7 @@ class StepsView {
     this.drawCharts();
     await this.drawHeat();
     this.table.replaceChildren();
+    this.table.style.height = `${Math.min(track.nodes.length, 16) * 24 + 108}px`;
     this.mounted = await mountStepTable(this.table, track, () => this.index);
     if (this.track === track) this.setStep(this.index);
   }
@@ -130,6 +133,12 @@ class StepsView {
     const statistic = this.track.statistics.find(({ name }) => name === this.statistics.value) ?? this.track.statistics[0];
     if (statistic) await this.heat.show(this.track, statistic, this.kind);
     this.heat.choose(selected().fqn, this.index, false);
+    this.drawRow();
+  }
+
+  /** Chart the row that is chosen in the heat map. */
+  drawRow() {
+    if (this.heat.chosenRow) this.rowChart.show(this.track, this.heat.statistic, this.heat.chosenRow, this.index);
   }
 
   /** Choose a step, everywhere. */
@@ -138,6 +147,7 @@ class StepsView {
     this.bar.show(this.track, this.index, this.firstBad);
     this.charts.choose(this.index);
     this.heat.choose(selected().fqn, this.index, false);
+    this.rowChart.choose(this.index);
     this.mounted?.resize();
     this.remarks.replaceChildren(...stepRemarks(this.track, this.index, (step) => this.setStep(step)));
   }
@@ -145,6 +155,14 @@ class StepsView {
   onCell(node, step) {
     select(node.fqn, SOURCE);
     this.setStep(step);
+    this.drawRow();
+  }
+
+  /** Show the module that was selected. */
+  follow(fqn, source) {
+    if (fqn === null || !this.heat.track) return;
+    if (source !== SOURCE) this.heat.choose(fqn, this.index, true);
+    this.drawRow();
   }
 
   /** Take in what a growing record has by now; what the reader has chosen stays, and the last step stays the last. */
@@ -164,12 +182,14 @@ class StepsView {
 
   resize() {
     this.charts?.resize();
+    this.rowChart?.resize();
     this.heat?.paint();
     this.mounted?.resize();
   }
 
   retheme() {
     this.charts?.retheme();
+    this.rowChart?.retheme();
     if (this.track) this.drawHeat();
   }
 }
