@@ -10,6 +10,9 @@ from hookcli.reporters.base import Reporter
 from hookcli.reporters.html.page import page
 from hookcli.reporters.html.static_table import static_table
 
+_JOINED = {"shapes", "inputs", "activations", "grads", "parameters"}
+"""Probes whose reports on one model are shown as one table of its modules."""
+
 
 class HtmlReporter(Reporter):
     """One page with a tab per report, without any other file; text without scripts where a browser runs none."""
@@ -19,9 +22,13 @@ class HtmlReporter(Reporter):
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a page."""
-        title = ", ".join(dict.fromkeys(f"{report.probe}: {report.model}" for report in reports))
-        payload = {"schema": 1, "kind": "reports", "title": title, "reports": document(reports)["reports"]}
-        return page(payload, view)
+        joined = (
+            len({report.probe for report in reports} & _JOINED) > 1 and len({report.model for report in reports}) == 1
+        )
+        names = (report.model if joined else f"{report.probe}: {report.model}" for report in reports)
+        title = ", ".join(dict.fromkeys(names))
+        kind = "model" if joined else "reports"
+        return page({**document(reports), "kind": kind, "title": title}, view)
 
     def fragment(self, report: Report, view: View) -> str:
         """Write a table without a page around it, as notebooks show it."""

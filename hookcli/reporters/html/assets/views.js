@@ -13,6 +13,7 @@ import { mountSkipped } from "./skipped.js";
  * @property {() => void} [show] the view has become visible
  * @property {() => void} [resize] its size has changed
  * @property {() => void} [retheme] the theme has changed
+ * @property {(whole: boolean) => void} [print] draw all of it, for paper; or only what is in sight again
  *
  * @typedef {Object} ViewKind
  * @property {string} id stable: the tab is #tab-ID, its panel #view-ID
