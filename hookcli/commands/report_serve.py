@@ -172,4 +172,4 @@ def _listening(port: int | None, live: LivePage) -> _Server:
         return _Server(port or 0, live)
     except OSError as error:
         why = "is in use by another program" if error.errno == errno.EADDRINUSE else f"can't be used ({error.strerror})"
-        raise UsageError(f"--port {port}: {why}\nName another one, or leave --port out for a free one") from error
+        raise UsageError(f"--port {port}: {why}; name another one, or leave it out for a free one") from error

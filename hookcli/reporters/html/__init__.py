@@ -8,8 +8,8 @@ from typing import Any
 from hookcli.report import SCHEMA, Report, document
 from hookcli.report.grouping import View
 from hookcli.reporters.base import Reporter
+from hookcli.reporters.html.frame import framed
 from hookcli.reporters.html.page import page
-from hookcli.reporters.html.static_table import static_table
 
 
 class HtmlReporter(Reporter):
@@ -23,9 +23,10 @@ class HtmlReporter(Reporter):
         """Write a page."""
         return page(_payload(reports), view)
 
-    def fragment(self, report: Report, view: View) -> str:
-        """Write a table without a page around it, as notebooks show it."""
-        return static_table(report, view)
+    def frame(self, reports: Sequence[Report], view: View | None = None) -> str:
+        """Write a page in a frame, as notebooks show it."""
+        view = view or View()
+        return framed(page(_payload(reports), view, compact=True), reports, view)
 
 
 def _payload(reports: Sequence[Report]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ function facts(reports) {
 }
 
 function factList(pairs) {
-  return h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text))));
+  return h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "text", title: text.length > 80 ? text.slice(0, 2000) : null }, text))));
 }
 
 function totals(reports) {
