@@ -20,8 +20,8 @@ BUILT_IN = {
     "reporters": {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
         for name in (
-            *("table", "json", "csv", "markdown", "html", "dot", "svg", "chrome", "chart", "hist"),
-            *("junit", "sarif", "github", "tensorboard", "parquet", "wandb", "png"),
+            *("table", "json", "csv", "markdown", "html", "dot", "chrome", "chart", "hist", "svg", "png"),
+            *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
         )
     },
     "checks": {

@@ -13,11 +13,11 @@ NEEDS = ("p50", "zeros")
 
 
 class Bin(NamedTuple):
-    """Number of elements from `low` to `high`; both are 0 for zeros."""
+    """Number of `elements` from `low` to `high`; both are 0 for zeros."""
 
     low: float
     high: float
-    count: int
+    elements: int
 
     @property
     def is_zeros(self) -> bool:

@@ -83,8 +83,8 @@ class _Part:
     def draw(self, place: Any) -> None:
         place.suptitle(self.above, x=0.01, ha="left", fontsize=10, fontweight="bold")
         axes = place.subplots(len(self.drawn), 1, sharex=True, squeeze=False)[:, 0] if self.drawn else []
-        for one, ax in zip(self.drawn, axes, strict=True):
-            _draw_curves(ax, one)
+        for number, (one, ax) in enumerate(zip(self.drawn, axes, strict=True)):
+            _draw_curves(ax, one, f"curve-{number}")
         if self.drawn:
             axes[-1].set_xlabel("step")
             axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
@@ -93,19 +93,30 @@ class _Part:
             place.supxlabel("\n".join(self.below), x=0.01, ha="left", fontsize=7.5, color=_DIM)
 
 
-def _draw_curves(ax: Any, one: Curves) -> None:
+def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
+    """Draw a figure's curves, which the file names by the identifier and A or B."""
     ax.set_title(one.heading)
     for points, color, name in zip(one.points, _COLORS, ("A", "B"), strict=False):
         steps, values = [step for step, _ in points], [value for _, value in points]
         marker = "o" if len(points) <= _DOTTED else None
-        ax.plot(steps, values, color=color, linewidth=1.2, marker=marker, markersize=2.5, label=name)
+        ax.plot(
+            steps,
+            values,
+            color=color,
+            linewidth=1.2,
+            marker=marker,
+            markersize=2.5,
+            label=name,
+            gid=f"{identifier}{name}",
+        )
     if one.logarithmic:
         ax.set_yscale("log")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
     if one.lost:
-        ax.plot(one.lost, [0.03] * len(one.lost), "x", color=_BAD, transform=ax.get_xaxis_transform(), markersize=4)
+        at_edge = {"transform": ax.get_xaxis_transform(), "gid": f"{identifier}-lost"}
+        ax.plot(one.lost, [0.03] * len(one.lost), "x", color=_BAD, markersize=4, **at_edge)
 
 
 def _name_runs(ax: Any, report: Report) -> None:
@@ -153,9 +164,10 @@ def _draw_histogram(ax: Any, row: Row, across: int) -> None:
     stats = row.stats
     assert stats is not None
     bins = fitted(stats, _MOST_BINS)
-    shares = [100 * one.count / stats.numel for one in bins]
+    shares = [100 * one.elements / stats.numel for one in bins]
     colors = [_DIM if one.is_zeros else _COLORS[0] for one in bins]
-    ax.bar(range(len(bins)), shares, width=0.9, color=colors)
+    for place, bar in enumerate(ax.bar(range(len(bins)), shares, width=0.9, color=colors)):
+        bar.set_gid(f"bar-{place}")
     _cut_zeros(ax, bins, shares, stats.numel)
     for place, one in enumerate(bins):
         if _is_outside_float16(one):
@@ -172,7 +184,7 @@ def _cut_zeros(ax: Any, bins: Sequence[Bin], shares: Sequence[float], numel: int
     for place, (one, share) in enumerate(zip(bins, shares, strict=True)):
         if one.is_zeros and 0 < others * _CUT < share:
             ax.set_ylim(0, others * _CUT)
-            text = f"zeros {percent(one.count, numel)}"
+            text = f"zeros {percent(one.elements, numel)}"
             side = 1 if place < len(bins) / 2 else -1
             where = (place + 0.7 * side, others * _CUT * 0.9)
             ax.text(*where, text, fontsize=6.5, color=_DIM, ha="left" if side > 0 else "right")
@@ -201,7 +213,7 @@ def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:
 def _drawing() -> Iterator[None]:
     """Matplotlib in this look, and without its remarks on fonts that lack a character."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), rc_context(_LOOK):  # type: ignore[arg-type]
+    with warnings.catch_warnings(), rc_context(_LOOK):
         warnings.simplefilter("ignore")
         yield
 
