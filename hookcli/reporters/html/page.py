@@ -93,8 +93,8 @@ def _library(name: str, file: str) -> str:
 
 def _charts(payload: Mapping[str, Any]) -> bool:
     """True if there is something to chart: statistics, or steps."""
-    named = (column["name"] for report in payload["reports"] for column in report["columns"])
-    return bool(payload.get("steps")) or "l2" in named
+    rows = (row for report in payload["reports"] for row in report["rows"])  # which have more than the columns shown
+    return bool(payload.get("steps")) or any("l2" in row for row in rows)
 
 
 def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:
