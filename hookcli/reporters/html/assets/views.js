@@ -1,5 +1,6 @@
 // The views of a page. Each has a tab, which is there if the payload has what the view needs.
 
+import { mountPicture } from "./picture.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
 
@@ -25,6 +26,7 @@ import { mountSkipped } from "./skipped.js";
 /** @type {ViewKind[]} in the order of the tabs */
 const VIEWS = [
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
+  { id: "picture", title: "Picture", applies: ({ model }) => model.reports("flow").some((report) => report.rows.length > 0), mount: mountPicture },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
 ];
 /** @type {ViewKind[]} after the tabs of single reports */
