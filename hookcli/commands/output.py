@@ -46,6 +46,7 @@ class Output:
         with registry.guarded(made):
             self._reporter: Any = made()
         self.for_people: bool = self.path is None and selection.declared(self._reporter, "for_people")
+        self.with_figures: bool = selection.declared(self._reporter, "with_figures")
         if self.path is None:
             if self.exports:
                 raise UsageError(f"--format {self.name}: name the {self._target} to write, with {option}")
@@ -79,13 +80,16 @@ class Output:
             self._export(self._shown(reports, mixed), growing)
             return
         shown = list(self._shown(reports, mixed))
-        text = self._text(shown, self.view)
+        rows = formatting.counted(sum(len(report.rows) for report in shown), "row")
+        parts = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
+        self.write_text(self._text(shown, self.view), parts)
+
+    def write_text(self, text: str, parts: str) -> None:
+        """Write a text of the chosen format; a remark says where, and of which `parts` it is."""
         if self.path is None:
             write_report(text)
             return
         _replace(self.path, text, self._option)
-        rows = formatting.counted(sum(len(report.rows) for report in shown), "row")
-        parts = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
         remark(f"wrote {self.path}{self._as}: {parts}", self.options)
 
     def _export(self, reports: Iterable[Report], growing: bool) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.report import Report
+from hookcli.reporters.html.page import page
 from hookcli.system.files import exists, is_file
 
-_HEAD = 4096  # bytes in which a page says that hookcli wrote it
+_HEAD = 1024  # bytes in which a page says that hookcli wrote it
+_MARK = b'content="hookcli"'
 
 
 class Page:
@@ -38,6 +41,14 @@ class Page:
     def write(self, reports: Sequence[Report]) -> None:
         """Write the reports, and open the file if asked to."""
         self.output.write(reports, mixed=True)
+        self._open()
+
+    def write_payload(self, payload: Mapping[str, Any], parts: str) -> None:
+        """Write the page of a payload that holds more than reports, and open the file if asked to."""
+        self.output.write_text(page(payload, self.output.view), parts)
+        self._open()
+
+    def _open(self) -> None:
         if self._opens and self.output.path:
             import webbrowser
 
@@ -53,7 +64,7 @@ def _default(target: str) -> str:
     last = re.split(r"[:/\\]", target.rstrip("/"))[-1]
     name = re.sub(r"[^\w.-]+", "_", re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last)).strip(".")[:100]
     path = Path(f"{name or 'report'}.html")
-    if exists(path) and not (is_file(path) and b"hookcli" in _head(path)):
+    if exists(path) and not (is_file(path) and _MARK in _head(path)):
         raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
     return str(path)
 

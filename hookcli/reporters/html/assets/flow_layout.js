@@ -18,7 +18,8 @@ const SPACES = { rankdir: "TB", nodesep: 16, ranksep: 30, edgesep: 8, marginx: 0
  * @property {number} height
  * @property {boolean} open
  *
- * @typedef {{points: number[][], shape: number[]|null, arrow: boolean, first: boolean}} Line `first`: of those with this value, here
+ * @typedef {{points: number[][], from: string, to: string, shape: number[]|null, arrow: boolean, first: boolean, faint: boolean}} Line
+ * `first`: of those with this value, here; `faint`: one of very many
  *
  * @typedef {{boxes: Placed[], lines: Line[], width: number, height: number}} Layout boxes around others come before them
  */
@@ -164,7 +165,8 @@ function gather(layout, box, within, measured, x, y, ports) {
     const end = isPort(link.to) ? ports.get(link.to) : portAt(at, measured, link.to, `in ${link.value}`);
     if (start) points[0] = start;
     if (end) points[points.length - 1] = end;
-    layout.lines.push({ points, shape: link.shape, arrow: !isPort(link.to) && !end, first: portSide(link.to) !== 2 && !isPort(link.from) && !seen.has(`${link.from} ${link.shape}`) });
+    const of = { from: link.from, to: link.to, shape: link.shape, faint: within.faint === true };
+    layout.lines.push({ ...of, points, arrow: !isPort(link.to) && !end, first: portSide(link.to) !== 2 && !isPort(link.from) && !seen.has(`${link.from} ${link.shape}`) });
     seen.add(`${link.from} ${link.shape}`);
   });
 }

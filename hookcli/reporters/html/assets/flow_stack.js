@@ -8,7 +8,7 @@ const REACH = 160; // of the longest arc
  * @param {{key: string, width: number, height: number}[]} nodes
  * @param {number[][]} pairs of the numbers of nodes
  * @param {(key: string) => number} sideOf 1 for a node at the top, 2 for one at the bottom, else 0
- * @returns {{places: {x: number, y: number, width: number, height: number}[], points: number[][][], width: number, height: number}}
+ * @returns {{places: {x: number, y: number, width: number, height: number}[], points: number[][][], width: number, height: number, faint: boolean}}
  */
 export function stackedFlow(nodes, pairs, sideOf) {
   const boxes = nodes.filter((node) => !sideOf(node.key));
@@ -25,7 +25,7 @@ export function stackedFlow(nodes, pairs, sideOf) {
   const placed = nodes.map((node) => places.get(node));
   const most = Math.max(1, ...pairs.map(([from, to]) => placed[to].y - placed[from].y));
   const points = pairs.map(([from, to]) => arc(placed[from], placed[to], widest, most));
-  return { places: placed, points, width: widest + REACH + 8, height };
+  return { places: placed, points, width: widest + REACH + 8, height, faint: true };
 }
 
 /** A straight line to the next box; to one further on, an arc that reaches as far to the right as it is long. */

@@ -126,8 +126,8 @@ function badge(box, model, width, open) {
   return s("g", { class: `flow-badge flow-${worst}`, transform: `translate(${(width - wide / 2 - 4).toFixed(1)} 0)` }, s("rect", { x: -wide / 2, y: -8, width: wide, height: 16, rx: 8 }), s("text", { y: 4, "text-anchor": "middle" }, text));
 }
 
-function drawLine({ points, arrow }) {
-  return s("path", { class: "flow-line", d: curve(points), "marker-end": arrow ? "url(#flow-tip)" : null });
+function drawLine({ points, arrow, from, to, faint }) {
+  return s("path", { class: faint ? "flow-line flow-faint" : "flow-line", "data-from": from, "data-to": to, d: curve(points), "marker-end": arrow ? "url(#flow-tip)" : null });
 }
 
 /** A smooth line through the middles between points. */
@@ -148,7 +148,7 @@ function drawShape({ points, shape: sizes }) {
   return s("text", { class: "flow-shape", x: (x + (left ? -5 : 5)).toFixed(1), y: (y + 11).toFixed(1), "text-anchor": left ? "end" : "start" }, shapeText(sizes));
 }
 
-/** Mark the boxes of the selected module, and the one that has the keyboard. */
+/** Mark the boxes of the selected module with their lines, and the box that has the keyboard. */
 export function markBoxes(svg, chosen, active) {
   for (const element of svg.querySelectorAll("[data-key]")) {
     const how = chosen.get(element.dataset.key);
@@ -157,4 +157,5 @@ export function markBoxes(svg, chosen, active) {
     element.classList.toggle("flow-active", element.dataset.key === active);
     element.setAttribute("aria-selected", String(how === "self"));
   }
+  for (const line of svg.querySelectorAll(".flow-line")) line.classList.toggle("flow-selected", chosen.has(line.dataset.from) || chosen.has(line.dataset.to));
 }

@@ -1,8 +1,10 @@
 // The views of a page. Each has a tab, which is there if the payload has what the view needs.
 
+import { hasDepth, mountDepth } from "./depth.js";
 import { mountPicture } from "./picture.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
+import { mountSteps } from "./steps.js";
 
 /**
  * @typedef {Object} Context
@@ -14,6 +16,7 @@ import { mountSkipped } from "./skipped.js";
  * @property {() => void} [show] the view has become visible
  * @property {() => void} [resize] its size has changed
  * @property {() => void} [retheme] the theme has changed
+ * @property {(whole: boolean) => void} [print] draw all of it, for paper; or only what is in sight again
  *
  * @typedef {Object} ViewKind
  * @property {string} id stable: the tab is #tab-ID, its panel #view-ID
@@ -23,14 +26,18 @@ import { mountSkipped } from "./skipped.js";
  * @property {(context: Context) => number} [count] shown beside the title
  */
 
-/** @type {ViewKind[]} in the order of the tabs */
-const VIEWS = [
+/** @type {ViewKind[]} before the tabs of single reports: the first that applies is shown when the page opens */
+const FIRST = [
+  { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
   { id: "picture", title: "Picture", applies: ({ model }) => model.reports("flow").some((report) => report.rows.length > 0), mount: mountPicture },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
 ];
-/** @type {ViewKind[]} after the tabs of single reports */
-const LAST = [{ id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length }];
+/** @type {ViewKind[]} after them */
+const LAST = [
+  { id: "depth", title: "Through depth", applies: hasDepth, mount: mountDepth },
+  { id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length },
+];
 
 function isModel({ payload, model }) {
   return payload.kind === "model" && model.modules.length > 0;
@@ -38,7 +45,7 @@ function isModel({ payload, model }) {
 
 /** The views of this page. */
 export function viewsOf(context) {
-  return [...VIEWS, ...reportViews(context), ...LAST].filter((view) => view.applies(context));
+  return [...FIRST, ...reportViews(context), ...LAST].filter((view) => view.applies(context));
 }
 
 /** A tab for each report of a page that joins none. */
