@@ -3,11 +3,11 @@
 
 import { stackedFlow } from "./flow_stack.js";
 
-const HEAD = 22; // of an open box, for its name
-const PAD = 10;
+const OPEN_HEAD = 22; // of an open box, for its name
+const OPEN_PAD = 10;
 const PORT_GAP = 14; // between the edge of an open box and its first or last part
 const MOST_PASSED = 300; // parts that the lines in a box pass, all together: with more, dagre takes seconds
-const SPACES = { rankdir: "TB", nodesep: 16, ranksep: 30, edgesep: 8, marginx: 0, marginy: 0 };
+const FLOW_SPACES = { rankdir: "TB", nodesep: 16, ranksep: 30, edgesep: 8, marginx: 0, marginy: 0 };
 
 /**
  * @typedef {Object} Placed a box with its place
@@ -41,11 +41,11 @@ export function layOutFlow(tree, open, sizeOf) {
     const within = inner(part);
     measured.set(part.key, within);
     const title = sizeOf(part).width;
-    return { width: Math.max(within.width + 2 * PAD, title), height: within.height + HEAD + PAD };
+    return { width: Math.max(within.width + 2 * OPEN_PAD, title), height: within.height + OPEN_HEAD + OPEN_PAD };
   };
   const whole = inner(tree.root);
-  const layout = { boxes: [], lines: [], width: whole.width + 2 * PAD, height: whole.height + 2 * PAD };
-  gather(layout, tree.root, whole, measured, PAD, PAD, new Map());
+  const layout = { boxes: [], lines: [], width: whole.width + 2 * OPEN_PAD, height: whole.height + 2 * OPEN_PAD };
+  gatherFlow(layout, tree.root, whole, measured, OPEN_PAD, OPEN_PAD, new Map());
   return layout;
 }
 
@@ -90,7 +90,7 @@ function placeParts(box, links, sizeOf, cache) {
   const index = new Map(nodes.map((node, i) => [node.key, i]));
   const pairs = links.map(({ from, to }) => [index.get(from), index.get(to)]);
   const likeness = JSON.stringify([nodes.map((node) => [node.width, node.height, portSide(node.key)]), pairs]);
-  if (!cache.has(likeness)) cache.set(likeness, arranged(nodes, pairs));
+  if (!cache.has(likeness)) cache.set(likeness, arrangedFlow(nodes, pairs));
   return { ...cache.get(likeness), index, links };
 }
 
@@ -103,12 +103,12 @@ function portSide(key) {
   return key.startsWith("in ") ? 1 : key.startsWith("out ") ? 2 : 0;
 }
 
-function arranged(nodes, pairs) {
+function arrangedFlow(nodes, pairs) {
   const parts = nodes.filter((node) => !isPort(node.key)).length;
   const passed = pairs.reduce((sum, [from, to]) => sum + (Math.max(from, to) < parts ? to - from - 1 : 0), 0);
   if (passed > MOST_PASSED) return stackedFlow(nodes, pairs, portSide);
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ ...SPACES, ranker: nodes.length > 300 ? "tight-tree" : "network-simplex" });
+  graph.setGraph({ ...FLOW_SPACES, ranker: nodes.length > 300 ? "tight-tree" : "network-simplex" });
   graph.setDefaultEdgeLabel(() => ({}));
   nodes.forEach(({ width, height }, i) => graph.setNode(`${i}`, { width, height }));
   pairs.forEach(([from, to]) => graph.setEdge(`${from}`, `${to}`, { weight: Math.abs(from - to) === 1 ? 4 : 1 }));
@@ -116,7 +116,7 @@ function arranged(nodes, pairs) {
   tiePorts(graph, nodes, 2, (end, port) => graph.setEdge(port, end, { weight: 20 }));
   dagre.layout(graph);
   const lines = pairs.map(([from, to]) => graph.edge(`${from}`, `${to}`).points);
-  const [left, right] = sides(nodes.map((_, i) => graph.node(`${i}`)), lines);
+  const [left, right] = flowSides(nodes.map((_, i) => graph.node(`${i}`)), lines);
   const [top, bottom] = [endOf(graph, nodes, 1, 0), endOf(graph, nodes, 2, graph.graph().height)];
   const places = nodes.map((_, i) => graph.node(`${i}`)).map((node) => ({ ...node, x: node.x - left, y: node.y - top }));
   const points = lines.map((line) => line.map(({ x, y }) => [x - left, y - top]));
@@ -124,7 +124,7 @@ function arranged(nodes, pairs) {
 }
 
 /** The leftmost and the rightmost x: dagre leaves bends of lines out of its own count. */
-function sides(places, lines) {
+function flowSides(places, lines) {
   const bends = lines.flat().map(({ x }) => [x - 2, x + 2]);
   const all = [...places.map(({ x, width }) => [x - width / 2, x + width / 2]), ...bends];
   return [all.reduce((least, [left]) => Math.min(least, left), Infinity), all.reduce((most, [, right]) => Math.max(most, right), -Infinity)];
@@ -149,14 +149,14 @@ function tiePorts(graph, nodes, side, tie) {
 }
 
 /** Add the boxes and lines of one open box at its place, then those inside its parts. */
-function gather(layout, box, within, measured, x, y, ports) {
+function gatherFlow(layout, box, within, measured, x, y, ports) {
   const at = new Map();
   for (const part of box.parts) {
     const place = within.places[within.index.get(part.key)];
     const placed = { box: part, x: x + place.x - place.width / 2, y: y + place.y - place.height / 2, width: place.width, height: place.height, open: measured.has(part.key) };
     layout.boxes.push(placed);
     at.set(part.key, placed);
-    if (placed.open) gather(layout, part, measured.get(part.key), measured, ...inside(placed, measured.get(part.key)), portsOf(placed, measured.get(part.key)));
+    if (placed.open) gatherFlow(layout, part, measured.get(part.key), measured, ...inside(placed, measured.get(part.key)), portsOf(placed, measured.get(part.key)));
   }
   const seen = new Set();
   within.links.forEach((link, i) => {
@@ -173,7 +173,7 @@ function gather(layout, box, within, measured, x, y, ports) {
 
 /** Where the parts of an open box begin. */
 function inside(placed, within) {
-  return [placed.x + (placed.width - within.width) / 2, placed.y + HEAD];
+  return [placed.x + (placed.width - within.width) / 2, placed.y + OPEN_HEAD];
 }
 
 /** Where values enter and leave an open box: on its upper and its lower edge. */

@@ -3,7 +3,7 @@
 import { ancestors } from "./model.js";
 
 const MOST_PARTS = 60; // a container with more shows them in runs
-const RUN = 40;
+const RUN_LENGTH = 40;
 
 /**
  * @typedef {Object} FlowBox a call, a module that holds calls, or a run of calls
@@ -100,9 +100,9 @@ function inRuns(box) {
   while (box.parts.length > MOST_PARTS) {
     const parts = box.parts;
     box.parts = [];
-    for (let i = 0; i < parts.length; i += RUN) {
+    for (let i = 0; i < parts.length; i += RUN_LENGTH) {
       const run = newBox(`${parts[i].key}…${i}/${parts.length}`, "run", box.fqn, box);
-      run.parts = parts.slice(i, i + RUN);
+      run.parts = parts.slice(i, i + RUN_LENGTH);
       run.parts.forEach((part) => (part.parent = run));
       run.size = run.parts.reduce((sum, part) => sum + part.size, 0);
     }

@@ -10,8 +10,8 @@ import { colorChoice } from "./picture_color.js";
 import { zoomed } from "./picture_zoom.js";
 import { onSelect, select, selected } from "./selection.js";
 
-const AT_FIRST = 40; // boxes
-const MOST = 1500; // more would take seconds to place, and nobody could read them
+const BOXES_AT_FIRST = 40; // boxes
+const MOST_BOXES = 1500; // more would take seconds to place, and nobody could read them
 
 /**
  * Mount the picture of the report "flow".
@@ -30,7 +30,7 @@ class Picture {
   constructor({ model, theme }) {
     [this.model, this.theme] = [model, theme];
     this.tree = flowTree(model.reports("flow")[0], model);
-    this.open = openedTo(this.tree.root, AT_FIRST, true).open;
+    this.open = openedTo(this.tree.root, BOXES_AT_FIRST, true).open;
     this.active = null;
     this.told = h("span", { class: "picture-told", role: "status" });
     this.canvas = h("div", { class: "picture-canvas", tabindex: 0, role: "tree", "aria-label": "Architecture, in the order in which tensors flow" });
@@ -120,8 +120,8 @@ class Picture {
     if (opens) open.add(box.key);
     else [box, ...boxesIn(box)].forEach((each) => open.delete(each.key));
     const drawn = this.layout.boxes.length + box.parts.length;
-    if (opens && drawn > MOST) {
-      this.tell(`Not unfolded: ${count(drawn)} boxes, of at most ${count(MOST)}; fold others first`);
+    if (opens && drawn > MOST_BOXES) {
+      this.tell(`Not unfolded: ${count(drawn)} boxes, of at most ${count(MOST_BOXES)}; fold others first`);
       return;
     }
     const before = this.placed.get(box.key);
@@ -137,10 +137,10 @@ class Picture {
   }
 
   unfoldAll() {
-    const { open, all } = openedTo(this.tree.root, MOST, false);
+    const { open, all } = openedTo(this.tree.root, MOST_BOXES, false);
     this.open = open;
     this.draw();
     this.zoom.fit();
-    if (!all) this.tell(`${this.told.textContent}; unfolded as far as ${count(MOST)} boxes go`);
+    if (!all) this.tell(`${this.told.textContent}; unfolded as far as ${count(MOST_BOXES)} boxes go`);
   }
 }

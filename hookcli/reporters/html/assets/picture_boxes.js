@@ -3,25 +3,25 @@
 import { s } from "./dom.js";
 import { count, shape } from "./format.js";
 
-const LETTER = { name: 6.9, small: 6.1 }; // widths in pixels, of 12 and 11 px
-const LONGEST = 34; // letters
+const LETTER_WIDTHS = { name: 6.9, small: 6.1 }; // widths in pixels, of 12 and 11 px
+const LONGEST_NAME = 34; // letters
 
 /** The size of a box that is not open: as wide as its text. */
 export function boxSize(box, model) {
   const [name, below] = boxText(box, model);
-  const width = Math.max(name.length * LETTER.name, below.length * LETTER.small) + 20 + (box.parts.length ? 18 : 0);
+  const width = Math.max(name.length * LETTER_WIDTHS.name, below.length * LETTER_WIDTHS.small) + 20 + (box.parts.length ? 18 : 0);
   return { width: Math.max(below ? 84 : 44, Math.ceil(width)), height: below ? 40 : 24 };
 }
 
 /** The two lines of a box: its name below the box around it; its type and output. */
 function boxText(box, model) {
   const { row } = box;
-  if (row?.kind === "function") return [clipped(row.type), ""];
-  if (row && row.kind !== "module") return [clipped(row.path ? `${row.kind} ${row.path}` : row.kind), shapeText(row.output_shape)];
-  if (box.kind === "run") return [`${count(box.parts.length)} parts`, clipped(runText(box, model))];
+  if (row?.kind === "function") return [clippedName(row.type), ""];
+  if (row && row.kind !== "module") return [clippedName(row.path ? `${row.kind} ${row.path}` : row.kind), shapeText(row.output_shape)];
+  if (box.kind === "run") return [`${count(box.parts.length)} parts`, clippedName(runText(box, model))];
   const around = box.parent?.fqn ? box.fqn.slice(box.parent.fqn.length + 1) : box.fqn;
   const again = row?.call ? ` (call ${row.call + 1})` : "";
-  return [clipped(around) + again, clipped([typeOf(box, model), shapeText(outputOf(box, model))].filter(Boolean).join(" · "))];
+  return [clippedName(around) + again, clippedName([boxType(box, model), shapeText(boxOutput(box, model))].filter(Boolean).join(" · "))];
 }
 
 function runText(box, model) {
@@ -30,16 +30,16 @@ function runText(box, model) {
   return `${first} … ${last}`;
 }
 
-function clipped(text) {
+function clippedName(text) {
   const short = String(text ?? "");
-  return short.length > LONGEST ? `${short.slice(0, LONGEST / 2)}…${short.slice(-LONGEST / 2 + 1)}` : short;
+  return short.length > LONGEST_NAME ? `${short.slice(0, LONGEST_NAME / 2)}…${short.slice(-LONGEST / 2 + 1)}` : short;
 }
 
-function typeOf(box, model) {
+function boxType(box, model) {
   return box.row?.type ?? model.byFqn.get(box.fqn)?.type ?? "";
 }
 
-function outputOf(box, model) {
+function boxOutput(box, model) {
   return box.row ? box.row.output_shape : (model.byFqn.get(box.fqn)?.shapes[0]?.output_shape ?? null);
 }
 
@@ -74,8 +74,9 @@ function drawBox(placed, model) {
   const { box, x, y, width, height, open } = placed;
   const [name, below] = boxText(box, model);
   const kind = box.row?.kind ?? box.kind;
-  const label = [box.fqn || name, kind === "function" ? name : typeOf(box, model), outputOf(box, model) ? `output ${shapeText(outputOf(box, model))}` : "", saidOf(box, model)].filter(Boolean).join(", ");
-  const attributes = { id: `box-${box.key}`, class: `flow-box flow-${kind}${open ? " flow-open" : ""}`, role: "treeitem", "aria-level": levelOf(box), "aria-label": label, "data-key": box.key, "data-fqn": box.fqn, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` };
+  const output = boxOutput(box, model) ? `output ${shapeText(boxOutput(box, model))}` : "";
+  const label = [...new Set([box.fqn || name, kind === "function" ? name : boxType(box, model), output, saidOf(box, model)])].filter(Boolean).join(", ");
+  const attributes = { id: `box-${box.key}`, class: `flow-box flow-${kind}${open ? " flow-open" : ""}`, role: "treeitem", "aria-level": boxLevel(box), "aria-label": label, "data-key": box.key, "data-fqn": box.fqn, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` };
   if (box.parts.length) attributes["aria-expanded"] = String(open);
   return s(
     "g",
@@ -83,12 +84,12 @@ function drawBox(placed, model) {
     s("title", {}, label),
     s("rect", { width: width.toFixed(1), height: height.toFixed(1), rx: kind === "function" ? 12 : 4 }),
     box.parts.length ? foldSign(open, height) : null,
-    open ? s("text", { x: 22, y: 15 }, name, " ", s("tspan", { class: "flow-below" }, typeOf(box, model))) : lines(name, below, width, box.parts.length ? 9 : 0),
-    badge(box, model, width, open),
+    open ? s("text", { x: 22, y: 15 }, name, " ", s("tspan", { class: "flow-below" }, boxType(box, model))) : boxLines(name, below, width, box.parts.length ? 9 : 0),
+    findingBadge(box, model, width, open),
   );
 }
 
-function lines(name, below, width, shift) {
+function boxLines(name, below, width, shift) {
   const middle = width / 2 + shift;
   const first = s("text", { x: middle, y: 16, "text-anchor": "middle" }, name);
   return below ? [first, s("text", { class: "flow-below", x: middle, y: 31, "text-anchor": "middle" }, below)] : first;
@@ -99,7 +100,7 @@ function foldSign(open, height) {
   return s("g", { "data-fold": true, class: "flow-fold" }, s("rect", { x: 4, y: y - 7, width: 14, height: 14, rx: 3 }), s("path", { d: open ? `M7 ${y}h8` : `M7 ${y}h8M11 ${y - 4}v8` }));
 }
 
-function levelOf(box) {
+function boxLevel(box) {
   let level = 0;
   for (let each = box; each.parent; each = each.parent) level += 1;
   return level;
@@ -117,7 +118,7 @@ function saidOf(box, model) {
   return found.length ? `findings: ${[...new Set(found.map((finding) => finding.check))].join(", ")}` : "";
 }
 
-function badge(box, model, width, open) {
+function findingBadge(box, model, width, open) {
   const found = findingsOf(box, model, open);
   if (!found.length) return null;
   const worst = found.some((finding) => finding.severity === "error") ? "error" : "warning";
@@ -127,11 +128,11 @@ function badge(box, model, width, open) {
 }
 
 function drawLine({ points, arrow, from, to, faint }) {
-  return s("path", { class: faint ? "flow-line flow-faint" : "flow-line", "data-from": from, "data-to": to, d: curve(points), "marker-end": arrow ? "url(#flow-tip)" : null });
+  return s("path", { class: faint ? "flow-line flow-faint" : "flow-line", "data-from": from, "data-to": to, d: flowCurve(points), "marker-end": arrow ? "url(#flow-tip)" : null });
 }
 
 /** A smooth line through the middles between points. */
-function curve(points) {
+function flowCurve(points) {
   const at = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   const parts = [`M${at(points[0])}`];
   for (let i = 1; i < points.length - 1; i += 1) {

@@ -1,7 +1,7 @@
 // Moves and zooms the forward picture: the element scrolls, and the drawing in it has a scale.
 
-const LEAST = 0.05;
-const GREATEST = 4;
+const LEAST_SCALE = 0.05;
+const GREATEST_SCALE = 4;
 
 /**
  * Make an element show an SVG drawing that can be moved and zoomed.
@@ -40,7 +40,7 @@ class Zoom {
     if (!width) return;
     const whole = Math.min(width / this.size.width, height / this.size.height);
     const across = Math.min(width / this.size.width, 1);
-    this.scale = Math.max(Math.min(whole, 1) >= 0.6 ? Math.min(whole, 1) : across, LEAST);
+    this.scale = Math.max(Math.min(whole, 1) >= 0.6 ? Math.min(whole, 1) : across, LEAST_SCALE);
     this.apply();
     this.fitted = true;
   }
@@ -51,7 +51,7 @@ class Zoom {
 
   /** Zoom around a point of the element: its middle, or where the pointer is. */
   by(factor, at = [this.element.clientWidth / 2, this.element.clientHeight / 2]) {
-    const scale = Math.min(Math.max(this.scale * factor, LEAST), GREATEST);
+    const scale = Math.min(Math.max(this.scale * factor, LEAST_SCALE), GREATEST_SCALE);
     const ratio = scale / this.scale;
     const { scrollLeft, scrollTop } = this.element;
     [this.scale, this.fitted] = [scale, false];
