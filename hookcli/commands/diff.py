@@ -131,7 +131,7 @@ def _compared(
 ) -> list[Report]:
     a, b = saved
     if a is None and b is None:
-        return [live.compare(sides[0], sides[1], tolerance, same_weights)]
+        return [live.compare(live.pair(sides[0], sides[1], same_weights), tolerance)]
     a = a if a is not None else live.like(b or [], sides[0])
     b = b if b is not None else live.like(a, sides[1])
     narrow = _narrowing(live.options)
