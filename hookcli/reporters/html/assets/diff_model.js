@@ -10,15 +10,22 @@ const RENAMED = "renamed: ";
 /**
  * The comparison that the reports hold, or null.
  * @param {Payload} payload
- * @returns {{diffs: Report[], history: Report[], a: Side, b: Side}|null}
+ * @returns {Comparison|null}
+ *
+ * @typedef {Object} Comparison
+ * @property {Report[]} diffs with the figures of both sides joined
+ * @property {Report[]} history of two records: figures over steps, those of B under names that end in _b
+ * @property {Side} a
+ * @property {Side} b
  *
  * @typedef {{reports: Report[], rows: Map<string, Object<string, any>>}} Side
  */
 export function comparisonOf(payload) {
-  const diffs = payload.reports.filter((report) => report.probe === "diff" && report.columns.some((column) => column.name === "times"));
-  if (!diffs.length) return null;
+  const found = payload.reports.filter((report) => report.probe === "diff");
+  if (!found.length) return null;
+  const sides = { a: side(payload, "a"), b: side(payload, "b") };
   const history = payload.reports.filter((report) => report.meta.against);
-  return { diffs, history, a: side(payload, "a"), b: side(payload, "b") };
+  return { diffs: found.map((diff) => joined(sides, diff)), history, ...sides };
 }
 
 function side(payload, label) {
@@ -37,11 +44,11 @@ function key(probe, kind, fqn, call, path) {
 /**
  * The rows that both sides measured for themselves of the tensor that a row compares: [of A, of B], undefined if none.
  */
-export function ownRows(comparison, diff, row) {
+export function ownRows(sides, diff, row) {
   const [probe, kind] = measured(diff, row);
   const name = nameInB(row);
   const found = (where, fqn) => where.rows.get(key(probe, kind, fqn, row.call, row.path));
-  return [row.change === "added" ? undefined : found(comparison.a, row.fqn), row.change === "removed" ? undefined : found(comparison.b, name)];
+  return [row.change === "added" ? undefined : found(sides.a, row.fqn), row.change === "removed" ? undefined : found(sides.b, name)];
 }
 
 function measured(diff, row) {
@@ -54,15 +61,12 @@ export function nameInB(row) {
   return row.change?.startsWith(RENAMED) ? row.change.slice(RENAMED.length).replace(/^\(model\)$/, "") : row.fqn;
 }
 
-/**
- * The comparison as a report whose rows have both sides' figures, too: a_mean, b_mean ...
- * @returns {Report}
- */
-export function joined(comparison, diff) {
+/** The report whose rows have both sides' figures, too: a_mean, b_mean ... */
+function joined(sides, diff) {
   const known = new Set();
   const rows = diff.rows.map((row) => {
     const values = { ...row };
-    ownRows(comparison, diff, row).forEach((own, place) => {
+    ownRows(sides, diff, row).forEach((own, place) => {
       for (const [name] of FIGURES) {
         if (!own || (own[name] ?? null) === null) continue;
         values["ab"[place] + "_" + name] = own[name];
