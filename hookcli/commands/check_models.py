@@ -53,10 +53,10 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
             for number, job in enumerate(jobs, 1):
                 progress.part(f"model {number} of {len(jobs)}" if len(jobs) > 1 else "")
                 try:
-                    examination = _examined(job, progress)
+                    examination = examined(job, progress)
                 except HookcliError as error:
                     errors.append((job.spec, job.located(error)))
-                    reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
+                    reports += [crashed(job, error)] if isinstance(error, ModelError) else []
                     continue
                 reports.append(examination.report)
                 if save and not examination.error:
@@ -100,7 +100,7 @@ def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
     return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
 
 
-def _crashed(job: Job, error: ModelError) -> Report:
+def crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not be built."""
     judgement = judge(with_crash(job.plan.checks), Measurements(crash=error))
     report = judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
@@ -114,7 +114,8 @@ def _with_next(report: Report, job: Job, **meta: str) -> Report:
     return replace(report, meta={**report.meta, **meta, **then})
 
 
-def _examined(job: Job, progress: Progress) -> Examination:
+def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
+    """Build a job's model, run it and judge it; `in_full` is that of `examine`. Raises UsageError and ModelError."""
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
@@ -134,7 +135,7 @@ def _examined(job: Job, progress: Progress) -> Examination:
     )
     try:
         run = prepare_run(recipe, setting, step, feedback)
-        examination = examine(run, job.plan, shapes=lambda: costs()[0])
+        examination = examine(run, job.plan, costs, in_full=in_full)
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
             raise _needs_values(recipe.name, error) from error

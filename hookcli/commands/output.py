@@ -84,8 +84,9 @@ class Output:
             write_report(text)
             return
         _replace(self.path, text, self._option)
-        rows = sum(len(report.rows) for report in shown)
-        remark(f"wrote {self.path}{self._as}: {formatting.counted(rows, 'row')}", self.options)
+        rows = formatting.counted(sum(len(report.rows) for report in shown), "row")
+        parts = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
+        remark(f"wrote {self.path}{self._as}: {parts}", self.options)
 
     def _export(self, reports: Iterable[Report], growing: bool) -> None:
         assert self.path is not None

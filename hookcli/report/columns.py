@@ -30,6 +30,11 @@ GRADS = (
     *columns_named("kind", "type", "call", "pass", "index", "path", "shape", "dtype"),
     *STATS_COLUMNS,
 )
+PARAMETERS = (
+    Column("fqn", "Name"),
+    *columns_named("kind", "type", "index", "shape", "dtype", "requires_grad"),
+    *STATS_COLUMNS,
+)
 GRAPH = (
     *columns_named("order", "node"),
     Column("fqn", "Made by"),

@@ -1,0 +1,85 @@
+"""hookcli report"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from hookcli.commands.check import CheckOptions
+from hookcli.commands.check_config import make_jobs
+from hookcli.commands.config import read_config
+from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, complete_models, option
+from hookcli.commands.output import remark
+from hookcli.commands.report_file import Page
+from hookcli.commands.typer_classes import typed_names
+from hookcli.report.files import looks_saved, read_reports, unfamiliar
+
+EXAMPLES = (
+    "hookcli report resnet50",
+    "hookcli report net.py:Net --input 8x3x64x64 --output net.html",
+    "hookcli report net.py:Net --eval --ignore HK012 --open",
+    "hookcli report activations.json",
+)
+FIRST = (
+    *("select", "ignore", "loss", "open_page"),
+    *("weights", "input", "batch_size", "train", "device", "format", "output"),
+)
+_CHECKS = (
+    *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
+    *("max_params", "max_macs", "max_activation_memory", "config", "loss"),
+)
+_SHARED = (
+    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("format", "output", "quiet", "debug"),
+)
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """Options of `hookcli report` alone."""
+
+    open_page: bool = option(False, "Output", "Open the page in a browser.", "--open")
+
+
+def report(
+    ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model, or a report saved with --output FILE.json.",
+            autocompletion=complete_models,
+            show_default=True,
+        ),
+    ] = DEFAULT_MODEL,
+    *,
+    own: PageOptions,
+    checks: Annotated[CheckOptions, OnlyFields(_CHECKS)],
+    options: Annotated[Options, OnlyFields(_SHARED)],
+) -> int:
+    """Write a page about a model: figures, distributions, checks.
+
+    One HTML file that needs no network, to open, send and keep: shapes and memory, statistics of activations, gradients
+    and parameters, and what the checks found, of one run. The default is a batch of two in training mode, and a file
+    named after the model in the working directory. Checks' options may also be set under [tool.hookcli] in
+    pyproject.toml. Findings do not change the exit code, as those of `hookcli check` do.
+    """
+    page = Page(target, options, opens=own.open_page)
+    if looks_saved(target):
+        return _of_saved(target, page)
+    settings = checks.settings() | {"meta": options.device == "meta"}
+    jobs = make_jobs([target], page.options, settings, typed_names(ctx), read_config(checks.config))
+    from hookcli.commands.report_model import report_model
+
+    return report_model(jobs[0], page)
+
+
+def _of_saved(file: str, page: Page) -> int:
+    """Write the page of a saved report. Does not import torch."""
+    reports = read_reports(file)
+    if unknown := unfamiliar(file, reports):
+        remark(unknown, page.options)
+    page.write(reports)
+    return 0
