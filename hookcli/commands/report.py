@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 
+from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check import CheckOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import read_config
+from hookcli.commands.diff import DiffOptions
 from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import remark
 from hookcli.commands.report_file import Page
 from hookcli.commands.typer_classes import typed_names
+from hookcli.errors import UsageError
 from hookcli.report.files import looks_saved, read_reports, unfamiliar
 
 EXAMPLES = (
@@ -21,6 +25,8 @@ EXAMPLES = (
     "hookcli report net.py:Net --input 8x3x64x64 --output net.html",
     "hookcli report net.py:Net --eval --ignore HK012 --open",
     "hookcli report activations.json",
+    "hookcli report net.py:Net 'net.py:Net --path old' --output diff.html",
+    "hookcli report before.run.jsonl after.run.jsonl",
 )
 FIRST = (
     *("select", "ignore", "loss", "open_page"),
@@ -30,6 +36,7 @@ _CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
     *("max_params", "max_macs", "max_activation_memory", "config", "loss"),
 )
+_OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
     *("format", "output", "quiet", "debug"),
@@ -54,8 +61,19 @@ def report(
             show_default=True,
         ),
     ] = DEFAULT_MODEL,
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[OTHER]",
+            help="Another to compare with it. Both may be records; a model may have options of its own: "
+            "'resnet50 --dtype bfloat16'.",
+            autocompletion=complete_models,
+            show_default=False,
+        ),
+    ] = None,
     *,
     own: PageOptions,
+    compare: Annotated[DiffOptions, OnlyFields(("same_weights",))],
     checks: Annotated[CheckOptions, OnlyFields(_CHECKS)],
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
@@ -66,7 +84,11 @@ def report(
     named after the model in the working directory. Checks' options may also be set under [tool.hookcli] in
     pyproject.toml. Findings do not change the exit code, as those of `hookcli check` do.
     """
-    page = Page(target, options, opens=own.open_page)
+    page = Page([target, *([other] if other else [])], options, opens=own.open_page)
+    if other is not None:
+        return _of_two(target, other, checks, compare, page, typed_names(ctx))
+    if compare.same_weights:
+        raise UsageError("--same-weights: name a second model, which gets the weights of the first")
     if looks_saved(target):
         return _of_saved(target, page)
     settings = checks.settings() | {"meta": options.device == "meta"}
@@ -74,6 +96,16 @@ def report(
     from hookcli.commands.report_model import report_model
 
     return report_model(jobs[0], page)
+
+
+def _of_two(a: str, b: str, checks: CheckOptions, compare: DiffOptions, page: Page, typed: Collection[str]) -> int:
+    """Write the page of a comparison."""
+    if unused := [name for name in _CHECKS if name in typed and name not in _OF_COMPARISONS]:
+        raise UsageError(f"--{unused[0].replace('_', '-')}: no checks run where two are compared; leave it out")
+    from hookcli.commands.report_sides import report_sides
+
+    own = replace(compare, rtol=checks.rtol, atol=checks.atol, backward=checks.backward)
+    return report_sides(a, b, own, StepOptions(loss=checks.loss), page)
 
 
 def _of_saved(file: str, page: Page) -> int:

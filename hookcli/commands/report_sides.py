@@ -44,8 +44,7 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
     tolerance = Tolerance(own.rtol, own.atol)
     if is_record(a) or is_record(b):
         require_records(a, b)
-        page.write(_of_records(a, b, tolerance, page))
-        return 0
+        return _written(_of_records(a, b, tolerance, page), page)
     sides = [parse_side(label, text, page.options) for label, text in (("A", a), ("B", b))]
     try:
         with working(page.options) as progress:
@@ -57,6 +56,13 @@ def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page
         if partial := getattr(error, "reports", ()):
             page.salvage(partial)
         raise
+    return _written(reports, page)
+
+
+def _written(reports: Sequence[Report], page: Page) -> int:
+    for report in reports:
+        if report.probe == "diff":
+            remark(report.totals["verdict"], page.options)
     page.write(reports)
     return 0
 
@@ -117,11 +123,12 @@ def _probes(backward: bool) -> Iterator[list[Probe]]:
     """The probes of a side's runs: operations are counted apart, since that changes the last bits of values."""
     from hookcli.probes.activations import ActivationsProbe
     from hookcli.probes.grads import GradsProbe
+    from hookcli.probes.parameters import ParametersProbe
     from hookcli.probes.shapes import ShapesProbe
 
     yield [ShapesProbe(memory=False)]
     gradients = [GradsProbe(hist=True), GradsProbe("outputs", hist=True)] if backward else []
-    yield [ActivationsProbe(hist=True), *gradients]
+    yield [ActivationsProbe(hist=True), *gradients, ParametersProbe()]
 
 
 def _labelled(side: str, reports: Iterable[Report]) -> list[Report]:

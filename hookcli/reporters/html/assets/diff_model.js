@@ -32,7 +32,8 @@ function side(payload, label) {
   const reports = payload.reports.filter((report) => report.meta.side === label);
   const rows = new Map();
   for (const report of reports) {
-    for (const row of report.rows) rows.set(key(report.probe, row.kind, row.fqn, row.call, row.path), row);
+    const kind = (row) => (report.probe === "parameters" ? null : row.kind); // parameters and buffers have names of their own
+    for (const row of report.rows) rows.set(key(report.probe, kind(row), row.fqn, row.call, row.path), row);
   }
   return { reports, rows };
 }
