@@ -1,0 +1,50 @@
+// The views of a page. Each has a tab, which is there if the payload has what the view needs.
+
+import { mountModules, mountParameters, mountReport } from "./report_table.js";
+import { mountSkipped } from "./skipped.js";
+
+/**
+ * @typedef {Object} Context
+ * @property {Payload} payload
+ * @property {Model} model
+ * @property {() => "light"|"dark"} theme
+ *
+ * @typedef {Object} Mounted each may be absent
+ * @property {() => void} [show] the view has become visible
+ * @property {() => void} [resize] its size has changed
+ * @property {() => void} [retheme] the theme has changed
+ *
+ * @typedef {Object} ViewKind
+ * @property {string} id stable: the tab is #tab-ID, its panel #view-ID
+ * @property {string} title
+ * @property {(context: Context) => boolean} applies
+ * @property {(container: HTMLElement, context: Context) => Mounted} mount called when the tab is first shown
+ * @property {(context: Context) => number} [count] shown beside the title
+ */
+
+/** @type {ViewKind[]} in the order of the tabs */
+const VIEWS = [
+  { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
+  { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
+];
+/** @type {ViewKind[]} after the tabs of single reports */
+const LAST = [{ id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length }];
+
+function isModel({ payload, model }) {
+  return payload.kind === "model" && model.modules.length > 0;
+}
+
+/** The views of this page. */
+export function viewsOf(context) {
+  return [...VIEWS, ...reportViews(context), ...LAST].filter((view) => view.applies(context));
+}
+
+/** A tab for each report of a page that joins none. */
+function reportViews({ payload }) {
+  const probes = payload.reports.map((report) => report.probe);
+  return payload.reports.map((report, i) => {
+    const which = probes.indexOf(report.probe) === probes.lastIndexOf(report.probe) ? "" : ` ${probes.slice(0, i + 1).filter((probe) => probe === report.probe).length}`;
+    const title = `${report.probe[0]?.toUpperCase() ?? ""}${report.probe.slice(1)}${which}`;
+    return { id: `report-${i}`, title, applies: () => payload.kind === "reports", mount: (container, context) => mountReport(container, context, report, payload.lines[i]), count: () => report.rows.length };
+  });
+}
