@@ -15,6 +15,7 @@ BUILT_IN = {
         "grads": "hookcli.probes.grads:GradsProbe",
         "graph": "hookcli.probes.graph:GraphProbe",
         "trace": "hookcli.probes.trace:TraceProbe",
+        "flow": "hookcli.probes.flow:FlowProbe",
     },
     "reporters": {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
