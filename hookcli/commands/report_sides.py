@@ -74,14 +74,14 @@ def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report
         records = open_record(a), open_record(b)
         reports = diff_records(*records, tolerance, narrowing(page.options))
         notes = list(record_remarks(*records))
-        history: list[list[Report]] = [[], []]
-        for found, record in zip(history, records, strict=True):
-            with suppress(UsageError):  # no step has a figure of the whole model
-                found += Query(over_time=".").reports(record)
+        history: list[Report] = []
+        with suppress(UsageError):  # one has no figure of the whole model
+            ours, theirs = (Query(over_time=".").reports(record) for record in records)
+            history = beside(ours, theirs, (a, b))
     for text in notes:
         remark(text, page.options)
     noted = replace(reports[0], meta={**reports[0].meta, "notes": notes}) if notes else reports[0]
-    return [noted, *reports[1:], *beside(*history, (a, b))]
+    return [noted, *reports[1:], *history]
 
 
 def _of_files(sides: Sequence[SideSpec], tolerance: Tolerance, live: ModelRuns) -> list[Report]:

@@ -1,7 +1,7 @@
 """Pages are opened in a real browser. Without one these tests are skipped, unless it is required, as in CI.
 
-One worker runs them all. Each file of tests starts the browser once: Playwright's event loop is this thread's until it is
-stopped, and tests of other files have loops of their own.
+One worker runs them all. Each file of tests starts the browser once: Playwright's event loop is this thread's until it
+is stopped, and tests of other files have loops of their own.
 """
 
 from __future__ import annotations
