@@ -46,6 +46,7 @@ class Output:
         with registry.guarded(made):
             self._reporter: Any = made()
         self.for_people: bool = self.path is None and selection.declared(self._reporter, "for_people")
+        self.with_figures: bool = selection.declared(self._reporter, "with_figures")
         if self.path is None:
             if self.exports:
                 raise UsageError(f"--format {self.name}: name the {self._target} to write, with {option}")

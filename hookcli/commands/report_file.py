@@ -13,7 +13,8 @@ from hookcli.errors import UsageError
 from hookcli.report import Report
 from hookcli.system.files import exists, is_file
 
-_HEAD = 4096  # bytes in which a page says that hookcli wrote it
+_HEAD = 1024  # bytes in which a page says that hookcli wrote it
+_MARK = b'content="hookcli"'
 
 
 class Page:
@@ -52,7 +53,7 @@ def _default(targets: Sequence[str]) -> str:
     """
     name = "-".join(filter(None, map(_stem, targets)))
     path = Path(f"{name or 'report'}.html")
-    if exists(path) and not (is_file(path) and b"hookcli" in _head(path)):
+    if exists(path) and not (is_file(path) and _MARK in _head(path)):
         raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
     return str(path)
 

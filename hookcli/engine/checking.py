@@ -26,7 +26,7 @@ from hookcli.report import Finding, Report
 from hookcli.report.names import around
 from hookcli.tensors.random_state import others_run_on
 
-_SHOWN = ("shapes", "activations", "grads", "parameters")
+_SHOWN = ("shapes", "flow", "activations", "grads", "parameters")
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Examination:
     @property
     def shown(self) -> list[Report]:
         """The reports for people: the findings, then the figures of modules and parameters."""
-        valued = self.report.meta.get("device") != "meta"
-        reports = [r for r in (*self.measured, *self.further) if r.probe in (_SHOWN if valued else _SHOWN[:1])]
+        probes = _SHOWN if self.report.meta.get("device") != "meta" else _SHOWN[:2]
+        reports = [r for r in (*self.measured, *self.further) if r.probe in probes and (r.rows or not self.error)]
         return [self.report, *sorted(reports, key=lambda report: _SHOWN.index(report.probe))]
 
     @property
@@ -76,15 +76,20 @@ def check(
     Returns a report with `findings`; a model that crashes is such a finding. Parameters, gradients, buffers, modes and
     random state are afterwards as they were. Raises UsageError for unknown names.
     """
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
-    for given in settings.keys() - CheckSettings.__annotations__.keys():
-        raise TypeError(f"check: {unknown('setting', given, CheckSettings.__annotations__)}")
-    plan = make_plan(**settings, keep=save is not None)
+    plan = plan_of("check", model, settings, keep=save is not None)
     examination = examine(PreparedRun.of(model, inputs, Step(loss=loss), name), plan)
     if save is not None and not examination.error:
         add_baselines(save, [Baseline.of(*examination.kept)])
     return examination.report
+
+
+def plan_of(function: str, model: Any, settings: CheckSettings, *, keep: bool = False) -> CheckPlan:
+    """The plan of a function's settings. Raises UsageError for what is no module, TypeError for unknown settings."""
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"{function} needs an nn.Module, not {type(model).__name__}")
+    for given in settings.keys() - CheckSettings.__annotations__.keys():
+        raise TypeError(f"{function}: {unknown('setting', given, CheckSettings.__annotations__)}")
+    return make_plan(**settings, keep=keep)
 
 
 def examine(run: PreparedRun, plan: CheckPlan, costs: Costs | None = None, *, in_full: bool = False) -> Examination:

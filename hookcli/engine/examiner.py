@@ -29,6 +29,11 @@ _IN_EVAL = ("evaluation", "companions", "halves")
 _FULL = {"shapes", "activations", "grads"}
 
 
+def costs_probes(in_full: bool) -> list[str]:
+    """The probes of a run for MACs: beside shapes, in full, the flow of tensors."""
+    return ["shapes", *(["flow"] if in_full else [])]
+
+
 class Examiner:
     """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
 
@@ -140,6 +145,6 @@ class Examiner:
         return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 
     def costs(self) -> Sequence[Report]:
-        """Return the report of `shapes` in eval mode."""
+        """Return the report of `shapes` in eval mode, in full also that of `flow`."""
         with in_eval(self.model), torch.no_grad():
-            return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)
+            return capture(self.model, self.run.inputs, costs_probes(self.in_full), name=self.run.name)

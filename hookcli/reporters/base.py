@@ -29,6 +29,8 @@ class Reporter(Protocol):
     """The command whose reports have these columns, named in help and messages; "" for all commands."""
     for_people: ClassVar[bool] = False
     """True if the output includes totals and remarks in words; commands then don't repeat them on stderr."""
+    with_figures: ClassVar[bool] = False
+    """True if `hookcli check` gives it, beside the findings, the reports that the checks read."""
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Return the reports as text. They are sorted and filtered already.

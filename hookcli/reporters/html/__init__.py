@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from hookcli.report import Report, document
+from hookcli.report import SCHEMA, Report, document
 from hookcli.report.grouping import View
 from hookcli.reporters.base import Reporter
 from hookcli.reporters.html.page import page
@@ -16,13 +17,21 @@ class HtmlReporter(Reporter):
 
     suffixes = (".html", ".htm")
     for_people = True
+    with_figures = True
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a page."""
-        title = ", ".join(dict.fromkeys(f"{report.probe}: {report.model}" for report in reports))
-        payload = {"schema": 1, "kind": "reports", "title": title, "reports": document(reports)["reports"]}
-        return page(payload, view)
+        return page(_payload(reports), view)
 
     def fragment(self, report: Report, view: View) -> str:
         """Write a table without a page around it, as notebooks show it."""
         return static_table(report, view)
+
+
+def _payload(reports: Sequence[Report]) -> dict[str, Any]:
+    """The payload of a page. Findings beside figures are of a model, whose reports are shown as one."""
+    probes = {report.probe for report in reports}
+    kind = "model" if "check" in probes and len(probes) > 1 else "reports"
+    titles = [report.model if kind == "model" else f"{report.probe}: {report.model}" for report in reports]
+    title = ", ".join(dict.fromkeys(titles))
+    return {"schema": SCHEMA, "kind": kind, "title": title, "reports": document(reports)["reports"]}

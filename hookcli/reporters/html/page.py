@@ -28,6 +28,7 @@ _PAGE = """\
 <html lang="en"{compact}>
 <head>
 <meta charset="utf-8">
+<meta name="generator" content="hookcli">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="generator" content="hookcli">
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -1,5 +1,6 @@
 // The views of a page. Each has a tab, which is there if the payload has what the view needs.
 
+import { hasDepth, mountDepth } from "./depth.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
 
@@ -26,6 +27,7 @@ import { mountSkipped } from "./skipped.js";
 const VIEWS = [
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
+  { id: "depth", title: "Through depth", applies: hasDepth, mount: mountDepth },
 ];
 /** @type {ViewKind[]} after the tabs of single reports */
 const LAST = [{ id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length }];
