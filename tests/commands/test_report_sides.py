@@ -31,6 +31,9 @@ def test_two_models(cli: Cli, net: Path) -> None:
     assert diff["totals"]["verdict"] in err and "--same-weights" in diff["meta"]["next"]
     probes = ["shapes", "activations", "grads", "grads", "parameters"]
     assert [(r["probe"], r["meta"]["side"]) for r in others] == [(probe, side) for side in "ab" for probe in probes]
+    again = cli("report", "page.json", "--format", "json")  # a saved comparison is read back whole
+    assert json.loads(again.out)["reports"][0]["rows"] == diff["rows"]
+    assert cli("report", "page.json", "--output", "page.html").code == 0
     by_place = {(row["fqn"], row["kind"]): row for row in diff["rows"]}
     for report, side in ((others[1], "a"), (others[6], "b")):
         for row in report["rows"]:
@@ -78,6 +81,8 @@ def test_two_records(cli: Cli, net: Path) -> None:
     assert [(row["step"], row["loss"], row["loss_b"]) for row in history["rows"]] == [
         (n, 2.0, 2.0 + 1e-5) for n in range(4)
     ]
+    assert cli("report", "page.json", "--output", "again.json").code == 0
+    assert Path("again.json").read_text() == Path("page.json").read_text()
     assert history["meta"]["against"] == {"a": "a.run.jsonl", "b": "b.run.jsonl"}
 
 

@@ -29,9 +29,19 @@ class HtmlReporter(Reporter):
 
 
 def _payload(reports: Sequence[Report]) -> dict[str, Any]:
-    """The payload of a page. Findings beside figures are of a model, whose reports are shown as one."""
+    """The payload of a page. Differences are of a comparison, whose sides they join; findings beside figures are of a
+    model, whose reports are shown as one.
+    """
     probes = {report.probe for report in reports}
-    kind = "model" if "check" in probes and len(probes) > 1 else "reports"
-    titles = [report.model if kind == "model" else f"{report.probe}: {report.model}" for report in reports]
-    title = ", ".join(dict.fromkeys(titles))
+    kind = "diff" if "diff" in probes else "model" if "check" in probes and len(probes) > 1 else "reports"
+    titled = [report for report in reports if report.probe == "diff" or kind != "diff"]
+    title = ", ".join(dict.fromkeys(_title(report, kind) for report in titled))
     return {"schema": SCHEMA, "kind": kind, "title": title, "reports": document(reports)["reports"]}
+
+
+def _title(report: Report, kind: str) -> str:
+    """The part of a page's title that a report has."""
+    a, b = (report.meta.get(side) or {} for side in ("a", "b"))
+    if kind == "diff" and "record" in a:
+        return f"{a['record']} → {b['record']}"
+    return f"{report.probe}: {report.model}" if kind == "reports" else report.model

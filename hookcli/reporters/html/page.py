@@ -93,9 +93,9 @@ def _library(name: str, file: str) -> str:
 
 
 def _charts(payload: Mapping[str, Any]) -> bool:
-    """True if there is something to chart: statistics, or steps."""
+    """True if there is something to chart: statistics, differences, or steps."""
     named = (column["name"] for report in payload["reports"] for column in report["columns"])
-    return bool(payload.get("steps")) or "l2" in named
+    return bool(payload.get("steps")) or not {"l2", "times", "loss"}.isdisjoint(named)
 
 
 def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:

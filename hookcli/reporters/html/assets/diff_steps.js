@@ -5,8 +5,8 @@ import { LineChart } from "./chart.js";
 import { num } from "./format.js";
 
 const B = "_b"; // ends the names of B's figures
-const LEFT_OUT = new Set(["step", "forward"]);
-const SHOWN = 4; // charts at once; the others fold
+const FIRST = ["loss", "param_grad", "ratio", "std", "output_grad", "weight", "lr"]; // the others come after these
+const CHARTS_SHOWN = 4; // charts at once; the others fold
 
 /**
  * Mount the charts of the models of two records.
@@ -20,24 +20,27 @@ export function mountDiffSteps(container, history) {
     const [open, folded] = [h("div", { class: "diff-charts" }), h("div", { class: "diff-charts" })];
     specs.forEach((spec, place) => {
       const box = h("div", { class: "diff-chart" });
-      (place < SHOWN ? open : folded).append(box);
+      (place < CHARTS_SHOWN ? open : folded).append(box);
       charts.push(new LineChart(box, spec));
     });
-    container.append(h("section", { "aria-label": report.model }, h("h2", { class: "diff-heading" }, `${report.model}: A and B over steps`), names(report), open));
+    container.append(h("section", { "aria-label": report.model }, h("h2", { class: "diff-heading" }, `${report.model}: A and B over steps`), recordNames(report), open));
     if (folded.childNodes.length) container.append(h("details", { class: "diff-how" }, h("summary", {}, "Other figures over steps"), folded));
   }
   const each = (method) => () => charts.forEach((chart) => chart[method]());
   return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
 }
 
-function names(report) {
+function recordNames(report) {
   const { a, b } = report.meta.against;
   return h("p", { class: "diff-dim" }, `A is ${a}, B is ${b}`);
 }
 
 /** A chart for each figure that either record has. */
 function specsOf(report) {
-  const paired = report.columns.filter((column) => !LEFT_OUT.has(column.name) && report.columns.some((other) => other.name === column.name + B));
+  const names = report.columns.map((column) => column.name);
+  const paired = report.columns.filter((column) => names.includes(column.name + B));
+  const place = (column) => (FIRST.includes(column.name) ? FIRST.indexOf(column.name) : FIRST.length);
+  paired.sort((one, other) => place(one) - place(other));
   return paired.map((column) => specOf(report, column)).filter((spec) => spec.lines.some((line) => line.values.some((value) => value !== null)));
 }
 

@@ -67,7 +67,7 @@ function nameCell(row, column, tree, folds, folded) {
   const text = tree ? row.name : column.text(row);
   const hidden = folded ? h("span", { class: "hidden-rows", title: `${counted(descendants(row), "row")} folded` }, `+${descendants(row)}`) : null;
   const fold = tree ? h("span", { class: "fold", "aria-hidden": "true", "data-fold": folds }, folds ? (folded ? "▸" : "▾") : "") : null;
-  const cell = h("div", { role: "rowheader", class: "name" }, fold, h("span", { class: "text" }, text), hidden);
+  const cell = h("div", { role: "rowheader", class: `name ${column.tone(row)}`.trim() }, fold, h("span", { class: "text" }, text), hidden);
   cell.style.setProperty("--level", tree ? row.level : 0);
   return cell;
 }
