@@ -8,8 +8,8 @@ from typing import Any
 from hookcli.report import SCHEMA, Report, document
 from hookcli.report.grouping import View
 from hookcli.reporters.base import Reporter
+from hookcli.reporters.html.frame import framed
 from hookcli.reporters.html.page import page
-from hookcli.reporters.html.static_table import static_table
 
 
 class HtmlReporter(Reporter):
@@ -23,9 +23,10 @@ class HtmlReporter(Reporter):
         """Write a page."""
         return page(_payload(reports), view)
 
-    def fragment(self, report: Report, view: View) -> str:
-        """Write a table without a page around it, as notebooks show it."""
-        return static_table(report, view)
+    def frame(self, reports: Sequence[Report], view: View | None = None) -> str:
+        """Write a page in a frame, as notebooks show it."""
+        view = view or View()
+        return framed(page(_payload(reports), view, compact=True), reports, view)
 
 
 def _payload(reports: Sequence[Report]) -> dict[str, Any]:
@@ -34,14 +35,15 @@ def _payload(reports: Sequence[Report]) -> dict[str, Any]:
     """
     probes = {report.probe for report in reports}
     kind = "diff" if "diff" in probes else "model" if "check" in probes and len(probes) > 1 else "reports"
-    titled = [report for report in reports if report.probe == "diff" or kind != "diff"]
-    title = ", ".join(dict.fromkeys(_title(report, kind) for report in titled))
+    titles = _compared(reports) if kind == "diff" else [report.model for report in reports]
+    if kind == "reports":
+        titles = [f"{report.probe}: {report.model}" for report in reports]
+    title = ", ".join(dict.fromkeys(titles))
     return {"schema": SCHEMA, "kind": kind, "title": title, "reports": document(reports)["reports"]}
 
 
-def _title(report: Report, kind: str) -> str:
-    """The part of a page's title that a report has."""
-    a, b = (report.meta.get(side) or {} for side in ("a", "b"))
-    if kind == "diff" and "record" in a:
-        return f"{a['record']} → {b['record']}"
-    return f"{report.probe}: {report.model}" if kind == "reports" else report.model
+def _compared(reports: Sequence[Report]) -> list[str]:
+    """The names of what is compared: records, else models."""
+    metas = [report.meta for report in reports if "record" in (report.meta.get("a") or {})]
+    records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
+    return records or [report.model for report in reports if report.probe == "diff"]

@@ -21,6 +21,7 @@ from hookcli.reporters.html.static_table import STYLE, static_table
 from hookcli.reporters.rules import rule
 from hookcli.system.escaping import visible, visible_json
 
+_LONG = 2000  # rows of a report that takes long to group
 _FEWEST = 20  # rows of a static table that is one of many
 _STATIC_ROWS = 200  # of all static tables together; they are for browsers without scripts
 _PAGE = """\
@@ -30,9 +31,9 @@ _PAGE = """\
 <meta charset="utf-8">
 <meta name="generator" content="hookcli">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="generator" content="hookcli">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
+<meta name="generator" content="hookcli {version}">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -62,6 +63,7 @@ def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool 
     return _PAGE.format(
         compact=" data-compact" if compact else "",
         policy=_policy(style, [*scripts, program], live=bool(payload.get("live"))),
+        version=escape(version("hookcli")),
         title=escape(visible(str(payload["title"]))),
         style=style,
         static=_static(reports, view),
@@ -134,4 +136,13 @@ def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> 
 def _static(reports: Sequence[Report], view: View) -> str:
     """The reports as static tables."""
     view = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
-    return "\n".join(static_table(report, view, style=False) for report in reports)
+    return "\n".join(static_table(_begun(report), view, style=False) for report in reports)
+
+
+def _begun(report: Report) -> Report:
+    """The report, or the first rows of a long one, which takes long to group."""
+    if len(report.rows) <= _LONG:
+        return report
+    said = f"the first {_STATIC_ROWS} of {len(report.rows):,} rows; with scripts the page shows all"
+    notes = [*report.meta.get("notes", ()), said]
+    return replace(report, rows=report.rows[:_STATIC_ROWS], meta={**report.meta, "notes": notes})

@@ -1,6 +1,6 @@
 // The columns of tables: how a cell reads, sorts and looks.
 
-import { cell, figure, num } from "./format.js";
+import { cell, mark, num } from "./format.js";
 import { scaleOf } from "./color.js";
 import { merged } from "./model.js";
 
@@ -13,6 +13,8 @@ import { merged } from "./model.js";
  * @property {TableRow|null} parent
  * @property {TableRow[]} children
  * @property {number} level
+ * @property {number} inside rows below it, at any depth
+ * @property {Module} [module] where a row is of one
  *
  * @typedef {Object} TableColumn
  * @property {string} key
@@ -43,7 +45,14 @@ export function reportColumns(report, rows, asked) {
   return declared.map((column) => {
     const made = column_(column.name, column.title || column.name, rows, (row) => row.values, column.unit);
     return { ...made, shown: asked ? !column.extra : !column.extra && speaks(column.name, rows) };
-  });
+  }).concat(asked ? [] : remarkColumn(rows));
+}
+
+/** What is wrong with rows, in words; no column if nothing is. */
+function remarkColumn(rows) {
+  const said = rows.some((row) => mark(row.values));
+  const text = (row) => mark(row.values);
+  return said ? [{ key: "mark", title: "Remark", group: "", hint: "", numeric: false, shown: true, look: "", value: text, text, tone: () => "bad" }] : [];
 }
 
 function speaks(name, rows) {
@@ -83,6 +92,7 @@ function toneOf(values, name) {
   const value = values?.[name] ?? null;
   if (value === null || Number.isNaN(num(value))) return "dim";
   if (["nan", "inf", "grad_nan", "grad_inf"].includes(name)) return value ? "bad" : "dim";
+  if (name === "calls" && value === 1) return "dim";
   return value === 0 && ["zeros", "macs", "params", "kept"].includes(name) ? "dim" : name === "severity" ? String(value) : "";
 }
 
@@ -121,7 +131,7 @@ export function moduleColumns(model, rows) {
   const named = (key, title, unit, group = "", name = key) => column_(key, title, rows, (row) => shapes(row.module), unit, group, name);
   const found = [
     own("fqn", "Module", (module) => module.fqn || "(model)"),
-    own("type", "Type", (module) => module.type),
+    { ...own("type", "Type", typeText), tone: (row) => (row.module.type ? "" : "dim") },
     named("input_shape", "Input"),
     named("output_shape", "Output"),
     named("calls", "Calls", "calls"),
@@ -142,6 +152,11 @@ export function moduleColumns(model, rows) {
 
 function isSetOnly(key) {
   return /(^|\.)(calls|nan|inf)$/.test(key);
+}
+
+/** The type of a module, or why there is none. */
+function typeText(module) {
+  return module.type || (module.skipped.some((item) => item.kind === "never_called" && item.fqn === module.fqn) ? "never called" : "");
 }
 
 function own(key, title, text) {
@@ -187,9 +202,4 @@ export function parameterColumns(rows) {
   }
   const speaking = (column) => rows.some((row) => (column.value(row) ?? null) !== null && !(isSetOnly(column.key) && !column.value(row)));
   return found.map((column) => ({ ...column, shown: speaking(column) && !/\.(min|max)$/.test(column.key) && !(column.key === "dtype" && rows.every((row) => either(row)?.dtype === "float32")) }));
-}
-
-/** The text of a threshold or figure of a finding. */
-export function figureText(value) {
-  return (value ?? null) === null ? "" : figure(num(value));
 }

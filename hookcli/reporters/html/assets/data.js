@@ -60,7 +60,8 @@ export function parsePayload(text) {
 
 async function unpacked(base64) {
   const binary = atob(base64.trim());
-  const packed = Uint8Array.from(binary, (character) => character.charCodeAt(0));
+  const packed = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i += 1) packed[i] = binary.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
 }

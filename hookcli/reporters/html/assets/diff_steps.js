@@ -5,7 +5,7 @@ import { LineChart } from "./chart.js";
 import { num } from "./format.js";
 
 const B = "_b"; // ends the names of B's figures
-const FIRST = ["loss", "param_grad", "ratio", "std", "output_grad", "weight", "lr"]; // the others come after these
+const CHARTED_FIRST = ["loss", "param_grad", "ratio", "std", "output_grad", "weight", "lr"]; // the others come after these
 const CHARTS_SHOWN = 4; // charts at once; the others fold
 
 /**
@@ -39,7 +39,7 @@ function recordNames(report) {
 function specsOf(report) {
   const names = report.columns.map((column) => column.name);
   const paired = report.columns.filter((column) => names.includes(column.name + B));
-  const place = (column) => (FIRST.includes(column.name) ? FIRST.indexOf(column.name) : FIRST.length);
+  const place = (column) => (CHARTED_FIRST.includes(column.name) ? CHARTED_FIRST.indexOf(column.name) : CHARTED_FIRST.length);
   paired.sort((one, other) => place(one) - place(other));
   return paired.map((column) => specOf(report, column)).filter((spec) => spec.lines.some((line) => line.values.some((value) => value !== null)));
 }
@@ -48,7 +48,7 @@ function specOf(report, column) {
   const values = (name) => report.rows.map((row) => num(row[name]));
   return {
     title: column.title + (column.unit ? ` (${column.unit})` : ""),
-    x: placesOf(report.rows),
+    x: stepPlaces(report.rows),
     names: report.rows.map((row) => `step ${row.step}` + ((row.forward ?? null) === null ? "" : `, forward ${row.forward}`)),
     unit: "step",
     lines: [
@@ -61,7 +61,7 @@ function specOf(report, column) {
 }
 
 /** The steps, or places where several forwards are of one step: a chart's x must grow. */
-function placesOf(rows) {
+function stepPlaces(rows) {
   const grows = rows.every((row, place) => !place || row.step > rows[place - 1].step);
   return rows.map((row, place) => (grows ? row.step : place));
 }

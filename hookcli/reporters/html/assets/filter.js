@@ -36,8 +36,20 @@ function termTest(term, columns) {
 /** A word is a part of a text of the row, in any case. */
 function wordTest(word, columns) {
   const part = word.toLowerCase();
-  const texts = columns.filter((column) => !column.numeric);
-  return (row) => row.fqn?.toLowerCase().includes(part) || texts.some((column) => column.text(row).toLowerCase().includes(part));
+  return (row) => wordsOf(row, columns).includes(part);
+}
+
+const WORDS = new WeakMap();
+
+/** All texts of a row in lower case. */
+function wordsOf(row, columns) {
+  let words = WORDS.get(row);
+  if (words === undefined) {
+    const texts = columns.filter((column) => !column.numeric).map((column) => column.text(row));
+    words = [row.fqn ?? "", ...texts].join("\n").toLowerCase();
+    WORDS.set(row, words);
+  }
+  return words;
 }
 
 function columnNamed(name, columns) {
@@ -75,8 +87,10 @@ export function numberGiven(text) {
 export function sortOrder(column, descending) {
   const missing = (value) => (value ?? null) === null || value === "" || Number.isNaN(value);
   const direction = descending ? -1 : 1;
+  const known = [];
+  const value = (row) => (known[row.id] ??= column.value(row));
   return (rowA, rowB) => {
-    const [a, b] = [column.value(rowA), column.value(rowB)];
+    const [a, b] = [value(rowA), value(rowB)];
     if (missing(a) || missing(b)) return missing(a) - missing(b) || rowA.id - rowB.id;
     if (typeof a === "number" && typeof b === "number") return direction * (a < b ? -1 : a > b ? 1 : 0) || rowA.id - rowB.id;
     return direction * compareTexts(String(a), String(b)) || rowA.id - rowB.id;

@@ -8,8 +8,13 @@ import { mountDiffDetail } from "./diff_detail.js";
 import { comparisonOf } from "./diff_model.js";
 import { mountHeader } from "./header.js";
 import { joinReports } from "./model.js";
+import { mountNotes } from "./notes.js";
+import { mountPlace } from "./place.js";
+import { mountPrinting } from "./printing.js";
+import { select } from "./selection.js";
 import { mountTabs } from "./tabs.js";
 import { themeSwitch } from "./theme.js";
+import { mountTooltip } from "./tooltip.js";
 import { mountVerdict } from "./verdict.js";
 import { viewsOf } from "./views.js";
 
@@ -37,9 +42,15 @@ function build(app, payload) {
   const told = comparison ? { ...payload, reports: comparison.diffs } : payload; // totals of one side would be no facts of both
   mountHeader(header, { ...context, payload: told, setTheme: theme.set, theme });
   (comparison ? mountDiffSummary : mountVerdict)(verdict, context);
+  mountNotes(verdict, context);
   beside.hidden = !comparison && !context.model.modules.length;
   const mounted = beside.hidden ? null : (comparison ? mountDiffDetail : mountDetail)(beside, context);
-  const tabs = mountTabs(work, viewsOf(context), context);
+  let moved = () => {};
+  const tabs = mountTabs(work, viewsOf(context), context, () => moved());
+  if (!comparison && context.model.byFqn.has("")) select("", "start");
+  moved = mountPlace(tabs, context.model);
+  mountTooltip(app);
+  mountPrinting(tabs.shown);
   theme.onChange(() => [mounted, ...tabs.mounted()].forEach((view) => view?.retheme?.()));
   new ResizeObserver(() => [mounted, tabs.shown()].forEach((view) => view?.resize?.())).observe(work);
   document.addEventListener("keydown", (event) => searchKey(event, work));

@@ -53,6 +53,7 @@ export function joinReports(payload) {
     byProbe(probe).filter(isOfModules).forEach((report) => report.rows.forEach((row) => addRow(byFqn, row, list)));
   }
   const skipped = payload.reports.flatMap((report) => report.skipped.map((item) => ({ path: "", ...item, probe: report.probe })));
+  if (!byFqn.size) addOwners(byFqn, byProbe("grads"));
   if (byFqn.size) skipped.filter((item) => item.kind === "never_called").forEach((item) => moduleAt(byFqn, item.fqn));
   const modules = inTreeOrder(byFqn);
   const owner = (fqn) => ancestors(fqn).map((name) => byFqn.get(name)).find(Boolean) ?? null;
@@ -72,6 +73,12 @@ function addRow(byFqn, row, list) {
   const module = moduleAt(byFqn, String(row.fqn ?? ""));
   module.type ||= row.type ?? "";
   module[list === "outputGrads" ? (GRADIENTS[row.kind] ?? list) : list].push(row);
+}
+
+/** Modules of a report on parameters alone: those that own them, the first of the model first. */
+function addOwners(byFqn, reports) {
+  const rows = reports.filter(isOfModules).flatMap((report) => report.rows.filter((row) => row.kind === "parameter"));
+  rows.reverse().forEach((row) => (moduleAt(byFqn, String(row.fqn).split(".").slice(0, -1).join(".")).type ||= row.type ?? ""));
 }
 
 function moduleAt(byFqn, fqn) {

@@ -2,16 +2,19 @@
 
 import { moduleColumns, parameterColumns, reportColumns } from "./columns.js";
 import { ancestors } from "./model.js";
+import { reportNotes } from "./notes.js";
 import { mountTable } from "./table.js";
 import { linked } from "./table_state.js";
 
 /** Mount the table of one report, in the order in which its command wrote it. */
-export function mountReport(container, { payload, model }, report) {
+export function mountReport(container, { payload, model }, report, lines) {
   const nested = isTree(report, payload.view);
   const rows = linked(nested ? nestedRows(report.rows) : report.rows.map((values) => ({ values, parent: null, name: nameOf(values) })));
   rows.forEach((row) => (row.fqn = "fqn" in row.values ? (model.owner(String(row.values.fqn))?.fqn ?? String(row.values.fqn)) : null));
   const data = { rows, columns: reportColumns(report, rows, payload.view?.columns.length), depth: depthAsked(payload.view) };
-  return mountTable(container, { ...data, label: report.probe, empty: report.totals.nothing ?? "Nothing was measured." });
+  const mounted = mountTable(container, { ...data, label: report.probe, empty: lines.totals[0] ?? "Nothing was measured." });
+  container.append(reportNotes({ ...lines, totals: rows.length ? lines.totals : [] }, payload.reports.length === 1));
+  return mounted;
 }
 
 function depthAsked(view) {

@@ -7,19 +7,20 @@ import { isFolded, refresh, reveal, setFolded, setSearch, tableState } from "./t
 import { ROW_HEIGHT, bodyRow, gridTemplate, headerRow, inSight } from "./table_rows.js";
 import { tableTools } from "./table_tools.js";
 
+const PRINTED = 5000; // rows at most
 let tables = 0;
 
 /**
  * Mount a table.
  * @param {HTMLElement} container
  * @param {{label: string, rows: TableRow[], columns: TableColumn[], depth: number|null, empty: string}} data rows are linked
- * @returns {{show: () => void, resize: () => void}}
+ * @returns {Mounted}
  */
 export function mountTable(container, data) {
   const table = new Table(data);
   container.append(table.element);
   onSelect((selection) => table.follow(selection));
-  return { show: () => table.shown(), resize: () => table.draw() };
+  return { show: () => table.shown(), resize: () => table.draw(), print: (all) => table.print(all) };
 }
 
 class Table {
@@ -28,6 +29,7 @@ class Table {
     this.columns = columns;
     this.active = null;
     this.width = 0;
+    this.whole = false;
     this.tools = tableTools(this);
     this.body = h("div", { class: "table-body", role: "rowgroup" });
     this.head = h("div", { class: "table-heads", role: "rowgroup" });
@@ -43,6 +45,7 @@ class Table {
   listen() {
     this.scroller.addEventListener("scroll", this.draw, { passive: true });
     this.scroller.addEventListener("keydown", (event) => this.key(event));
+    this.head.addEventListener("pointerdown", (event) => this.drag(event));
     this.body.addEventListener("click", (event) => this.click(event));
     new ResizeObserver(this.draw).observe(this.scroller);
   }
@@ -63,11 +66,25 @@ class Table {
     this.drawRows();
   }
 
+  /** Make the first column wider or narrower by its edge. */
+  drag(event) {
+    if (!event.target.closest(".edge")) return;
+    const cell = this.head.querySelector("[role=columnheader]");
+    const begin = cell.offsetWidth - event.clientX;
+    const move = ({ clientX }) => {
+      this.width = Math.max(80, begin + clientX);
+      this.layOut();
+    };
+    document.addEventListener("pointermove", move);
+    document.addEventListener("pointerup", () => document.removeEventListener("pointermove", move), { once: true });
+    event.preventDefault();
+  }
+
   /** Draw the rows in sight. */
   drawRows() {
     const { visible } = this.state;
     const shown = this.columns.filter((column, i) => i === 0 || column.shown);
-    const [first, last] = inSight(this.scroller, visible.length);
+    const [first, last] = this.whole ? [0, Math.min(visible.length, PRINTED)] : inSight(this.scroller, visible.length);
     const rows = visible.slice(first, last).map((row, i) => bodyRow(row, first + i, shown, this.state, this.active));
     const window = h("div", { class: "table-window", role: "presentation" }, rows);
     window.style.transform = `translateY(${first * ROW_HEIGHT}px)`;
@@ -80,6 +97,11 @@ class Table {
     if (drawn) this.scroller.setAttribute("aria-activedescendant", `${this.state.id}-${this.active.id}`);
     else this.scroller.removeAttribute("aria-activedescendant");
     this.tools.count(this.countText());
+  }
+
+  print(whole) {
+    this.whole = whole;
+    this.drawRows();
   }
 
   countText() {

@@ -13,10 +13,12 @@ const OPEN_ROWS = 40; // a tree opens as deep as about a screen shows
  * @property {{column: TableColumn, descending: boolean}|null} sort
  */
 
-/** Rows in a tree, from rows that name their parent; each gets its children and its level. */
+/** Rows in a tree, from rows that name their parent; each gets its children, its level and the number of rows inside. */
 export function linked(rows) {
   rows.forEach((row, id) => Object.assign(row, { id, children: [], level: row.parent ? row.parent.level + 1 : 0 }));
   rows.forEach((row) => row.parent?.children.push(row));
+  rows.forEach((row) => (row.inside = 0));
+  for (const row of [...rows].reverse()) if (row.parent) row.parent.inside += row.inside + 1;
   return rows;
 }
 

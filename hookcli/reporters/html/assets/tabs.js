@@ -8,9 +8,10 @@ import { count } from "./format.js";
  * @param {HTMLElement} container
  * @param {ViewKind[]} views
  * @param {Context} context
- * @returns {{mounted: () => Mounted[], shown: () => Mounted|null}}
+ * @param {() => void} moved called when another tab is shown
+ * @returns {{mounted: () => Mounted[], shown: () => Mounted|null, show: (id: string) => void, now: () => string}}
  */
-export function mountTabs(container, views, context) {
+export function mountTabs(container, views, context, moved) {
   const mounted = new Map();
   let now = null;
   const tabs = views.map((view) => tabOf(view, context));
@@ -25,13 +26,17 @@ export function mountTabs(container, views, context) {
     if (!mounted.has(view)) mounted.set(view, view.mount(panels[views.indexOf(view)], context) ?? {});
     mounted.get(view).show?.();
   };
-  tabs.forEach((tab, i) => tab.addEventListener("click", () => show(views[i])));
+  tabs.forEach((tab, i) => tab.addEventListener("click", () => {
+    show(views[i]);
+    moved();
+  }));
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" }, tabs);
   list.addEventListener("keydown", (event) => arrow(event, tabs));
   list.hidden = views.length < 2;
   container.append(list, ...panels);
   if (views.length) show(views[0]);
-  return { mounted: () => [...mounted.values()], shown: () => mounted.get(now) ?? null };
+  const showNamed = (id) => views.filter((view) => view.id === id && view !== now).forEach(show);
+  return { mounted: () => [...mounted.values()], shown: () => mounted.get(now) ?? null, show: showNamed, now: () => now?.id ?? "" };
 }
 
 function tabOf(view, context) {

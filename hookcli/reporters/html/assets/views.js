@@ -6,6 +6,7 @@ import { mountDiffSteps } from "./diff_steps.js";
 import { mountDiffPart } from "./diff_table.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
+import { mountSteps } from "./steps.js";
 
 /**
  * @typedef {Object} Context
@@ -17,6 +18,7 @@ import { mountSkipped } from "./skipped.js";
  * @property {() => void} [show] the view has become visible
  * @property {() => void} [resize] its size has changed
  * @property {() => void} [retheme] the theme has changed
+ * @property {(whole: boolean) => void} [print] draw all of it, for paper; or only what is in sight again
  *
  * @typedef {Object} ViewKind
  * @property {string} id stable: the tab is #tab-ID, its panel #view-ID
@@ -26,14 +28,17 @@ import { mountSkipped } from "./skipped.js";
  * @property {(context: Context) => number} [count] shown beside the title
  */
 
-/** @type {ViewKind[]} in the order of the tabs */
-const VIEWS = [
+/** @type {ViewKind[]} before the tabs of single reports: the first that applies is shown when the page opens */
+const FIRST = [
+  { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
-  { id: "depth", title: "Through depth", applies: hasDepth, mount: mountDepth },
 ];
-/** @type {ViewKind[]} after the tabs of single reports */
-const LAST = [{ id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length }];
+/** @type {ViewKind[]} after them */
+const LAST = [
+  { id: "depth", title: "Through depth", applies: (context) => !context.comparison && hasDepth(context), mount: mountDepth },
+  { id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length },
+];
 
 function isModel({ payload, model }) {
   return payload.kind === "model" && model.modules.length > 0;
@@ -42,7 +47,7 @@ function isModel({ payload, model }) {
 /** The views of this page. */
 export function viewsOf(context) {
   if (context.comparison) return [...diffViews(context), ...LAST].filter((view) => view.applies(context));
-  return [...VIEWS, ...reportViews(context), ...LAST].filter((view) => view.applies(context));
+  return [...FIRST, ...reportViews(context), ...LAST].filter((view) => view.applies(context));
 }
 
 /** The views of a comparison: a tab for each kind of tensor, for what both sides' figures show, and for each side. */
