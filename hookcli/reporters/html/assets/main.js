@@ -8,6 +8,7 @@ import { mountDiffDetail } from "./diff_detail.js";
 import { comparisonOf } from "./diff_model.js";
 import { mountHeader } from "./header.js";
 import { joinReports } from "./model.js";
+import { mountModels } from "./models.js";
 import { mountNotes } from "./notes.js";
 import { mountPlace } from "./place.js";
 import { mountPrinting } from "./printing.js";
@@ -23,7 +24,7 @@ start(document.getElementById("app"));
 /** Build the page, or say why it can't be. */
 async function start(app) {
   try {
-    build(app, await loadPayload());
+    mountModels(app, await loadPayload(), build);
   } catch (error) {
     app.replaceChildren(h("p", { class: "failure", role: "alert" }, `This page can't be shown: ${error}`));
     throw error;
