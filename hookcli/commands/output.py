@@ -80,13 +80,16 @@ class Output:
             self._export(self._shown(reports, mixed), growing)
             return
         shown = list(self._shown(reports, mixed))
-        text = self._text(shown, self.view)
+        rows = formatting.counted(sum(len(report.rows) for report in shown), "row")
+        parts = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
+        self.write_text(self._text(shown, self.view), parts)
+
+    def write_text(self, text: str, parts: str) -> None:
+        """Write a text of the chosen format; a remark says where, and of which `parts` it is."""
         if self.path is None:
             write_report(text)
             return
         _replace(self.path, text, self._option)
-        rows = formatting.counted(sum(len(report.rows) for report in shown), "row")
-        parts = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
         remark(f"wrote {self.path}{self._as}: {parts}", self.options)
 
     def _export(self, reports: Iterable[Report], growing: bool) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
 from hookcli.errors import UsageError
 from hookcli.report import Report
+from hookcli.reporters.html.page import page
 from hookcli.system.files import exists, is_file
 
 _HEAD = 1024  # bytes in which a page says that hookcli wrote it
@@ -39,6 +41,14 @@ class Page:
     def write(self, reports: Sequence[Report]) -> None:
         """Write the reports, and open the file if asked to."""
         self.output.write(reports, mixed=True)
+        self._open()
+
+    def write_payload(self, payload: Mapping[str, Any], parts: str) -> None:
+        """Write the page of a payload that holds more than reports, and open the file if asked to."""
+        self.output.write_text(page(payload, self.output.view), parts)
+        self._open()
+
+    def _open(self) -> None:
         if self._opens and self.output.path:
             import webbrowser
 

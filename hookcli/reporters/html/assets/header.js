@@ -3,6 +3,7 @@
 import { h, save } from "./dom.js";
 import { bytes, count, fixed, num, number, quantity, seconds } from "./format.js";
 import { choice, menu } from "./menu.js";
+import { recordFacts, recordNotes } from "./step_run.js";
 
 const MEMORY = { param_bytes: "parameters", grad_bytes: "gradients", optimizer_bytes: "AdamW", kept_bytes: "kept for backward" };
 
@@ -15,8 +16,8 @@ export function mountHeader(container, { payload, setTheme, theme }) {
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(
     h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, keysMenu(), saved, switcher.element)),
-    factList(facts(payload.reports)),
-    totals(payload.reports),
+    factList(payload.steps ? recordFacts(payload.steps) : facts(payload.reports)),
+    payload.steps ? recordNotes(payload.steps) : totals(payload.reports),
     ...failures(payload.reports),
   );
 }

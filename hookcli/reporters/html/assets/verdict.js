@@ -42,7 +42,7 @@ function checkGroup(id, findings, explanation, open, item) {
 }
 
 function placeList(findings, item) {
-  return [...placesOf(findings, item), ...remedies(findings)];
+  return [...findingPlaces(findings, item), ...remedies(findings)];
 }
 
 /** Each remedy once: findings of one check mostly share it. */
@@ -51,7 +51,7 @@ function remedies(findings) {
   return [...distinct].map((remedy) => h("p", { class: "remedy" }, `${findings.some((finding) => finding.cause) ? "Else" : "Try"}: ${remedy}`));
 }
 
-function placesOf(findings, item) {
+function findingPlaces(findings, item) {
   const list = h("ul", { class: "place-list" }, findings.slice(0, PLACES).map(item));
   if (findings.length <= PLACES) return [list];
   const more = h("button", { type: "button", class: "button" }, `Show all ${count(findings.length)}`);

@@ -3,6 +3,7 @@
 import { hasDepth, mountDepth } from "./depth.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
+import { mountSteps } from "./steps.js";
 
 /**
  * @typedef {Object} Context
@@ -26,6 +27,7 @@ import { mountSkipped } from "./skipped.js";
 
 /** @type {ViewKind[]} before the tabs of single reports: the first that applies is shown when the page opens */
 const FIRST = [
+  { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
 ];
