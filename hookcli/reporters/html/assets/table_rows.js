@@ -7,7 +7,7 @@ import { isFolded } from "./table_state.js";
 export const ROW_HEIGHT = 24;
 const SPARE = 8; // rows beyond the edges
 const SAMPLE = 400; // rows whose texts set a column's width
-const WIDEST = [80, 56, 40, 32, 24]; // characters of words, as there is room
+const WIDEST = [80, 56, 40, 32, 24, 18]; // characters of words, as there is room
 const CHARACTER = 7.3; // pixels
 const PADDING = 16;
 
