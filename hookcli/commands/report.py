@@ -38,7 +38,7 @@ _CHECKS = (
 )
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *("format", "output", "quiet", "debug"),
+    *("edit", "format", "output", "quiet", "debug"),
 )
 
 
