@@ -40,7 +40,7 @@ export class LineChart {
     this.summary = h("p", { class: "chart-summary" });
     const on = { keydown: (event) => this.#onKey(event), click: () => this.#select() };
     this.plotBox = h("div", { class: "chart-plot", tabindex: "0", role: "slider", "aria-orientation": "horizontal", on });
-    this.heading = h("h3", { class: "chart-title" });
+    this.heading = h("h2", { class: "chart-title" });
     const head = h("div", { class: "chart-head" }, this.heading, this.readout, this.tools);
     this.root = h("figure", { class: "chart" }, head, this.legend, this.plotBox, this.summary);
     container.replaceChildren(this.root);
