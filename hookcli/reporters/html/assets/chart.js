@@ -235,7 +235,7 @@ export class LineChart {
 
   #moveTo(index) {
     const left = this.plot.valToPos(this.spec.x[index], "x");
-    this.plot.setCursor({ left, top: this.plot.over.clientHeight / 2 });
+    this.plot.setCursor({ left, top: this.plot.over.clientHeight / 2 }, true, true); // also in charts of the same key
     this.onCursor(index); // a point outside the zoom, or beside one that is closer
   }
 }
