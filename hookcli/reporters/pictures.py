@@ -82,7 +82,7 @@ def ready(columns: Collection[Column], form: Form) -> None:
 
 def drawn(reports: Sequence[Report], view: View, form: Form) -> bytes:
     """Draw the reports, which are of one kind, as the bytes of a file."""
-    return _kind(reports).draw(reports, view, form)
+    return _kind(reports).draw(reports, view, form) if reports else b""
 
 
 def _kind(reports: Sequence[Report]) -> Picture:
