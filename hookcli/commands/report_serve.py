@@ -90,8 +90,9 @@ class LivePage:
             run, _, *counts = have.split(".")
             if run != str(self._run) or not all(count.isdecimal() and len(count) < 10 for count in counts):
                 return None
-            steps = record_payload(self._steps, {}, [int(count) for count in counts])["steps"]
-            return json.dumps({"version": self._version, "steps": steps}, allow_nan=False)
+            found = record_payload(self._steps, {}, [int(count) for count in counts])
+            news = {"version": self._version, "steps": found["steps"], "reports": found["reports"]}
+            return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:
         """Close the record."""

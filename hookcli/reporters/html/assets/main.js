@@ -29,16 +29,16 @@ async function start(app) {
 
 function build(app, payload) {
   const theme = themeSwitch();
-  const context = { payload, model: joinReports(payload), theme: theme.current };
+  const context = { payload, model: joinReports(payload.steps ? { reports: [] } : payload), theme: theme.current };
   const header = h("header", { class: "page-head" });
   const verdict = h("section", { class: "verdicts", id: "verdict", "aria-label": "Verdict" });
   const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: -1 });
   const work = h("main", { class: "work" });
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
   mountHeader(header, { ...context, setTheme: theme.set, theme });
-  mountVerdict(verdict, context);
-  mountNotes(verdict, context);
-  beside.hidden = !context.model.modules.length;
+  if (!payload.steps) mountVerdict(verdict, context); // else the steps say what was found in which
+  if (!payload.steps) mountNotes(verdict, context);
+  beside.hidden = !context.model.modules.length && !payload.steps?.tracks.length;
   const mounted = beside.hidden ? null : mountDetail(beside, context);
   let moved = () => {};
   const tabs = mountTabs(work, viewsOf(context), context, () => moved());

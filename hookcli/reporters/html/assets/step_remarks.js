@@ -30,7 +30,7 @@ export function stepRemarks(track, index, onStep) {
 
 function remarkList(title, items, item) {
   const more = items.length > MOST_REMARKS ? h("p", { class: "dim" }, `and ${items.length - MOST_REMARKS} more`) : null;
-  return items.length ? h("div", { class: "remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST_REMARKS).map(item)), more) : null;
+  return items.length ? h("div", { class: "step-remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST_REMARKS).map(item)), more) : null;
 }
 
 function placeButton(text, fqn = text) {
@@ -54,5 +54,5 @@ function groupTable(track, index) {
   };
   const head = h("tr", {}, h("th", { scope: "col" }, "Group"), names.map(({ title }) => h("th", { scope: "col" }, title)));
   const rows = track.groups.map((group) => h("tr", {}, h("th", { scope: "row" }, group.title), names.map(({ name }) => h("td", {}, figureAt(group, name)))));
-  return h("div", { class: "remarks" }, h("h2", {}, `Optimizer at ${track.stepName(index)}`), h("div", { class: "group-scroller" }, h("table", { class: "group-table" }, h("thead", {}, head), h("tbody", {}, rows))));
+  return h("div", { class: "step-remarks" }, h("h2", {}, `Optimizer at ${track.stepName(index)}`), h("div", { class: "group-scroller" }, h("table", { class: "group-table" }, h("thead", {}, head), h("tbody", {}, rows))));
 }

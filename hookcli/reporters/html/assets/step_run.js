@@ -59,7 +59,7 @@ export function firstBadSection(context, steps, goTo) {
   if (!found) return null;
   const go = h("button", { type: "button", class: "button", on: { click: () => goTo(found) } }, `Go to ${found.fqn || "the model"} at step ${count(found.step)}`);
   const rows = h("details", { class: "first-bad-rows", open: true }, h("summary", {}, "Rows before it, in the order in which they were measured; its own is the last one"));
-  const tables = found.reports.map((place) => reportBox(context, steps.reports?.[place] ?? context.payload.reports[place]));
+  const tables = found.reports.map((place) => reportBox(context, context.payload.reports[place]));
   rows.append(...tables);
   const later = steps.non_finite.length > 1 ? h("p", { class: "dim" }, `and on ${counted(steps.non_finite.length - 1, "other rank")}`) : null;
   return h("section", { class: "first-bad", "aria-label": "First value that is not finite" }, h("p", {}, h("strong", {}, found.line)), later, h("div", {}, go), found.reports.length ? rows : null);
