@@ -1,6 +1,7 @@
 // A heat map of modules by steps: rows fold as the tree does, the chosen step and module are marked, keys move both.
 
 import { framed, h } from "./dom.js";
+import { count } from "./format.js";
 import { paintCells } from "./heat_cells.js";
 import { heatScale } from "./heat_scale.js";
 import { HeatLegend } from "./heat_legend.js";
@@ -211,7 +212,7 @@ export class HeatMap {
     const [left, width] = [this.plot.offsetLeft, this.plot.clientWidth];
     const ticks = roundSteps(this.track.steps, Math.max(2, Math.floor(width / 70)));
     this.axis.replaceChildren(...ticks.map((index) => {
-      const tick = h("span", {}, this.track.steps[index].toLocaleString("en-US"));
+      const tick = h("span", {}, count(this.track.steps[index]));
       tick.style.left = `${left + ((index + 0.5) / this.track.steps.length) * width}px`;
       return tick;
     }));

@@ -1,6 +1,7 @@
 // The steps that a record's page has in full: what the pane beside the views shows of the chosen module.
 
 import { h } from "./dom.js";
+import { count } from "./format.js";
 import { joinReports } from "./model.js";
 import { repeatSelection } from "./selection.js";
 
@@ -28,7 +29,7 @@ export class StepDetail {
     this.shown = reports[0];
     Object.assign(this.context.model, joinReports({ reports }));
     const why = exact.length ? "" : ", which the page has in full";
-    this.note.textContent = reports.length ? `Step ${reports[0].meta.step.toLocaleString("en-US")} of ${track.title}${why}` : "";
+    this.note.textContent = reports.length ? `Step ${count(reports[0].meta.step)} of ${track.title}${why}` : "";
     repeatSelection();
   }
 }

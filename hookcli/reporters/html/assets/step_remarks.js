@@ -1,7 +1,7 @@
 // What a record says of steps besides figures: findings, notes, parameter groups, and what was not measured.
 
 import { h } from "./dom.js";
-import { num } from "./format.js";
+import { count, num } from "./format.js";
 import { select } from "./selection.js";
 import { stepFigure } from "./step_figures.js";
 
@@ -38,7 +38,7 @@ function placeButton(text, fqn = text) {
 }
 
 function spanList(track, spans, onStep) {
-  const named = ([from, until]) => (from === until ? track.steps[from].toLocaleString("en-US") : `${track.steps[from].toLocaleString("en-US")}–${track.steps[until].toLocaleString("en-US")}`);
+  const named = ([from, until]) => (from === until ? count(track.steps[from]) : `${count(track.steps[from])}–${count(track.steps[until])}`);
   const button = (span) => h("button", { type: "button", class: "place", title: "Go to this step", on: { click: () => onStep(span[0]) } }, named(span));
   const every = spans.length === 1 && spans[0][0] === 0 && spans[0][1] === track.steps.length - 1;
   return h("span", { class: "dim" }, every ? "every step" : ["step ", ...spans.slice(0, 6).flatMap((span) => [button(span)]), spans.length > 6 ? ` and ${spans.length - 6} more spans` : ""]);
