@@ -60,10 +60,11 @@ class Output:
 
     def _require_suited(self, columns: Sequence[Column]) -> None:
         if missing := selection.missing(self._reporter, columns):
-            command = selection.declared(self._reporter, "command")
+            commands = " or ".join(f"`{command}`" for command in selection.commands(self._reporter))
             lacks = f"this report has no column {' or '.join(missing)}"
-            why = f"only for `{command}` ({lacks})" if command else lacks
+            why = f"only for {commands} ({lacks})" if commands else lacks
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
+        selection.check(self._reporter, columns)
 
     def write(
         self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False, growing: bool = False
@@ -130,7 +131,7 @@ class Output:
         return text
 
     def _shown(self, reports: Iterable[Report], mixed: bool = False) -> Iterator[Report]:
-        folds = not selection.declared(self._reporter, "needs")
+        folds = not selection.takes_every_row(self._reporter)
         for report in reports:
             self._require_suited(report.columns)
             view = _suited(self.view, report) if mixed else self.view

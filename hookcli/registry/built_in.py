@@ -20,7 +20,7 @@ BUILT_IN = {
     "reporters": {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
         for name in (
-            *("table", "json", "csv", "markdown", "html", "dot", "svg", "chrome", "chart", "hist"),
+            *("table", "json", "csv", "markdown", "html", "dot", "chrome", "chart", "hist", "svg", "png"),
             *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
         )
     },

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hookcli.report import Column, Finding, Report, Row, Skipped, columns_named, document
+from hookcli.report import Column, Finding, Report, Row, Skipped, TensorStats, columns_named, document
 from hookcli.report.grouping import View
 from hookcli.reporters.html import HtmlReporter
 from hookcli.reporters.html.page import page
@@ -137,6 +137,8 @@ def test_a_page_has_the_libraries_that_it_needs() -> None:
     plain = replace(REPORT, columns=COLUMNS[:3])
     assert "uPlot=function" in page(payload([REPORT]))
     assert "uPlot=function" not in page(payload([plain]))
+    hidden = replace(plain, rows=[Row({"fqn": "a", "type": "Linear", "call": 0}, TensorStats.of_zeros(3))])
+    assert "uPlot=function" in page(payload([hidden]))
     assert "dagre=(" not in page(payload([plain])) and "dagre=(" in page(payload([replace(plain, probe="flow")]))
     assert "MIT License" in page(payload([REPORT])) and "sourceMappingURL" not in page(payload([REPORT]))
 

@@ -96,8 +96,10 @@ def _library(name: str, file: str) -> str:
 
 def _charts(payload: Mapping[str, Any]) -> bool:
     """True if there is something to chart: statistics, or steps."""
-    named = (column["name"] for report in payload["reports"] for column in report["columns"])
-    return bool(payload.get("steps")) or "l2" in named
+    reports = payload["reports"]
+    named = (column["name"] for report in reports for column in report["columns"])
+    held = ("l2" in row for report in reports for row in report["rows"])  # also where --columns leaves it out
+    return bool(payload.get("steps")) or "l2" in named or any(held)
 
 
 def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:

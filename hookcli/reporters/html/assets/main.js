@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { mountDetail } from "./detail.js";
 import { mountHeader } from "./header.js";
 import { joinReports } from "./model.js";
+import { mountModels } from "./models.js";
 import { mountNotes } from "./notes.js";
 import { mountPlace } from "./place.js";
 import { mountPrinting } from "./printing.js";
@@ -20,7 +21,7 @@ start(document.getElementById("app"));
 /** Build the page, or say why it can't be. */
 async function start(app) {
   try {
-    build(app, await loadPayload());
+    mountModels(app, await loadPayload(), build);
   } catch (error) {
     app.replaceChildren(h("p", { class: "failure", role: "alert" }, `This page can't be shown: ${error}`));
     throw error;

@@ -41,3 +41,9 @@ export function onSelect(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
+
+/** Select nothing, and call nobody any more: another page takes the place of this one. */
+export function forgetSelection() {
+  listeners.clear();
+  chosen = { fqn: null, source: "", row: null };
+}

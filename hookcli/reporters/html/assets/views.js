@@ -1,6 +1,7 @@
 // The views of a page. Each has a tab, which is there if the payload has what the view needs.
 
 import { hasDepth, mountDepth } from "./depth.js";
+import { mountPicture } from "./picture.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
 import { mountSteps } from "./steps.js";
@@ -29,6 +30,7 @@ import { mountSteps } from "./steps.js";
 const FIRST = [
   { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
+  { id: "picture", title: "Picture", applies: ({ model }) => model.reports("flow").some((report) => report.rows.length > 0), mount: mountPicture },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
 ];
 /** @type {ViewKind[]} after them */
