@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-
 import sys
 from pathlib import Path
 
@@ -63,7 +62,9 @@ def test_what_a_record_lacks_is_on_its_page(cli) -> None:
     damaged = notes(text([HEADER, recorded_step(0)]) + "{}\n" + text([end()]))
     assert damaged == ["1 of 4 lines is damaged and left out: 3"]
     assert "no step was recorded" in notes(text([HEADER, end([])]))
-    assert "the record has no header, so the script and its settings are unknown" in notes(text([recorded_step(), end()]))
+    assert "the record has no header, so the script and its settings are unknown" in notes(
+        text([recorded_step(), end()])
+    )
     last = [recorded_step(0), recorded_step(1, complete=False)]
     assert "1 step left out, not finished (hookcli show --step N shows one)" in notes(text([HEADER, *last, end()]))
 

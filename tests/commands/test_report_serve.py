@@ -103,7 +103,9 @@ def test_only_two_paths_one_method_and_this_machine_are_answered(served: Served)
     assert served.get("/", host=f"localhost:{served.port}")[0].status == 200
     for odd in ("", "x", "1", "1.x", "1.1.-1", "1.2." + "9" * 30, "%00"):
         assert served.get(f"/steps?have={odd}")[0].status in (200, 205), odd
-    addresses = {line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"}
+    addresses = {
+        line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"
+    }
     assert f"0100007F:{served.port:04X}" in addresses and f"00000000:{served.port:04X}" not in addresses
 
 

@@ -13,6 +13,8 @@ from hookcli.record.file.page.matrix import Rounded, packed_counts
 
 EDGES = [0.0, 1.0, -1.0, 9999.6, 0.99996, 1e-300, 123456.0, 1e-7, math.nan, math.inf]
 
+NUMBERS = st.floats(-1e307, 1e307).filter(lambda x: x == 0 or abs(x) > 1e-300)
+
 
 def packed(values: list[float | None], *, coarse: bool = False) -> list[float | None]:
     known = np.array([value is not None for value in values], np.bool_)
@@ -21,7 +23,9 @@ def packed(values: list[float | None], *, coarse: bool = False) -> list[float | 
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.none() | st.floats(-1e307, 1e307).filter(lambda x: x == 0 or abs(x) > 1e-300), min_size=1, max_size=20))
+@given(
+    st.lists(st.none() | st.floats(-1e307, 1e307).filter(lambda x: x == 0 or abs(x) > 1e-300), min_size=1, max_size=20)
+)
 def test_figures_are_as_near_as_four_digits_can_be_or_three(values: list[float | None]) -> None:
     values = [*values, *EDGES, -math.inf, None]
     for value, fine, coarse in zip(values, packed(values), packed(values, coarse=True), strict=True):
