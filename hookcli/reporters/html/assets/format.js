@@ -2,7 +2,7 @@
 
 const FIGURES = new Set(["mean", "std", "min", "max", "l2"]);
 const COUNTED = new Set(["zeros", "nan", "inf", "outside_float16", "outside_bfloat16", "outside_float8_e4m3", "outside_float8_e5m2"]);
-const WRITTEN = {};
+const WRITTEN = Object.create(null); // a column may be called "constructor"
 const each = (names, write) => names.forEach((name) => (WRITTEN[name] = write));
 each(["macs", "parameters"], quantity);
 each(["params_share", "macs_share"], percent);

@@ -4,6 +4,8 @@ import { h } from "./dom.js";
 import { count, counted, fixed, seconds } from "./format.js";
 import { mountReport } from "./report_table.js";
 
+const NO_LINES = { verdict: "", run: "", totals: [], remarks: [], next: "" }; // around the table of a report
+
 /**
  * What is said of the run: pairs of a name and a text, for the header.
  * @param {Object<string, any>} steps of the payload
@@ -75,6 +77,6 @@ export function ranksSection(context, { ranks }) {
 function reportBox(context, report) {
   const box = h("div", { class: "report-box" });
   box.style.height = `${Math.min(report.rows.length, 12) * 24 + 104}px`;
-  mountReport(box, context, report);
+  mountReport(box, context, report, NO_LINES);
   return box;
 }

@@ -81,7 +81,7 @@ function nameCell(row, column, tree, folds, folded) {
   const text = tree ? row.name : column.text(row);
   const hidden = folded ? h("span", { class: "hidden-rows", title: `${counted(row.inside, "row")} folded` }, `+${count(row.inside)}`) : null;
   const fold = tree ? h("span", { class: "fold", "aria-hidden": "true", "data-fold": folds }, folds ? (folded ? "▸" : "▾") : "") : null;
-  const cell = h("div", { role: "rowheader", class: column.numeric ? "name number" : "name" }, fold, h("span", { class: "text" }, text), hidden, lamp(row, folded));
+  const cell = h("div", { role: "rowheader", class: `name ${column.numeric ? "number" : ""} ${column.tone(row)}` }, fold, h("span", { class: "text" }, text), hidden, lamp(row, folded));
   cell.style.setProperty("--level", tree ? row.level : 0);
   return cell;
 }
