@@ -17,7 +17,7 @@ const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do
 export class HeatMap {
   /**
    * @param {HTMLElement} container
-   * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void}} options
+   * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options
    */
   constructor(container, options) {
     this.options = options;
@@ -150,6 +150,8 @@ export class HeatMap {
     if (!node?.children.length) return;
     if (!this.folded.delete(node.key)) this.folded.add(node.key);
     this.#arrange();
+    this.#read(this.at);
+    this.options.onFold();
   }
 
   #onKey(event) {

@@ -33,31 +33,20 @@ async function start(app) {
 
 function build(app, payload) {
   const theme = themeSwitch();
-<<<<<<< HEAD
-  const context = { payload, model: joinReports(payload.steps ? { reports: [] } : payload), theme: theme.current };
-=======
   const comparison = comparisonOf(payload);
-  const context = { payload, comparison, model: comparison?.a.model ?? joinReports(payload), theme: theme.current };
->>>>>>> main
+  const joined = payload.steps ? { reports: [] } : payload; // those of steps are joined for the step that is chosen
+  const context = { payload, comparison, model: comparison?.a.model ?? joinReports(joined), theme: theme.current };
   const header = h("header", { class: "page-head" });
   const verdict = h("section", { class: "verdicts", id: "verdict", "aria-label": "Verdict" });
   const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: -1 });
   const work = h("main", { class: "work" });
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
-<<<<<<< HEAD
-  mountHeader(header, { ...context, setTheme: theme.set, theme });
-  if (!payload.steps) mountVerdict(verdict, context); // else the steps say what was found in which
-  if (!payload.steps) mountNotes(verdict, context);
-  beside.hidden = !context.model.modules.length && !payload.steps?.tracks.length;
-  const mounted = beside.hidden ? null : mountDetail(beside, context);
-=======
   const told = comparison ? { ...payload, reports: comparison.diffs } : payload; // totals of one side would be no facts of both
   mountHeader(header, { ...context, payload: told, setTheme: theme.set, theme });
-  (comparison ? mountDiffSummary : mountVerdict)(verdict, context);
-  mountNotes(verdict, context);
-  beside.hidden = !comparison && !context.model.modules.length;
+  if (!payload.steps) (comparison ? mountDiffSummary : mountVerdict)(verdict, context); // else findings are those of a step
+  if (!payload.steps) mountNotes(verdict, context);
+  beside.hidden = !comparison && !context.model.modules.length && !payload.steps?.tracks.length;
   const mounted = beside.hidden ? null : (comparison ? mountDiffDetail : mountDetail)(beside, context);
->>>>>>> main
   let moved = () => {};
   const tabs = mountTabs(work, viewsOf(context), context, () => moved());
   if (!comparison && context.model.byFqn.has("")) select("", "start");

@@ -80,7 +80,7 @@ class StepsView {
 
   heatSection() {
     const box = h("div", { class: "heat" });
-    this.heat = new HeatMap(box, { theme: this.context.theme, onCell: (node, step) => this.onCell(node, step) });
+    this.heat = new HeatMap(box, { theme: this.context.theme, onCell: (node, step) => this.onCell(node, step), onFold: () => this.drawRow() });
     this.statistics = h("select", { "aria-label": "Statistic", class: "heat-statistic" });
     this.statistics.addEventListener("change", () => this.drawHeat());
     const scales = choice("Scale", SCALES, this.kind, (kind) => {
