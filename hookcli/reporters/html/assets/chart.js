@@ -40,7 +40,7 @@ export class LineChart {
     this.summary = h("p", { class: "chart-summary" });
     const on = { keydown: (event) => this.#onKey(event), click: () => this.#select() };
     this.plotBox = h("div", { class: "chart-plot", tabindex: "0", role: "slider", "aria-orientation": "horizontal", on });
-    this.heading = h("h3", { class: "chart-title" });
+    this.heading = h("h2", { class: "chart-title" });
     const head = h("div", { class: "chart-head" }, this.heading, this.readout, this.tools);
     this.root = h("figure", { class: "chart" }, head, this.legend, this.plotBox, this.summary);
     container.replaceChildren(this.root);
@@ -235,7 +235,7 @@ export class LineChart {
 
   #moveTo(index) {
     const left = this.plot.valToPos(this.spec.x[index], "x");
-    this.plot.setCursor({ left, top: this.plot.over.clientHeight / 2 });
+    this.plot.setCursor({ left, top: this.plot.over.clientHeight / 2 }, true, true); // also in charts of the same key
     this.onCursor(index); // a point outside the zoom, or beside one that is closer
   }
 }

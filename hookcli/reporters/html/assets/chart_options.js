@@ -4,7 +4,7 @@ import { logLevels, signedLevels, tickText } from "./chart_values.js";
 import { drawChosen, drawFindings, drawOdd } from "./chart_marks.js";
 
 const DISTRIBUTIONS = { linear: 1, log: 3, signed: 4 };
-const DOTTED = 60; // up to this many points a dot marks each
+const DOTTED = 40; // up to this many points a dot marks each
 const CHART_HEIGHT = 200;
 const TICK_WIDTH = 6.2; // of a character of a tick, in CSS pixels
 

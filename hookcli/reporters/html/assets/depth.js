@@ -28,12 +28,16 @@ export function mountDepth(container, { model }) {
     ticks: depthTicks(points),
     marks: findingMarks(points, model),
     sync: "depth",
-    onSelect: (index) => select(points[index].fqn, "depth"),
+    onSelect: (index) => select(points[index].fqn, "depth", points[index].activation ?? points[index].grad ?? null),
   };
   const boxes = specs.map(() => h("div", {}));
   container.append(h("div", { class: "depth" }, boxes));
   const charts = specs.map((spec, i) => new LineChart(boxes[i], { ...shared, ...spec }));
-  const choose = ({ fqn }) => charts.forEach((chart) => chart.choose(pointOfModule(points, ownerName(model, fqn))));
+  const choose = ({ fqn, row }) => {
+    const own = row ? points.findIndex((point) => point.activation === row || point.grad === row) : -1;
+    const place = own >= 0 ? own : pointOfModule(points, ownerName(model, fqn));
+    charts.forEach((chart) => chart.choose(place));
+  };
   onSelect(choose);
   choose(selected());
   const each = (method) => () => charts.forEach((chart) => chart[method]());

@@ -43,7 +43,7 @@ function detailSection(title, content) {
 function detailName(fqn, type) {
   const copy = h("button", { type: "button", class: "detail-copy", on: { click: () => copyName(fqn, copy) } }, "Copy");
   copy.setAttribute("aria-label", "Copy the name");
-  const name = h("code", { class: "detail-name" }, fqn || "(model)");
+  const name = h("h2", { class: "detail-name" }, fqn || "(model)");
   return h("header", { class: "detail-head" }, name, fqn && copy, h("span", { class: "detail-type" }, type));
 }
 

@@ -77,11 +77,12 @@ export function parametersTable(parameters) {
   const titles = ["shape", "std", "L2", "gradient L2", "ratio"];
   const lines = parameters.map(({ name, values: [value], gradients: [gradient] }) => {
     const [size, slope] = [value, gradient].map((row) => num(row?.l2));
-    const ratio = size > 0 && slope !== null ? number(slope / size) : "-";
-    const own = [value?.shape ?? gradient?.shape, ...["std", "l2"].map((key) => num(value?.[key]))];
-    return [name, [shape(own[0]), ...own.slice(1).map(number), number(slope), ratio]];
+    const ratio = size > 0 && slope !== null ? slope / size : null;
+    return [name, [shape(value?.shape ?? gradient?.shape), ...[num(value?.std), size, slope, ratio].map(number)]];
   });
-  return detailGrid(titles, lines);
+  const known = titles.flatMap((_, i) => (lines.some(([, texts]) => texts[i] !== "-") ? [i] : []));
+  const kept = (texts) => known.map((i) => texts[i]);
+  return detailGrid(kept(titles), lines.map(([name, texts]) => [name, kept(texts)]));
 }
 
 /**

@@ -38,7 +38,7 @@ function build(app, payload) {
   const context = { payload, comparison, model: comparison?.a.model ?? joinReports(joined), theme: theme.current };
   const header = h("header", { class: "page-head" });
   const verdict = h("section", { class: "verdicts", id: "verdict", "aria-label": "Verdict" });
-  const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: -1 });
+  const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: 0 });
   const work = h("main", { class: "work" });
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
   const told = comparison ? { ...payload, reports: comparison.diffs } : payload; // totals of one side would be no facts of both
