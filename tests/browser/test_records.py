@@ -99,7 +99,9 @@ def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], re
         page = visit(file, **how)
         page.wait_for_selector(".step-table .table-row")
         assert HOSTILE in pick(page, ".first-bad p")
-        wide = "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
+        wide = (
+            "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
+        )
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.evaluate(
             f"{wide}.map((e) => `${{e.tagName}}.${{e.className}}`).slice(0, 12)"
         )
