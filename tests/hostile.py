@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hookcli.report import STATS_COLUMNS, Column, Finding, Report, Row, Skipped, TensorStats, columns_named
@@ -50,18 +51,42 @@ MARKUP = (
 _STATS = TensorStats(4, 1.0, 1.0, -1.0, 2.0, 3.0)
 
 
-def hostile_reports() -> list[Report]:
-    """Reports of every kind that a page shows, with each of these names wherever a name or a text may be."""
-    return [
+def hostile_reports() -> dict[str, list[Report]]:
+    """Reports by the kind of page that shows them, with each of these names wherever a name or a text may be."""
+    measured = [
         _of_modules("activations", "activations", STATS_COLUMNS, _STATS),
         _of_modules("shapes", "shapes", columns_named("input_shape", "output_shape", "params", "macs", "kept")),
         *(_of_modules("grads", kind, STATS_COLUMNS, _STATS, kind=kind) for kind in ("parameter", "output")),
-        _findings(),
-        _differences(),
-        Report(
-            "plugin", MARKUP[0], [Column(name, name) for name in MARKUP], [Row(dict(zip(MARKUP, MARKUP, strict=True)))]
-        ),
     ]
+    columns = [Column(name, name) for name in MARKUP]
+    plugin = Report("plugin", MARKUP[0], columns, [Row(dict(zip(MARKUP, MARKUP, strict=True)))])
+    sides = [replace(report, meta={**report.meta, "side": side}) for side in "ab" for report in measured]
+    return {
+        "reports": [*measured, plugin],
+        "model": [_findings(), *measured, _flow()],
+        "diff": [_differences(), *sides],
+    }
+
+
+def _flow() -> Report:
+    """A chain of calls."""
+    calls = enumerate(("input", *MARKUP, "output"))
+    rows = [
+        Row(
+            {
+                "id": i,
+                "kind": name if name in ("input", "output") else "module",
+                "fqn": "" if name in ("input", "output") else name,
+            }
+            | {"type": name, "number": None, "call": 0, "inputs": [i - 1] if i else [], "dtype": name}
+            | {"input_shapes": [[4]] if i else [], "output_shape": [4]}
+        )
+        for i, name in calls
+    ]
+    columns = columns_named(
+        "id", "kind", "fqn", "type", "number", "call", "inputs", "input_shapes", "output_shape", "dtype"
+    )
+    return Report("flow", MARKUP[0], columns, rows, grouping="disjoint")
 
 
 def _of_modules(

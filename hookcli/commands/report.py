@@ -44,7 +44,7 @@ _CHECKS = (
 _OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *("format", "output", "quiet", "debug"),
+    *("edit", "format", "output", "quiet", "debug"),
 )
 
 

@@ -29,7 +29,7 @@ function diffParts(comparison, fqn, chosen) {
   found.sort((one, other) => (other.row === chosen) - (one.row === chosen));
   const first = found[0]?.row;
   const type = [first?.type, first?.change].filter(Boolean).join(" · ");
-  const head = h("header", { class: "detail-head" }, h("code", { class: "detail-name" }, fqn || "(model)"), h("span", { class: "detail-type" }, type));
+  const head = h("header", { class: "detail-head" }, h("h2", { class: "detail-name" }, fqn || "(model)"), h("span", { class: "detail-type" }, type));
   const more = found.length > MOST ? [h("p", { class: "detail-note" }, `and ${found.length - MOST} more`)] : [];
   return [head, ...found.slice(0, MOST).flatMap(({ part, row }) => rowParts(comparison, part, row)), ...more, ...calls(comparison, fqn, first)];
 }

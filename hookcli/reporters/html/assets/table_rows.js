@@ -8,6 +8,7 @@ export const ROW_HEIGHT = 24;
 const SPARE = 8; // rows beyond the edges
 const SAMPLE = 400; // rows whose texts set a column's width
 const WIDEST = [80, 56, 40, 32, 24, 18]; // characters of words, as there is room
+const NAME = 28; // characters of a name that always have room
 const CHARACTER = 7.3; // pixels
 const PADDING = 16;
 
@@ -21,7 +22,7 @@ export function gridTemplate(columns, state, { first, room }) {
   const step = Math.max(1, Math.floor(state.rows.length / SAMPLE));
   const sample = state.rows.filter((_, i) => i % step === 0);
   const lengths = columns.map((column, i) => longestText(column, sample, i === 0 && state.mode === "tree", i === 0));
-  const cut = (most) => lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, most)));
+  const cut = (most) => lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, i ? most : Math.max(most, NAME))));
   const fits = (widths) => widths.reduce((sum, width) => sum + width * CHARACTER + PADDING, 0) <= room;
   const found = WIDEST.map(cut).find(fits) ?? cut(WIDEST.at(-1));
   const widths = found.map((width, i) => (i === 0 && first ? `${first}px` : `calc(${width}ch + ${PADDING}px)`));

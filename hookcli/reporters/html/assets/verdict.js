@@ -77,5 +77,6 @@ export function advice(finding) {
 function explained(explanation) {
   if (!explanation) return null;
   const paragraphs = explanation.text.split("\n\n").map((text) => h("p", {}, text));
-  return h("div", { class: "explanation" }, paragraphs, h("p", {}, h("strong", {}, "Usually means: "), explanation.means));
+  const means = h("p", {}, h("strong", {}, "Usually means: "), explanation.means);
+  return h("details", { class: "explanation" }, h("summary", {}, `About ${explanation.name}`), paragraphs, means);
 }
