@@ -49,7 +49,9 @@ class Net(nn.Module):
 def text() -> str:
     net, x = Net(), torch.randn(3, 4)
     reports = [*capture(net, x, ["shapes", "flow"]), *capture(net, x, ["activations"])]
-    return page_of({"schema": 1, "kind": "model", "title": "Net", "reports": document(reports)["reports"], "explain": {}})
+    return page_of(
+        {"schema": 1, "kind": "model", "title": "Net", "reports": document(reports)["reports"], "explain": {}}
+    )
 
 
 @pytest.fixture
