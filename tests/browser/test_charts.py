@@ -146,8 +146,9 @@ def test_lines_hide_and_axes_change_and_the_theme_too(depth: Any) -> None:
     assert first.get_by_role("button", name="mean").get_attribute("aria-pressed") == "false"
     kind = first.locator(".chart-tools button:visible")
     before = kind.inner_text()
-    kind.click()
-    assert kind.inner_text() != before
+    kind.focus()
+    depth.keyboard.press("Enter")
+    assert kind.inner_text() != before and kind.evaluate("e => e === document.activeElement")
     depth.get_by_role("button", name="Dark").click()
     assert first.get_by_role("button", name="mean").get_attribute("aria-pressed") == "false"
     assert first.locator("canvas").count() == 1

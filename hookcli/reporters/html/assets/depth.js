@@ -66,10 +66,11 @@ function activationChart(points) {
 }
 
 function gradientChart(points) {
+  const own = points.some(({ activation, grad }) => activation || grad) ? "L2 of own parameters" : "L2 of each parameter";
   const lines = [
     depthLine(points, "L2 of output", "--series-1", (point) => statisticOf(point.grad, "l2")),
     depthLine(points, "rms of output", "--series-3", (point) => rmsOf(point.grad)),
-    depthLine(points, "L2 of own parameters", "--series-2", (point) => normOf(point.parameters), { dots: true }),
+    depthLine(points, own, "--series-2", (point) => normOf(point.parameters), { dots: true }),
   ];
   return { title: "Gradients through depth", lines: withFigures(lines) };
 }

@@ -13,9 +13,13 @@ const MOST_DISTRIBUTIONS = 12; // of parameters, drawn at once
  * @param {{payload: Payload, model: Model}} context
  */
 export function mountDetail(container, context) {
-  const root = h("div", { class: "detail", "aria-live": "polite" });
-  container.append(root);
-  const show = ({ fqn, row }) => root.replaceChildren(...detailParts(context, fqn, row));
+  const root = h("div", { class: "detail" });
+  const spoken = h("p", { class: "chart-summary", role: "status" });
+  container.append(root, spoken);
+  const show = ({ fqn, row }) => {
+    root.replaceChildren(...detailParts(context, fqn, row));
+    spoken.textContent = fqn === null ? "" : `${fqn || "the model"} selected`;
+  };
   onSelect(show);
   show(selected());
 }

@@ -30,20 +30,21 @@ export function findingsList(findings, explain) {
 export function callsTable({ shapes }) {
   if (!shapes.length) return null;
   const calls = shapes.slice(0, MOST_CALLS);
-  const titles = calls.length > 1 ? calls.map((row) => `call ${(row.call ?? 0) + 1}${row.path ? ` ${row.path}` : ""}`) : null;
-  const lines = [
+  const figures = [
     ["input", (row) => cell(row, "input_shape")],
     ["output", (row) => cell(row, "output_shape")],
-    ["dtype", (row) => row.dtype],
-    ["parameters", (row) => count(row.params)],
-    ["trainable", (row) => (row.trainable === row.params ? null : count(row.trainable))],
     ["MACs", (row) => num(row.macs) && quantity(row.macs)],
     ["kept for backward", (row) => num(row.kept) && bytes(row.kept)],
+    ["parameters", (row) => num(row.params) && count(row.params)],
+    ["trainable", (row) => (row.trainable === row.params ? null : count(row.trainable))],
+    ["dtype", (row) => row.dtype],
   ];
-  const known = lines.map(([name, text]) => [name, calls.map((row) => text(row) ?? "")]).filter(([, texts]) => texts.some(Boolean));
+  const known = figures.map(([name, text]) => [name, calls.map((row) => text(row) || "")]).filter(([, texts]) => texts.some(Boolean));
+  if (calls.length === 1) return detailGrid(null, known);
   const more = shapes.length - calls.length;
   const foot = more > 0 ? h("caption", { class: "detail-note" }, `and ${count(more)} more calls`) : null;
-  return detailGrid(titles, known, foot);
+  const lines = calls.map((row, i) => [`call ${(row.call ?? 0) + 1}${row.path ? ` ${row.path}` : ""}`, known.map(([, texts]) => texts[i])]);
+  return detailGrid(known.map(([name]) => name), lines, foot);
 }
 
 /** A table whose lines have a name and a text per column. */
