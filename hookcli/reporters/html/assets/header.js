@@ -16,8 +16,7 @@ export function mountHeader(container, { payload, setTheme, theme }) {
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(
     h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, keysMenu(), saved, switcher.element)),
-    factList(payload.steps ? recordFacts(payload.steps) : facts(payload.reports)),
-    payload.steps ? recordNotes(payload.steps) : totals(payload.reports),
+    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts(payload.reports)), totals(payload.reports)]),
     ...failures(payload.reports),
   );
 }
@@ -54,6 +53,11 @@ function facts(reports) {
     ["Seed", all("seed").join(" / ")],
     ["Versions", versions.join(", ")],
   ].filter(([, text]) => text);
+}
+
+/** What is said of a record: it changes while the record grows. */
+export function recordHead(steps) {
+  return [factList(recordFacts(steps)), recordNotes(steps)];
 }
 
 function factList(pairs) {

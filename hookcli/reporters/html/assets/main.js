@@ -34,7 +34,8 @@ async function start(app) {
 function build(app, payload) {
   const theme = themeSwitch();
   const comparison = comparisonOf(payload);
-  const context = { payload, comparison, model: comparison?.a.model ?? joinReports(payload), theme: theme.current };
+  const joined = payload.steps ? { reports: [] } : payload; // those of steps are joined for the step that is chosen
+  const context = { payload, comparison, model: comparison?.a.model ?? joinReports(joined), theme: theme.current };
   const header = h("header", { class: "page-head" });
   const verdict = h("section", { class: "verdicts", id: "verdict", "aria-label": "Verdict" });
   const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: 0 });
@@ -42,9 +43,9 @@ function build(app, payload) {
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
   const told = comparison ? { ...payload, reports: comparison.diffs } : payload; // totals of one side would be no facts of both
   mountHeader(header, { ...context, payload: told, setTheme: theme.set, theme });
-  (comparison ? mountDiffSummary : mountVerdict)(verdict, context);
-  mountNotes(verdict, context);
-  beside.hidden = !comparison && !context.model.modules.length;
+  if (!payload.steps) (comparison ? mountDiffSummary : mountVerdict)(verdict, context); // else findings are those of a step
+  if (!payload.steps) mountNotes(verdict, context);
+  beside.hidden = !comparison && !context.model.modules.length && !payload.steps?.tracks.length;
   const mounted = beside.hidden ? null : (comparison ? mountDiffDetail : mountDetail)(beside, context);
   let moved = () => {};
   const tabs = mountTabs(work, viewsOf(context), context, () => moved());

@@ -46,8 +46,9 @@ function isModel({ payload, model }) {
   return payload.kind === "model" && model.modules.length > 0;
 }
 
-/** The views of this page. */
+/** The views of this page; a record has one, which shows all of it. */
 export function viewsOf(context) {
+  if (context.payload.steps) return FIRST.slice(0, 1);
   if (context.comparison) return [...diffViews(context), ...LAST].filter((view) => view.applies(context));
   return [...FIRST, ...reportViews(context), ...LAST].filter((view) => view.applies(context));
 }
