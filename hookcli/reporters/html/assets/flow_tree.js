@@ -111,7 +111,7 @@ function inRuns(box) {
 
 function edgesOf(calls, boxOf) {
   return calls.flatMap((to) =>
-    to.row.inputs.map((id, i) => ({ from: boxOf.get(id), to, shape: to.row.input_shapes?.[i] ?? null })).filter(({ from }) => from),
+    to.row.inputs.map((id, i) => ({ from: boxOf.get(id), to, shape: to.row.input_shape?.[i] ?? null })).filter(({ from }) => from),
   );
 }
 

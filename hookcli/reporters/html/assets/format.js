@@ -13,6 +13,7 @@ each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"
 each(["lr", "weight_decay", "momentum", "betas"], setting);
 each(["cosine"], (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)));
 each(["value", "threshold"], figure);
+each(["inputs"], (numbers) => (numbers ?? []).join(", ") || "-");
 each(["fqns"], (names) => (!names?.length ? "-" : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`));
 const UNDEFINED = "-";
 
