@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -17,6 +18,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No terminal's width or colour leaks in from outside; pytest-xdist sets a width.
 for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)
+if "PYTEST_XDIST_WORKER" in os.environ:  # its end would take PyTorch apart, which takes seconds
+    atexit.register(os._exit, 0)
 
 import forks
 import pytest
