@@ -1,8 +1,8 @@
 """hookcli: see what happens inside a PyTorch model.
 
 `capture` runs a model under probes and returns reports; `capture_recipe` builds the model first, as the commands do.
-`watch` observes a model while your own code runs it, and `check` judges a model. A `Step` says what a run does besides
-one forward. All are imported on first use, so that `import hookcli` costs nothing.
+`watch` observes a model while your own code runs it, `check` judges a model, and `report` makes a page about it. A
+`Step` says what a run does besides one forward. All are imported on first use, so that `import hookcli` costs nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from hookcli.engine.checking import check
     from hookcli.engine.step import Step
     from hookcli.record.watch import Watch, watch
+    from hookcli.report.page import CallableModule
 
-__all__ = ["Step", "Watch", "capture", "capture_recipe", "check", "watch"]
+    report: CallableModule
+
+__all__ = ["Step", "Watch", "capture", "capture_recipe", "check", "report", "watch"]
 
 _HOMES = {
     "Step": "engine.step",
@@ -28,8 +31,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name == "report":  # the package, which is called as a function, too
+        return import_module("hookcli.report")
+    if name in _HOMES:
         return getattr(import_module(f"hookcli.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'hookcli' has no attribute {name!r}")

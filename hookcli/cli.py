@@ -22,7 +22,10 @@ from hookcli.system.streams import aside, say
 from hookcli.system.torchrun import LAUNCHER, end_with_launcher, world
 
 _MOMENT = 10.0  # seconds
-_BY_RANK_0 = ("check", "explain", "diff", "hooks", "package", "show", "models", "plugins", "--help", "-h", "--version")
+_BY_RANK_0 = (
+    *("check", "explain", "report", "diff", "hooks", "package", "show", "models", "plugins"),
+    *("--help", "-h", "--version"),
+)
 
 
 def _in_ranks(arguments: Sequence[str]) -> bool:

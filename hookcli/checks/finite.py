@@ -76,7 +76,8 @@ class ActivationNotFinite(_NotFinite):
         received = {(r.fqn, r["call"]): r for r in measured.inventory.rows if r["kind"] == "received"}
         bad = _innermost(measured.activations.rows)
         for finding in self.found(bad, "values of its output", "module"):
-            place = received.get((finding.fqn, bad[0]["call"]))
+            call = bad[0].get("call")  # a recorded step has one row for all calls
+            place = next((r for (fqn, one), r in received.items() if fqn == finding.fqn and call in (None, one)), None)
             yield _blaming_the_code(finding, place, received) if place else finding
 
 

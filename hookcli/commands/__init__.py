@@ -11,6 +11,7 @@ COMMANDS = {
     "trace": "Show every hook that fires, in order, with time and memory.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
+    "report": "Write a page about a model: figures, distributions, checks.",
     "diff": "Compare two models, reports or records; find where they diverge.",
     "run": "Record an unmodified script, and find where a NaN begins.",
     "show": "Show a record from `hookcli run`, or a saved report.",
@@ -23,7 +24,7 @@ COMMANDS = {
 QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "hooks", "models"),
     "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
-    "Is anything wrong with it?": ("check", "explain"),
+    "Is anything wrong with it?": ("check", "explain", "report"),
     "Did a change alter its results?": ("diff",),
     "What happens while it trains?": ("run", "show", "comm"),
     "Anything else?": ("package", "plugins"),

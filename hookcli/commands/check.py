@@ -15,6 +15,7 @@ from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import DEFAULT_FILE, read_config
 from hookcli.commands.options import OnlyFields, Options, check_choice, choice, complete_models, option
 from hookcli.commands.output import Output
+from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError
 from hookcli.report import SEVERITIES, Column, Report, Row, columns_named
 from hookcli.report.formatting import figure
@@ -109,8 +110,7 @@ def check(
     check_choice("--fail-on", own.fail_on, SEVERITIES)
     if own.list_checks:
         return _list(Output(options))
-    typed = {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
-    jobs = make_jobs(models or (), options, own.settings(), typed, read_config(own.config))
+    jobs = make_jobs(models or (), options, own.settings(), typed_names(ctx), read_config(own.config))
     from hookcli.commands.check_models import check_models
 
     return check_models(jobs, options, own.report)

@@ -40,7 +40,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
     outputs = [Output(options), *(Output(replace(options, output=file, format=None), "--report") for file in files)]
     for output in outputs:
         output.check_columns(COLUMNS)
-    reports: list[Report] = []
+    reports: list[list[Report]] = []  # of each model: the findings, then the reports that the checks read
     errors: list[tuple[str, HookcliError]] = []
     baselines: list[Baseline] = []
     save = jobs[0].settings["save"]
@@ -53,12 +53,12 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
             for number, job in enumerate(jobs, 1):
                 progress.part(f"model {number} of {len(jobs)}" if len(jobs) > 1 else "")
                 try:
-                    examination = _examined(job, progress)
+                    examination = examined(job, progress)
                 except HookcliError as error:
                     errors.append((job.spec, job.located(error)))
-                    reports += [_crashed(job, error)] if isinstance(error, ModelError) else []
+                    reports += [[crashed(job, error)]] if isinstance(error, ModelError) else []
                     continue
-                reports.append(examination.report)
+                reports.append(examination.shown)
                 if save and not examination.error:
                     baselines.append(Baseline.of(*examination.kept))
                 errors += [(job.spec, examination.error)] if examination.error else []
@@ -71,7 +71,7 @@ def check_models(jobs: Sequence[Job], options: Options, files: Sequence[str] = (
         say(f"warning: {problem}")
     if errors or unwritten:
         raise _one(errors) if errors else unwritten[0]
-    return int(fails(reports, jobs[0].settings["fail_on"]))
+    return int(fails([findings for findings, *_ in reports], jobs[0].settings["fail_on"]))
 
 
 def _check_target(save: str) -> None:
@@ -81,12 +81,13 @@ def _check_target(save: str) -> None:
         read_baselines(save)
 
 
-def _write(outputs: Sequence[Output], reports: Sequence[Report]) -> list[HookcliError]:
+def _write(outputs: Sequence[Output], reports: Sequence[Sequence[Report]]) -> list[HookcliError]:
     """Write to each output, even if another fails (stdout may be full while the file of --report is not)."""
     failed = []
     for output in outputs:
+        written = [report for of_model in reports for report in (of_model if output.with_figures else of_model[:1])]
         try:
-            output.write(reports)
+            output.write(written, mixed=output.with_figures)
         except HookcliError as error:
             failed.append(error)
     return failed
@@ -100,7 +101,7 @@ def _one(errors: Sequence[tuple[str, HookcliError]]) -> HookcliError:
     return ModelError("\n".join([f"{len(errors)} models could not be fully checked", *lines]))
 
 
-def _crashed(job: Job, error: ModelError) -> Report:
+def crashed(job: Job, error: ModelError) -> Report:
     """The report of a model that could not be built."""
     judgement = judge(with_crash(job.plan.checks), Measurements(crash=error))
     report = judgement.report(job.spec, {"complete": False, "error": str(error).partition("\n")[0]})
@@ -114,9 +115,11 @@ def _with_next(report: Report, job: Job, **meta: str) -> Report:
     return replace(report, meta={**report.meta, **meta, **then})
 
 
-def _examined(job: Job, progress: Progress) -> Examination:
+def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examination:
+    """Build a job's model, run it and judge it; `in_full` is that of `examine`. Raises UsageError and ModelError."""
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
+    from hookcli.engine.examiner import costs_probes
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -127,14 +130,14 @@ def _examined(job: Job, progress: Progress) -> Examination:
     costs = partial(
         capture_recipe,
         recipe,
-        "shapes",
+        costs_probes(in_full),
         setting_of(options, bool(options.train)),
         hooking=Hooking(fastpath=options.fastpath),
         feedback=feedback,
     )
     try:
         run = prepare_run(recipe, setting, step, feedback)
-        examination = examine(run, job.plan, shapes=lambda: costs()[0])
+        examination = examine(run, job.plan, costs, in_full=in_full)
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
             raise _needs_values(recipe.name, error) from error

@@ -15,7 +15,7 @@ from hookcli.record.file.comparison.different_models import DIFFERENT
 from hookcli.record.file.comparison.record_diff import COLUMNS, Narrowing, diff_records
 from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
-from hookcli.system.files import is_folder
+from hookcli.system.files import is_folder, is_pipe
 
 
 def is_record(text: str) -> bool:
@@ -24,6 +24,8 @@ def is_record(text: str) -> bool:
         return text.rstrip("/").endswith(".run") or any(Path(text).glob("rank*.jsonl"))
     if text.endswith(".jsonl"):
         return True
+    if is_pipe(text):  # a look would take from it
+        return False
     try:
         with Path(text).open("rb") as file:
             return file.read(9).startswith(b'{"line":')

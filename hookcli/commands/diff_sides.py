@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 
 from hookcli.commands.mistakes import mistake
 from hookcli.commands.options import Model, OnlyFields, Options, takes_options
+from hookcli.commands.typer_classes import typed_names
 from hookcli.errors import UsageError, shortened
 from hookcli.report.files import looks_saved
 from hookcli.system.files import is_folder
@@ -78,14 +79,9 @@ def _side(
     options: Annotated[Options, OnlyFields(OWN)],
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The model, its own options as given, and the options that only a side has."""
-    given = {f.name for f in fields(Options) if f.name in OWN and _was_typed(ctx, f.name)}
+    given = typed_names(ctx).intersection(OWN)
     how = {"compile": compile_, "backend": compile_backend, "path": path}
     return model, {name: getattr(options, name) for name in given}, how
-
-
-def _was_typed(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _flags() -> Sequence[str]:

@@ -46,6 +46,7 @@ class Output:
         with registry.guarded(made):
             self._reporter: Any = made()
         self.for_people: bool = self.path is None and selection.declared(self._reporter, "for_people")
+        self.with_figures: bool = selection.declared(self._reporter, "with_figures")
         if self.path is None:
             if self.exports:
                 raise UsageError(f"--format {self.name}: name the {self._target} to write, with {option}")
@@ -59,10 +60,11 @@ class Output:
 
     def _require_suited(self, columns: Sequence[Column]) -> None:
         if missing := selection.missing(self._reporter, columns):
-            command = selection.declared(self._reporter, "command")
+            commands = " or ".join(f"`{command}`" for command in selection.commands(self._reporter))
             lacks = f"this report has no column {' or '.join(missing)}"
-            why = f"only for `{command}` ({lacks})" if command else lacks
+            why = f"only for {commands} ({lacks})" if commands else lacks
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")
+        selection.check(self._reporter, columns)
 
     def write(
         self, reports: Iterable[Report], *, own: bool = False, mixed: bool = False, growing: bool = False
@@ -79,13 +81,17 @@ class Output:
             self._export(self._shown(reports, mixed), growing)
             return
         shown = list(self._shown(reports, mixed))
-        text = self._text(shown, self.view)
+        rows = formatting.counted(sum(len(report.rows) for report in shown), "row")
+        parts = f"{len(shown)} reports, {rows}" if len(shown) > 1 else rows
+        self.write_text(self._text(shown, self.view), parts)
+
+    def write_text(self, text: str, parts: str) -> None:
+        """Write a text of the chosen format; a remark says where, and of which `parts` it is."""
         if self.path is None:
             write_report(text)
             return
         _replace(self.path, text, self._option)
-        rows = sum(len(report.rows) for report in shown)
-        remark(f"wrote {self.path}{self._as}: {formatting.counted(rows, 'row')}", self.options)
+        remark(f"wrote {self.path}{self._as}: {parts}", self.options)
 
     def _export(self, reports: Iterable[Report], growing: bool) -> None:
         assert self.path is not None
@@ -125,7 +131,7 @@ class Output:
         return text
 
     def _shown(self, reports: Iterable[Report], mixed: bool = False) -> Iterator[Report]:
-        folds = not selection.declared(self._reporter, "needs")
+        folds = not selection.takes_every_row(self._reporter)
         for report in reports:
             self._require_suited(report.columns)
             view = _suited(self.view, report) if mixed else self.view

@@ -221,8 +221,13 @@ def remarks(record: Record) -> list[str]:
     if record.end is None:
         ago = time.time() - record.written()
         lines.append(f"the last line came {formatting.clock(max(ago, 0))} ago (--follow waits for more)")
-    lines += [] if record.entries else ["no step was recorded"]
     lines += map(non_finite_line, record.non_finite[:1])
+    return [*lines, *lacking(record)]
+
+
+def lacking(record: Record) -> list[str]:
+    """Remarks, one per line, on what a record lacks: steps, forwards, ranks, and damaged lines."""
+    lines = [] if record.entries else ["no step was recorded"]
     lines += filter(None, [left_out_line(record.end)] if record.end else [])
     lines += rank_remarks(record) if isinstance(record, RankedRecord) else []
     damage = record.damage()

@@ -14,6 +14,11 @@ TYPED = "hookcli.typed"
 """Key of the arguments as typed in a command's context: Typer loses the order among different options."""
 
 
+def typed_names(ctx: Any) -> set[str]:
+    """The names of the parameters that were given on the command line."""
+    return {name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"}
+
+
 class _AsItIs:
     """Typer (0.29) converts every value, even text to text, through pydantic, whose import takes as long as all of
     `hookcli models`. This lets values through that have their type already, texts of a list too, and leaves the others

@@ -1,41 +1,32 @@
-"""Runs a model under the probes that the checks need, as often as they need, and lets the checks judge."""
+"""Examines a model: it is measured as the checks need, and the checks judge."""
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Unpack
 
-import torch
 from torch import nn
 
 from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
-from hookcli.checks.measurements import Measurements
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
-from hookcli.engine.capture import arguments, capture, capture_run
-from hookcli.engine.eval_runs import evaluate, in_eval
+from hookcli.engine.examiner import Costs, Examiner
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.step import Loss, Step
-from hookcli.errors import ModelError, NoGradientsError, UsageError, unknown
+from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.hooks.clock import ProgramClock
 from hookcli.hooks.origin import shown_path
-from hookcli.probes.activations import ActivationsProbe
-from hookcli.probes.base import Probe
-from hookcli.probes.grads import GradsProbe
-from hookcli.probes.inventory import InventoryProbe
-from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Finding, Report
 from hookcli.report.names import around
 from hookcli.tensors.random_state import others_run_on
 
-_RUNS = ("inventory", "settings", "activations", "grads", "again")
-_IN_EVAL = ("evaluation", "companions", "halves")
+_SHOWN = ("shapes", "flow", "activations", "grads", "parameters")
 
 
 @dataclass(frozen=True)
@@ -45,6 +36,15 @@ class Examination:
     report: Report
     measured: Sequence[Report] = ()
     error: ModelError | None = None
+    further: Sequence[Report] = ()
+    """Reports that no check reads, of a run examined `in_full`."""
+
+    @property
+    def shown(self) -> list[Report]:
+        """The reports for people: the findings, then the figures of modules and parameters."""
+        probes = _SHOWN if self.report.meta.get("device") != "meta" else _SHOWN[:2]
+        reports = [r for r in (*self.measured, *self.further) if r.probe in probes and (r.rows or not self.error)]
+        return [self.report, *sorted(reports, key=lambda report: _SHOWN.index(report.probe))]
 
     @property
     def kept(self) -> tuple[list[Report], Mapping[str, Any]]:
@@ -76,23 +76,31 @@ def check(
     Returns a report with `findings`; a model that crashes is such a finding. Parameters, gradients, buffers, modes and
     random state are afterwards as they were. Raises UsageError for unknown names.
     """
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"check needs an nn.Module, not {type(model).__name__}")
-    for given in settings.keys() - CheckSettings.__annotations__.keys():
-        raise TypeError(f"check: {unknown('setting', given, CheckSettings.__annotations__)}")
-    plan = make_plan(**settings, keep=save is not None)
+    plan = plan_of("check", model, settings, keep=save is not None)
     examination = examine(PreparedRun.of(model, inputs, Step(loss=loss), name), plan)
     if save is not None and not examination.error:
         add_baselines(save, [Baseline.of(*examination.kept)])
     return examination.report
 
 
-def examine(run: PreparedRun, plan: CheckPlan, shapes: Callable[[], Report] | None = None) -> Examination:
-    """Judge a prepared run by a plan. `shapes` makes the report of MACs, else the run's model does."""
+def plan_of(function: str, model: Any, settings: CheckSettings, *, keep: bool = False) -> CheckPlan:
+    """The plan of a function's settings. Raises UsageError for what is no module, TypeError for unknown settings."""
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"{function} needs an nn.Module, not {type(model).__name__}")
+    for given in settings.keys() - CheckSettings.__annotations__.keys():
+        raise TypeError(f"{function}: {unknown('setting', given, CheckSettings.__annotations__)}")
+    return make_plan(**settings, keep=keep)
+
+
+def examine(run: PreparedRun, plan: CheckPlan, costs: Costs | None = None, *, in_full: bool = False) -> Examination:
+    """Judge a prepared run by a plan. `costs` makes the report of MACs, else the run's model does.
+
+    `in_full`: measure in the same run everything that a page shows, whether a check reads it or not.
+    """
     started, own = time.perf_counter(), ProgramClock.total
-    examiner = _Examiner(run, plan)
+    examiner = Examiner(run, plan, in_full)
     with others_run_on():
-        found = examiner.measured(shapes or examiner.shapes)
+        found = examiner.measured(costs or examiner.costs)
     if found.baseline and found.activations and not examiner.error:
         found.baseline.require_same_run(found.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks
@@ -104,98 +112,7 @@ def examine(run: PreparedRun, plan: CheckPlan, shapes: Callable[[], Report] | No
     described = {**described, **spent, "modules": modules}
     report = judgement.report(run.name, described)
     measured = [r for r in (found.inventory, found.activations, found.grads, found.settings, found.shapes) if r]
-    return Examination(report, measured, examiner.error)
-
-
-class _Examiner:
-    """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
-
-    def __init__(self, run: PreparedRun, plan: CheckPlan) -> None:
-        self.run = run
-        self.plan = plan
-        self.model = model = run.model
-        self.error: ModelError | None = None
-        self.missing: dict[str, str] = {}
-        self.baseline = plan.against.of(run.name) if plan.against else None
-        self.values = not any(x.is_meta for x in (*model.parameters(), *model.buffers()))
-        trained = any(p.requires_grad for p in model.parameters())
-        self.backward = plan.backward and trained and bool({"grads", "again"} & plan.needs)
-        if not self.backward:
-            self.missing["grads"] = "nothing requires a gradient" if plan.backward else "skipped by --no-backward"
-
-    def measured(self, shapes: Callable[[], Report]) -> Measurements:
-        """Run the model and return what the plan's checks need; `shapes` counts its operations."""
-        needs = self.plan.needs
-        plan = self.plan
-        measured = Measurements(
-            expected=plan.expected or None,
-            baseline=self.baseline,
-            tolerance=plan.tolerance,
-            missing=self.missing,
-            dtype=self.run.info.dtype,
-        )
-        if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
-            measured = replace(measured, **self._measured())
-        if self.error:
-            unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
-            absent: dict[str, Any] = dict.fromkeys(unseen)
-            return replace(measured, **absent, crash=self.error)
-        return replace(measured, **self._in_eval(needs, shapes), eval_crash=self.error)
-
-    def _measured(self) -> dict[str, Any]:
-        needs = self.plan.needs
-        bits = "again" in needs
-        self._stage(f", run 1 of {self.plan.repeat}" if bits else "")
-        memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
-        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
-        probes += [ActivationsProbe()] if "activations" in needs and self.values else []
-        probes += [GradsProbe()] if self.backward else []
-        probes += [SettingsProbe()] if "settings" in needs else []
-        reports = {report.probe: report for report in self._captured(probes)}
-        if bits and not self.error:
-            again = [self._repeated(number) for number in range(2, self.plan.repeat + 1)]
-            return reports | {"again": tuple(report for group in again for report in group)}
-        return reports
-
-    def _repeated(self, number: int) -> Sequence[Report]:
-        """The inventory of a further run."""
-        self._stage(f", run {number} of {self.plan.repeat}")
-        return self._captured([InventoryProbe(backward=self.backward, bits=True)])
-
-    def _stage(self, what: str = "") -> None:
-        self.run.feedback.stage(f"checking {self.run.name} on {self.run.info.device}{what}")
-
-    def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
-        try:
-            return capture_run(replace(self.run, step=replace(self.run.step, otherwise="randn")), probes)
-        except NoGradientsError as error:  # a finding of the checks, not a failure
-            return tuple(error.reports)
-        except ModelError as error:
-            self.error = error
-            return tuple(error.reports)
-
-    def _in_eval(self, needs: set[str], shapes: Callable[[], Report]) -> dict[str, Any]:
-        """The measurements in eval mode. A model that fails only there is still judged by the others."""
-        found: dict[str, Any] = {}
-        self._stage(" in eval mode")
-        try:
-            found = self._compared(needs) if self.values else {}
-            found["shapes"] = shapes() if "shapes" in needs else None
-        except ModelError as error:
-            self.error = error
-            self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
-        return found
-
-    def _compared(self, needs: set[str]) -> dict[str, Any]:
-        wanted = [name for name in _IN_EVAL if name in needs]
-        found = evaluate(self.model, arguments(self.run.inputs), wanted) if wanted else {}
-        self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
-        return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
-
-    def shapes(self) -> Report:
-        """Return the report of `shapes` in eval mode."""
-        with in_eval(self.model), torch.no_grad():
-            return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)[0]
+    return Examination(report, measured, examiner.error, examiner.further)
 
 
 def _located(finding: Finding, model: nn.Module) -> Finding:

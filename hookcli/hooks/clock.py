@@ -66,6 +66,11 @@ class ProgramClock:
 
         return call
 
+    @property
+    def busy(self) -> bool:
+        """True while hookcli works."""
+        return self._depth > 0
+
     def outermost(self) -> None:
         """Note that nothing of hookcli is running: an interrupt may have kept `leave` from being called."""
         if self._depth:

@@ -1,35 +1,22 @@
 """The calls of PyTorch's functions in a program, recorded with the shapes of their arguments.
 
-PyTorch passes every function, with its arguments, to a mode of `torch.overrides` before any operator runs. The mode
-calls the function unchanged, so the operators and values are those of a run without it. (A dispatch mode would not do:
-operators that notice one take other paths, and it counts some operators by running their parts.) Calls from compiled
-code are not seen; a call of a TorchScript function is seen from outside.
+A function mode sees them (see observing_mode.py). A dispatch mode would not do: operators that notice one take other
+paths, and it counts some operators by running their parts.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from hookcli.hooks.torch_private.dynamo import optimized_module
-from hookcli.hooks.torch_private.overrides import (
-    OPERATORS,
-    exchanged_for_counting,
-    in_func,
-    innermost_function_mode,
-    stored_values,
-    times_mapped,
-    without_innermost_function_mode,
-)
+from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.torch_private.overrides import OPERATORS, in_func, stored_values, times_mapped
 from hookcli.tensors import tree
 
 _PLAIN = (bool, int, float, complex, str, bytes, range, Enum, torch.dtype, torch.device, torch.layout)
@@ -75,35 +62,21 @@ class Signature:
     times: int
 
 
-class FunctionCalls(TorchFunctionMode):
+class FunctionCalls(ObservingMode):
     """Records the calls of functions for which `matters` is true. `log`: their numbers in `signatures`, in order."""
 
     def __init__(self, matters: Callable[[Any], bool]) -> None:
         super().__init__()
-        self.past_compiled = False
-        """Call compiled modules without this mode, since PyTorch would compile them again for it."""
         self.log = array("L")
         self.signatures: dict[Signature, int] = {}
         self._matters = matters
         self._known: dict[Hashable, bool] = {}
-        self._stack = ExitStack()
 
-    def __enter__(self) -> FunctionCalls:
-        compiled = optimized_module() if self.past_compiled else None
-        self._stack.enter_context(exchanged_for_counting(_without_mode, _recorded, compiled))
-        mode: Any = super()  # untyped
-        mode.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        mode: Any = super()
-        mode.__exit__(*error)
-        self._stack.close()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if torch.compiler.is_compiling():
-            return func(*args, **kwargs)
+    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """See ObservingMode. TorchScript functions, whose parts have unknown costs, are recorded in any case."""
+        if func is not run:
+            known = func if isinstance(func, torch.jit.ScriptFunction) else OpaqueArgument(f"TorchScript {func.name}")
+            return self.remember(known, run, args, kwargs)
         matters = self._known.get(func)
         if matters is None:
             matters = self._known[func] = self._matters(func)
@@ -157,34 +130,3 @@ def _shape(x: Tensor) -> Shape:
         return Shape(sizes, x.dtype)
     stored = stored_values(x) if x.layout is torch.sparse_coo else x.values()
     return Shape(sizes, x.dtype, stored.numel() / x.numel())
-
-
-def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the call of a TorchScript function or method, which PyTorch passes to no mode."""
-
-    def call(script: Any, *args: Any, **kwargs: Any) -> Any:
-        calls = None if torch.compiler.is_compiling() else _innermost()
-        if calls is None:
-            return original(script, *args, **kwargs)
-        known = script if isinstance(script, torch.jit.ScriptFunction) else OpaqueArgument(f"TorchScript {script.name}")
-        return calls.remember(known, partial(original, script), args, kwargs)
-
-    return call
-
-
-def _without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function to run it without our mode."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or _innermost() is None:
-            return original(*args, **kwargs)
-        with without_innermost_function_mode():
-            return original(*args, **kwargs)
-
-    return call
-
-
-def _innermost() -> FunctionCalls | None:
-    """Return our mode, if it is the innermost one."""
-    mode = innermost_function_mode()
-    return mode if isinstance(mode, FunctionCalls) else None

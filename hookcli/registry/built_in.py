@@ -15,11 +15,12 @@ BUILT_IN = {
         "grads": "hookcli.probes.grads:GradsProbe",
         "graph": "hookcli.probes.graph:GraphProbe",
         "trace": "hookcli.probes.trace:TraceProbe",
+        "flow": "hookcli.probes.flow:FlowProbe",
     },
     "reporters": {
         name: f"hookcli.reporters.{name}:{name.title()}Reporter"
         for name in (
-            *("table", "json", "csv", "markdown", "html", "dot", "svg", "chrome", "chart", "hist"),
+            *("table", "json", "csv", "markdown", "html", "dot", "chrome", "chart", "hist", "svg", "png"),
             *("junit", "sarif", "github", "tensorboard", "parquet", "wandb"),
         )
     },

@@ -23,7 +23,8 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
         "grouping": str,
     },
     "reporters": {
-        **dict.fromkeys(("suffixes", "needs"), "str"),
+        **dict.fromkeys(("suffixes", "needs", "commands"), "str"),
+        "needs_one": "tuple",
         **dict.fromkeys(("command", "target", "then"), str),
         **dict.fromkeys(("for_people", "live"), bool),
     },

@@ -1,5 +1,15 @@
-"""Reports: plain numbers, no tensors, no torch."""
+"""Reports: plain numbers, no tensors, no torch.
 
+The package can be called: `hookcli.report(model, inputs)` runs the model once, in its present mode, and returns a
+`ReportPage` with everything that was measured: the findings of the checks, shapes, and statistics of activations,
+gradients and parameters with their distributions. Notebooks show it as a page, and `save` writes it to a file. `loss`,
+`name` and the settings are those of `hookcli.check`, and as there the model is afterwards as it was; a model that fails
+is a finding. `hookcli report` does the same for a model that it builds itself.
+"""
+
+import sys
+
+from hookcli.report.page import CallableModule, ReportPage
 from hookcli.report.report import (
     HIST_COLUMNS,
     INFO,
@@ -29,6 +39,7 @@ __all__ = [
     "Finding",
     "Reason",
     "Report",
+    "ReportPage",
     "Row",
     "Skipped",
     "TensorStats",
@@ -39,3 +50,5 @@ __all__ = [
     "relaxed",
     "strict",
 ]
+
+sys.modules[__name__].__class__ = CallableModule

@@ -30,6 +30,11 @@ GRADS = (
     *columns_named("kind", "type", "call", "pass", "index", "path", "shape", "dtype"),
     *STATS_COLUMNS,
 )
+PARAMETERS = (
+    Column("fqn", "Name"),
+    *columns_named("kind", "type", "index", "shape", "dtype", "requires_grad"),
+    *STATS_COLUMNS,
+)
 GRAPH = (
     *columns_named("order", "node"),
     Column("fqn", "Made by"),
@@ -54,6 +59,14 @@ TRACE = (
     Column("bytes", "Bytes", "bytes"),
     KEPT,
 )
+FLOW = (
+    *columns_named("id", "kind", "fqn", "type", "number", "call"),
+    Column("inputs", "From"),
+    Column("input_shapes", "Input"),
+    Column("output_shape", "Output"),
+    *columns_named("dtype"),
+)
+"""The forward flow of tensors. `number` counts the calls of one function in one call of a module, from 1."""
 PACKAGE = (
     *columns_named("module", "action"),
     Column("rule", "Why"),

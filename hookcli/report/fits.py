@@ -83,7 +83,10 @@ def _is_hooks(value: Any) -> bool:
 GROUPINGS = ("nested", "disjoint", "events", "steps", "list")
 STEPS = ("step", "fqns")
 COMPLETE = ("shapes", "graph", "trace", "comm")  # probes whose rows have all columns
-NEEDED = {"updates": ("weight", "update"), "grads": STATS_KEYS, "activations": STATS_KEYS, "inputs": STATS_KEYS}
+NEEDED = {
+    "updates": ("weight", "update"),
+    **dict.fromkeys(("grads", "activations", "inputs", "parameters"), STATS_KEYS),
+}
 COLUMN: Mapping[str, Fits] = {"name": is_text, "title": is_text, "unit": optional(is_text)}
 SKIPPED: Mapping[str, Fits] = dict.fromkeys(("fqn", "reason", "path"), is_text)
 FINDING: Mapping[str, Fits] = {

@@ -8,7 +8,7 @@ from hookcli import registry
 
 
 class PrintedTable:
-    """The table of a report: `str` and `repr` are its text, as wide as the terminal; notebooks show it in HTML.
+    """The table of a report: `str` and `repr` are its text, as wide as the terminal; notebooks show it as a page.
 
     Raises UsageError for a column that the report lacks, and for a depth that is none.
     """
@@ -24,5 +24,5 @@ class PrintedTable:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The table in HTML, which notebooks show."""
-        return str(registry.load("reporters", "html")().fragment(self._report, self._view))
+        """The table as a page in a frame, which notebooks show."""
+        return str(registry.load("reporters", "html")().frame([self._report], self._view))

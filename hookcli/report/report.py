@@ -158,7 +158,7 @@ class Report:
         return str(self.table())
 
     def _repr_html_(self) -> str:
-        """The table in HTML, which notebooks show."""
+        """The table as a page in a frame, which notebooks show."""
         return self.table()._repr_html_()
 
     def table(

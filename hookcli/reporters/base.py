@@ -25,10 +25,16 @@ class Reporter(Protocol):
     """File suffixes that select this format."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Columns that a report must have. A reporter that requires any gets every row, whatever the depth."""
+    needs_one: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Sets of columns of which a report must have one, for reporters of several kinds of reports."""
     command: ClassVar[str] = ""
     """The command whose reports have these columns, named in help and messages; "" for all commands."""
+    commands: ClassVar[tuple[str, ...]] = ()
+    """The commands for `needs_one`."""
     for_people: ClassVar[bool] = False
     """True if the output includes totals and remarks in words; commands then don't repeat them on stderr."""
+    with_figures: ClassVar[bool] = False
+    """True if `hookcli check` gives it, beside the findings, the reports that the checks read."""
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Return the reports as text. They are sorted and filtered already.
@@ -49,8 +55,12 @@ class Exporter(Protocol):
     """File suffixes that select this format."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Columns that a report must have. An exporter that requires any gets every row, whatever the depth."""
+    needs_one: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Sets of columns of which a report must have one, for exporters of several kinds of reports."""
     command: ClassVar[str] = ""
     """The command whose reports have these columns, named in help and messages; "" for all commands."""
+    commands: ClassVar[tuple[str, ...]] = ()
+    """The commands for `needs_one`."""
     target: ClassVar[Literal["file", "folder", "new folder"]] = "file"
     """The kind of the output. A file is replaced; a new folder must be empty or not exist; a folder is added to."""
     live: ClassVar[bool] = False
@@ -65,9 +75,10 @@ class Exporter(Protocol):
         """
 
 
-def require(name: str, module: str, **environment: str) -> None:
+def require(name: str, module: str, extra: str = "", **environment: str) -> None:
     """Raise UsageError, with the command that installs it, if the module that a format needs can't be imported.
 
+    `extra` is that of the package hookcli, if it is not named like the format.
     It is imported with these environment variables, which are then as before: `hookcli run` hands them to a program.
     """
     before = dict(os.environ)
@@ -77,7 +88,7 @@ def require(name: str, module: str, **environment: str) -> None:
     except ImportError as error:
         package = module.partition(".")[0]
         why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"can't be imported ({error})"
-        raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{name}]'") from error
+        raise UsageError(f"--format {name}: {package} {why}; pip install 'hookcli[{extra or name}]'") from error
     finally:
         for key in os.environ.keys() - before.keys():
             del os.environ[key]

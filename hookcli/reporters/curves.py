@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from hookcli.report import formatting
+from hookcli.reporters.step_figures import Points
 
 LABEL = 10
 """Columns of the labels at the left, equal in all charts so that steps line up."""
@@ -15,8 +16,6 @@ A, B, BOTH = "•", "x", "*"
 """Marks of two curves, and of the places where they lie on each other."""
 _DOTTED = 40  # up to this many points are drawn as separate points
 _TICKS = 5
-Points = Sequence[tuple[int, float]]
-"""Figures by step; NaN leaves a gap."""
 
 
 def curve(points: Points, logarithmic: bool, size: tuple[int, int]) -> Iterator[str]:

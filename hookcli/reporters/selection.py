@@ -46,9 +46,31 @@ def suffixes() -> list[str]:
 
 
 def missing(reporter: Any, columns: Collection[Column]) -> list[str]:
-    """Return the columns that a reporter requires and a report lacks."""
+    """Return the columns that a reporter requires and a report lacks; of several sets, the one that lacks least."""
     names = {column.name for column in columns}
-    return [name for name in declared(reporter, "needs") if name not in names]
+    return min(([name for name in needs if name not in names] for needs in _needs(reporter)), key=len)
+
+
+def takes_every_row(reporter: Any) -> bool:
+    """Return whether a reporter requires columns, so that it gets every row, whatever the depth."""
+    return any(_needs(reporter))
+
+
+def _needs(reporter: Any) -> tuple[tuple[str, ...], ...]:
+    found: tuple[tuple[str, ...], ...] = declared(reporter, "needs_one") or (declared(reporter, "needs"),)
+    return found
+
+
+def commands(reporter: Any) -> tuple[str, ...]:
+    """Return the commands whose reports a reporter shows; none for those of all commands."""
+    found: tuple[str, ...] = declared(reporter, "commands") or tuple(filter(None, [declared(reporter, "command")]))
+    return found
+
+
+def check(reporter: Any, columns: Collection[Column]) -> None:
+    """Let a reporter raise UsageError, before the run, if it can't show reports with these columns here."""
+    if hasattr(reporter, "check"):
+        reporter.check(columns)
 
 
 def suited(columns: Collection[Column]) -> list[str]:
@@ -58,8 +80,13 @@ def suited(columns: Collection[Column]) -> list[str]:
 
 def offered(command: str) -> list[str]:
     """Return the names of built-in reporters for a command's help. `show` shows the reports of all commands."""
-    found = [(name, f"{declared(reporter, 'command')} ") for name, reporter in _loaded(own=True)]
-    return [name for name, its in found if its == " " or command == "show" or its.startswith(f"hookcli {command} ")]
+    its = {name: commands(reporter) for name, reporter in _loaded(own=True)}
+    own = f"hookcli {command} "
+    return [
+        name
+        for name, found in its.items()
+        if not found or command == "show" or any(f"{one} ".startswith(own) for one in found)
+    ]
 
 
 def _loaded(own: bool = False) -> Iterator[tuple[str, Any]]:

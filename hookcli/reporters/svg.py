@@ -1,29 +1,25 @@
-"""The autograd graph as a picture."""
+"""Pictures as SVG: graphs by Graphviz, charts and distributions by Matplotlib."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from hookcli.errors import UsageError
-from hookcli.report import Report
+from hookcli.report import Column, Report
 from hookcli.report.grouping import View
+from hookcli.reporters import pictures
 from hookcli.reporters.base import Reporter
 
 
 class SvgReporter(Reporter):
-    """Graphviz's drawing of `--format dot`. Raises UsageError when it is made if Graphviz is not installed."""
+    """An image that scales: a graph, charts over steps, or a histogram for each tensor."""
 
     suffixes = (".svg",)
-    needs = ("id", "next")
-    command = "hookcli graph"
+    needs_one = pictures.NEEDS
+    commands = pictures.COMMANDS
 
-    def __init__(self) -> None:
-        if shutil.which("dot") is None:
-            raise UsageError("--format svg: needs Graphviz, whose `dot` is not on PATH; --format dot works without it")
+    def check(self, columns: Collection[Column]) -> None:
+        pictures.ready(columns, "svg")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
-        """Let Graphviz draw the graph."""
-        from hookcli.reporters.dot import drawn
-
-        return "".join(drawn(report, view.depth).pipe(format="svg", encoding="utf-8") for report in reports)
+        """Draw the reports."""
+        return pictures.drawn(reports, view, "svg").decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "show --over-time": ("show", "a.jsonl", "--over-time", "."),
 }
 FORMATS = ("table", "json", "csv", "markdown", "html")
-FORMATS_OF = {"graph": ("dot", "svg"), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
+FORMATS_OF = {"graph": ("dot", "svg", "png"), "trace": ("chrome",), "check": ("junit", "sarif", "github")}
 EXPORTS = ("tensorboard", "parquet", "wandb")  # of any report, with --output
-# Graphviz's own program draws svg: without it that is what is said.
-ALL = [name for name in registry.names("reporters") if name != "svg" or shutil.which("dot")]
+ALL = registry.names("reporters")
 
 
 def suited(command: str) -> set[str]:
-    return {*FORMATS, *FORMATS_OF.get(command, ()), *(["chart"] if command == "show --over-time" else [])}
+    return {*FORMATS, *FORMATS_OF.get(command, ()), *(["chart", "svg", "png"] if command == "show --over-time" else [])}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -49,7 +47,7 @@ def test_a_format_that_does_not_suit_is_told_in_one_line_before_the_work(
     if not command.startswith("show"):  # whose reports are what is in the file
         monkeypatch.setattr(Output, "write", lambda *_, **__: pytest.fail("the work was done"))
         monkeypatch.setattr("hookcli.engine.prepare.build", lambda *_, **__: pytest.fail("the work was done"))
-    wrong = [name for name in ALL if name not in suited(command) and name not in EXPORTS]
+    wrong = [name for name in ALL if name not in (*suited(command), *EXPORTS, "png")]
     assert len(wrong) >= 3
     for name in wrong:
         ran = cli(*COMMANDS[command], "--format", name)
@@ -62,7 +60,7 @@ def test_a_format_that_does_not_suit_is_told_in_one_line_before_the_work(
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("comm", "package")])
 def test_a_format_that_suits_shows_the_report(cli: Cli, net: Path, command: str) -> None:
     save(net / "a.jsonl", RUN)
-    for name in suited(command) - {"svg"}:  # which needs Graphviz's own program
+    for name in suited(command) - {"svg", "png"}:  # which need other programs and libraries
         ran = cli(*COMMANDS[command], "--format", name, "--quiet")
         assert ran.code in (0, 1) and ran.out and "Traceback" not in ran.err, (name, ran.err)
 

@@ -22,7 +22,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_page_with_python_is_run_here() -> None:
     found = {name for name, page in PAGES.items() if blocks.python(page)}
-    assert found == {f"docs/{name}.md" for name in ("checks", "commands", "plugins", "python", "run")}
+    assert found == {f"docs/{name}.md" for name in ("checks", "commands", "plugins", "python", "report", "run")}
 
 
 def test_the_api(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,8 +32,14 @@ def test_the_api(capsys: pytest.CaptureFixture[str]) -> None:
     assert str(activations) in out and repr(activations) in out and "<Report activations of Sequential: 4 rows>" in out
     assert " zeros in 1\n6144 multiply-adds\n" in out  # 32 * (8 * 16 + 16 * 4)
     assert program["frame"]["zeros"].sum() == sum(row["zeros"] for row in activations.rows)
+    assert program["parameters"].probe == "parameters" and Path("model.html").is_file()
     assert len(program["grads"].rows) == 4 and program["large"].totals["params"] == 11_689_512
     assert isinstance(report, Report) and not report.findings and program["seen"].reports()[0].rows
+
+
+def test_a_page() -> None:
+    page = executed("docs/report.md")["page"]
+    assert Path("model.html").is_file() and [report.probe for report in page.reports][:2] == ["check", "shapes"]
 
 
 def test_a_recording(capsys: pytest.CaptureFixture[str]) -> None:

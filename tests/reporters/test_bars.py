@@ -115,12 +115,12 @@ def test_a_layers_histogram_is_drawn(cli: Cli, net: Path) -> None:
 
 
 def test_bins_hold_what_lies_between_their_ends() -> None:
-    from hookcli.reporters.hist import _fitted
+    from hookcli.reporters.distributions import fitted
 
     x = torch.cat([torch.randn(2000) * 10.0 ** torch.randint(-12, 4, (2000,)), torch.zeros(50)])
     stats = resolve([measure(x, hist=True)])[0]
     for limit in (12, 30, 200):
-        bins = _fitted(stats, limit)
+        bins = fitted(stats, limit)
         assert len(bins) <= limit and sum(count for *_, count in bins) == x.numel()
         for low, high, count in bins[1:-1]:
             inside = (x == 0) if low == high == 0 else (x >= low) & (x < high) if low >= 0 else (x > low) & (x <= high)

@@ -148,7 +148,7 @@ def test_svg_is_a_picture_of_every_node() -> None:
 def test_svg_without_graphviz_is_one_sentence(monkeypatch: pytest.MonkeyPatch, cli: Cli, net: Any) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="needs Graphviz"):
-        SvgReporter()
+        SvgReporter().check(graphed(Hand()).columns)
     ran = cli("graph", "net.py:Net", "-i", "2x3x4x4", "--format", "svg")
     assert ran.code == 2 and ran.out == "" and len(ran.err.splitlines()) == 1 and "--format dot" in ran.err
     assert cli("graph", "net.py:Net", "-i", "2x3x4x4", "--format", "dot").out.startswith("digraph")

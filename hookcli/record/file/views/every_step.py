@@ -25,17 +25,18 @@ def every_step(steps: Iterable[RecordedStep], header: Header | None, probe: str 
     `show` has it; "optimizer" a row per parameter group; "check" the findings, if there were checks. The meta of each
     report also says what was run.
     """
-    about = _about(header) if header else {}
+    said = about(header) if header else {}
     for step in steps:
         for report in probe_reports(step, probe) if probe else _joined(step):
-            yield _dated(replace(report, meta={**about, **report.meta}), step)
+            yield _dated(replace(report, meta={**said, **report.meta}), step)
 
 
 def _joined(step: RecordedStep) -> Iterator[Report]:
     joined = overview(step)
-    for report in history.over_time([step], ""):
-        columns = (Column("fqn", "Layer"), *report.columns, _WITHOUT_HOOKS)
-        rows = [replace(row, values={**row.values, "plain_seconds": step.plain_seconds}) for row in report.rows]
+    row = history.model_row(step, joined)
+    if history.has_figures(row):
+        columns = (Column("fqn", "Layer"), *history.model_report(step.model, step.phase, [row]).columns, _WITHOUT_HOOKS)
+        rows = [replace(row, values={**row.values, "plain_seconds": step.plain_seconds})]
         yield Report("step", step.model, columns, rows, joined.meta, grouping="list")
     yield joined
     yield from probe_reports(step, "optimizer")
@@ -50,7 +51,7 @@ def _dated(report: Report, step: RecordedStep) -> Report:
     )
 
 
-def _about(header: Header) -> Mapping[str, Any]:
+def about(header: Header) -> Mapping[str, Any]:
     """Return what was run, with which versions, and how it was recorded."""
     command = shlex.join(header.argv)
     return {

@@ -47,8 +47,18 @@ def over_time(steps: Iterable[RecordedStep], fqn: str) -> list[Report]:
     """
     found: dict[tuple[str, str], list[Row]] = {}
     for step in steps:
-        found.setdefault((step.model, step.phase), []).append(_row(step, fqn))
-    return [_report(model, phase, fqn, rows) for (model, phase), rows in found.items() if any(map(_has_figures, rows))]
+        found.setdefault((step.model, step.phase), []).append(_row(step, fqn, overview(step)))
+    return [_report(model, phase, fqn, rows) for (model, phase), rows in found.items() if any(map(has_figures, rows))]
+
+
+def model_row(step: RecordedStep, joined: Report) -> Row:
+    """The model's own figures in a step, as `over_time` has them; `joined` is the step's `overview`."""
+    return _row(step, "", joined)
+
+
+def model_report(model: str, phase: str, rows: Sequence[Row]) -> Report:
+    """The history of a model itself, from a `model_row` per step; its columns are the figures that any row has."""
+    return _report(model, phase, "", rows)
 
 
 def needed(fqn: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -85,7 +95,8 @@ def spoken(phase: str) -> str:
     return phase.replace("_", " ")
 
 
-def _has_figures(row: Row) -> bool:
+def has_figures(row: Row) -> bool:
+    """True if anything was measured of the module or parameter in that step."""
     return row.stats is not None or any(row.get(column.name) is not None for column in _FIGURES)
 
 
@@ -99,8 +110,8 @@ def _report(model: str, phase: str, fqn: str, rows: Sequence[Row]) -> Report:
     )
 
 
-def _row(step: RecordedStep, fqn: str) -> Row:
-    report = overview(step)
+def _row(step: RecordedStep, fqn: str, report: Report) -> Row:
+    """The figures of a module or parameter in a step, of which `report` is the overview."""
     parameters = {row.fqn: row for row in _parameter_rows(step)}
     values: dict[str, Any] = {"step": step.step, "forward": step.forward, "seconds": step.seconds}
     values["loss"] = step.loss if not fqn else None

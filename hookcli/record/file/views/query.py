@@ -40,7 +40,7 @@ class Query:
         Steps that were not finished are left out, unless there is no other of the model and phase.
         """
         entries, found = self._known(record), False
-        chosen = self._finished(record, entries) if self.step is None else self._at_step(entries, record)
+        chosen = finished(record, entries) if self.step is None else self._at_step(entries, record)
         for report in every_step(record.steps(chosen), record.header, self.probe):
             found = True
             yield report
@@ -93,7 +93,7 @@ class Query:
         return [e for e in entries if self.phase or e.phase == "train" or e.model not in trained]
 
     def _history(self, record: Record, fqn: str, entries: Sequence[StepEntry]) -> list[Report]:
-        shown = self._finished(record, entries)
+        shown = finished(record, entries)
         found = over_time(record.steps(shown, needed(fqn)), fqn)
         if not found:
             known = {name for step in record.last(entries) for name in known_names(step)}
@@ -114,10 +114,6 @@ class Query:
         figures = dict.fromkeys(c.name for report in models for c in report.columns if c.name not in shared)
         see = f"`hookcli show {shell_path(record.path)}` lists modules; figures: {', '.join(figures)}"
         raise UsageError(unknown("module, parameter or figure", name, {*known, *figures}, see=see))
-
-    def _finished(self, record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:
-        whole = {entry.key for entry in entries if record.counts(entry)}
-        return [entry for entry in entries if record.counts(entry) or entry.key not in whole]
 
     def _at_step(self, entries: Sequence[StepEntry], record: Record) -> list[StepEntry]:
         found = [entry for entry in entries if entry.step == self.step]
@@ -140,6 +136,12 @@ class Query:
         below, above = [s for s in steps if s < step][-1:], [s for s in steps if s > step][:1]
         near = [f"{s:,}" for s in (*below, *above)]
         return f"; nearest: {' and '.join(near)}" if near else ""
+
+
+def finished(record: Record, entries: Sequence[StepEntry]) -> list[StepEntry]:
+    """The entries of finished steps, and of those with a non-finite value; all of a model and phase without any."""
+    whole = {entry.key for entry in entries if record.counts(entry)}
+    return [entry for entry in entries if record.counts(entry) or entry.key not in whole]
 
 
 def known_names(step: RecordedStep) -> set[str]:

@@ -1,22 +1,20 @@
-"""A table in HTML: for notebooks, and as a page that needs no other file."""
+"""A table in HTML that needs no script: for notebooks, and for browsers that run none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
 
 from hookcli.report import Report, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
-from hookcli.reporters.base import Reporter
 from hookcli.reporters.findings import Entry
 from hookcli.reporters.table_cells import Table, tabulated
-from hookcli.system.escaping import visible
 
 _LINES = 200  # more rows than these are grouped; the table scrolls
 # Colours are the page's own, and lines and dim text are shares of them, so that it reads on dark and on light.
-_STYLE = """\
+STYLE = """\
 .hookcli { font: 13px/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; color: inherit; margin: 0 0 1em }
 .hookcli-rows { max-height: 36em; overflow: auto; width: fit-content; max-width: 100% }
 .hookcli table { border-collapse: collapse; border: 0; margin: 0; font: inherit; color: inherit }
@@ -32,47 +30,18 @@ _STYLE = """\
 .hookcli p.above { font-weight: 600; opacity: 1 }
 .hookcli p.finding { opacity: 1 }
 """
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>:root {{ color-scheme: light dark }}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 
 
-class HtmlReporter(Reporter):
-    """A page with a table per report, which reads on dark and on light backgrounds."""
-
-    suffixes = (".html", ".htm")
-    for_people = True
-
-    def render(self, reports: Sequence[Report], view: View) -> str:
-        """Write a page."""
-        title = ", ".join(dict.fromkeys(f"{report.probe}: {report.model}" for report in reports))
-        shown = [_fragment(report, view) for report in reports]
-        return _PAGE.format(title=escape(visible(title)), body="\n".join(shown))
-
-    def fragment(self, report: Report, view: View) -> str:
-        """Write a table without a page around it, as notebooks show it."""
-        return _fragment(report, view)
-
-
-def _fragment(report: Report, view: View) -> str:
+def static_table(report: Report, view: View, *, style: bool = True) -> str:
+    """Write the report's table as the terminal shows it, grouped to _LINES rows at most; `style` adds STYLE to it."""
     view = replace(view, width=None, height=view.height or _LINES, color=False, bars=False)
     report = formatting.printable(report)
     table = tabulated(report, view)
     above = [f'<p class="above">{escape(line)}</p>' for line in table.above.splitlines()]
     found = [line for entry in table.entries for line in _finding(entry)]
     below = [f"<p>{escape(line)}</p>" for line in (*table.below, footer.next_line([report])) if line]
-    parts = [f"<style>{_STYLE}</style>", *above, *found, *(_rows(table) if table.columns else []), *below]
+    own = [f"<style>{STYLE}</style>"] if style else []
+    parts = [*own, *above, *found, *(_rows(table) if table.columns else []), *below]
     return "\n".join(['<div class="hookcli">', *parts, "</div>"])
 
 

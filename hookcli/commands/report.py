@@ -1,0 +1,118 @@
+"""hookcli report"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hookcli.commands.check import CheckOptions
+from hookcli.commands.check_config import make_jobs
+from hookcli.commands.config import read_config
+from hookcli.commands.diff_records import is_record
+from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, complete_models, option
+from hookcli.commands.output import remark
+from hookcli.commands.report_file import Page
+from hookcli.commands.typer_classes import typed_names
+from hookcli.errors import UsageError
+from hookcli.report.files import looks_saved, read_reports, unfamiliar
+from hookcli.system.files import at_rest, is_pipe
+
+EXAMPLES = (
+    "hookcli report resnet50",
+    "hookcli report net.py:Net --input 8x3x64x64 --output net.html",
+    "hookcli report net.py:Net --eval --ignore HK012 --open",
+    "hookcli report train.run.jsonl",
+    "hookcli report train.run.jsonl --serve",
+    "hookcli report activations.json",
+)
+FIRST = (
+    *("select", "ignore", "loss", "open_page", "serve"),
+    *("weights", "input", "batch_size", "train", "device", "format", "output"),
+)
+_CHECKS = (
+    *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
+    *("max_params", "max_macs", "max_activation_memory", "config", "loss"),
+)
+_SHARED = (
+    *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
+    *("format", "output", "quiet", "debug"),
+)
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """Options of `hookcli report` alone."""
+
+    open_page: bool = option(False, "Output", "Open the page in a browser.", "--open")
+    serve: bool = option(False, "Output", "Serve a record's page on this machine; it grows with the record.", "--serve")
+    port: int | None = option(None, "Output", "Port of --serve [a free one].", metavar="N")
+
+
+def report(
+    ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model, a record from hookcli run, or a report saved with --output FILE.json.",
+            autocompletion=complete_models,
+            show_default=True,
+        ),
+    ] = DEFAULT_MODEL,
+    *,
+    own: PageOptions,
+    checks: Annotated[CheckOptions, OnlyFields(_CHECKS)],
+    options: Annotated[Options, OnlyFields(_SHARED)],
+) -> int:
+    """Write a page about a model: figures, distributions, checks.
+
+    One HTML file that needs no network, to open, send and keep: shapes and memory, statistics of activations, gradients
+    and parameters, and what the checks found, of one run. The default is a batch of two in training mode, and a file
+    named after the model in the working directory. Checks' options may also be set under [tool.hookcli] in
+    pyproject.toml. Findings do not change the exit code, as those of `hookcli check` do. The page of a record shows
+    every module over every recorded step.
+    """
+    if own.serve or own.port is not None:
+        return _served(target, own, options)
+    page = Page(target, options, opens=own.open_page)
+    if is_record(target):
+        from hookcli.commands.report_record import report_record
+
+        return report_record(target, page)
+    if looks_saved(target):
+        return _of_saved(target, page)
+    settings = checks.settings() | {"meta": options.device == "meta"}
+    jobs = make_jobs([target], page.options, settings, typed_names(ctx), read_config(checks.config))
+    from hookcli.commands.report_model import report_model
+
+    return report_model(jobs[0], page)
+
+
+def _of_saved(file: str, page: Page) -> int:
+    """Write the page of a saved report, or of a record in a pipe. Does not import torch."""
+    with at_rest(Path(file)) as source:
+        if is_record(str(source)):
+            from hookcli.commands.report_record import report_record
+
+            return report_record(file, page, source)
+        reports = read_reports(file, source)
+    if unknown := unfamiliar(file, reports):
+        remark(unknown, page.options)
+    page.write(reports)
+    return 0
+
+
+def _served(target: str, own: PageOptions, options: Options) -> int:
+    """Serve the page of a record."""
+    if not own.serve:
+        raise UsageError("--port: is for --serve; add that, or leave --port out")
+    if options.output or options.format:
+        raise UsageError("--serve: writes no file; leave out --output and --format")
+    if not (is_record(target) or is_pipe(target)):
+        raise UsageError(f"--serve {target}: is no record of hookcli run; leave out --serve for the page of a model")
+    from hookcli.commands.report_serve import serve_record
+
+    return serve_record(target, own.port, options, opens=own.open_page)

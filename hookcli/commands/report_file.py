@@ -1,0 +1,77 @@
+"""The file of a report page: named and checked before the run, written and opened after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hookcli.commands.options import Options
+from hookcli.commands.output import Output, remark
+from hookcli.errors import UsageError
+from hookcli.report import Report
+from hookcli.reporters.html.page import page
+from hookcli.system.files import exists, is_file
+
+_HEAD = 1024  # bytes in which a page says that hookcli wrote it
+_MARK = b'content="hookcli"'
+
+
+class Page:
+    """Output of `hookcli report`: a file named after `target` unless --output or --format says otherwise.
+
+    Raises UsageError for a file that can't be written, for one of that name that is no page of hookcli's, and if the
+    page shall be opened but is none.
+    """
+
+    def __init__(self, target: str, options: Options, *, opens: bool = False) -> None:
+        named = options.output or options.format
+        self.options = options if named else replace(options, output=_default(target))
+        self._opens = opens
+        self.output = Output(self.options, default="html")
+        if opens and (self.output.path is None or self.output.name != "html"):
+            raise UsageError("--open: opens a page in a file; leave out --format, and --output or its suffix")
+
+    def salvage(self, reports: Sequence[Report]) -> None:
+        """Write what was found before a failure; see Output."""
+        self.output.salvage(reports)
+
+    def write(self, reports: Sequence[Report]) -> None:
+        """Write the reports, and open the file if asked to."""
+        self.output.write(reports, mixed=True)
+        self._open()
+
+    def write_payload(self, payload: Mapping[str, Any], parts: str) -> None:
+        """Write the page of a payload that holds more than reports, and open the file if asked to."""
+        self.output.write_text(page(payload, self.output.view), parts)
+        self._open()
+
+    def _open(self) -> None:
+        if self._opens and self.output.path:
+            import webbrowser
+
+            if not webbrowser.open(self.output.path.resolve().as_uri()):
+                remark(f"no browser found: open {self.output.path}", self.options)
+
+
+def _default(target: str) -> str:
+    """The name of a page in the working directory: net.py:Net is in Net.html, before.json in before.html.
+
+    Raises UsageError if the file exists and hookcli did not write it.
+    """
+    last = re.split(r"[:/\\]", target.rstrip("/"))[-1]
+    name = re.sub(r"[^\w.-]+", "_", re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last)).strip(".")[:100]
+    path = Path(f"{name or 'report'}.html")
+    if exists(path) and not (is_file(path) and _MARK in _head(path)):
+        raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
+    return str(path)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except OSError:
+        return b""

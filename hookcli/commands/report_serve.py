@@ -1,0 +1,175 @@
+"""Serves the page of a growing record on this machine: `hookcli report RECORD --serve`."""
+
+from __future__ import annotations
+
+import errno
+import json
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from hookcli.commands.options import Options
+from hookcli.commands.progress import Progress
+from hookcli.commands.report_record import record_payload, told
+from hookcli.errors import UsageError
+from hookcli.record.file.page.record_page import RecordPage
+from hookcli.record.file.ranks.ranked_tail import tail_of
+from hookcli.reporters.html.page import page
+from hookcli.system.escaping import visible
+from hookcli.system.files import exists, is_pipe
+from hookcli.system.streams import say
+
+_HOST = "127.0.0.1"
+_SECONDS = 2  # between two looks of the page
+_PORTS = range(1, 65536)
+
+
+def serve_record(name: str, port: int | None, options: Options, *, opens: bool = False) -> int:
+    """Serve a record's page until Ctrl-C, also of one that does not exist yet. Raises UsageError."""
+    path = Path(name)
+    if is_pipe(path):
+        raise UsageError(f"--serve {path}: is a pipe, which is shown once it ends; leave out --serve")
+    live = LivePage(path)
+    with _listening(port, live) as server, suppress(KeyboardInterrupt):
+        with Progress(options.quiet) as progress:
+            progress.stage(f"reading {path}")
+            live.look(progress)
+        address = f"http://{_HOST}:{server.server_port}/"
+        waiting = "" if exists(live.path) else "; the record does not exist yet"
+        say(visible(f"{path} is at {address} (Ctrl-C ends it){waiting}"))
+        if opens:
+            import webbrowser
+
+            webbrowser.open(address)
+        server.serve_forever()
+    live.close()
+    return 0
+
+
+class LivePage:
+    """The page of a record that grows: reads new lines when it is asked for. Safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = tail_of(path)
+        self.path = self._tail.path
+        self._lock = Lock()
+        self._run = 0
+        self._steps = RecordPage(self._tail.record)
+
+    def look(self, progress: Progress | None = None) -> None:
+        """Read what the record has by now; a new run that replaces it, and one too long for its page, begin anew."""
+        self._tail.poll()
+        record = self._tail.record
+        if record is not self._steps.record or self._steps.is_full:
+            self._run += 1
+            self._steps = RecordPage(record)
+        self._steps.take(*([told(progress, record)] if progress else []))
+
+    @property
+    def _version(self) -> str:
+        """The run, how many lines there are of it, and the number of steps of each track: 1.62.60.6."""
+        return ".".join(map(str, (self._run, self._tail.record.lines, *self._steps.counts())))
+
+    def html(self) -> str:
+        """The page, with everything until now."""
+        with self._lock:
+            self.look()
+            live = {"path": "steps", "seconds": _SECONDS, "version": self._version}
+            return page(record_payload(self._steps, live))
+
+    def news(self, have: str) -> str | None:
+        """The steps that came after those of a version, as JSON; "" if there are none, None for another run's."""
+        with self._lock:
+            self.look()
+            if have == self._version:
+                return ""
+            run, _, *counts = have.split(".")
+            if run != str(self._run) or not all(count.isdecimal() and len(count) < 10 for count in counts):
+                return None
+            steps = record_payload(self._steps, {}, [int(count) for count in counts])["steps"]
+            return json.dumps({"version": self._version, "steps": steps}, allow_nan=False)
+
+    def close(self) -> None:
+        """Close the record."""
+        self._tail.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, port: int, live: LivePage) -> None:
+        super().__init__((_HOST, port), _Handler)
+        self.live = live
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: the browser has closed the connection."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET for the page and for its news, to a browser that asks for this machine by its own name.
+
+    Other methods are errors (501), which the base class answers.
+    """
+
+    server: _Server
+
+    def do_GET(self) -> None:
+        if self.headers.get("Host") not in {f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")}:
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "another host's name: see the address on stderr")
+            return
+        asked = urlsplit(self.path)
+        try:
+            if asked.path == "/":
+                self._answer(HTTPStatus.OK, "text/html", self.server.live.html())
+            elif asked.path == "/steps":
+                self._news(parse_qs(asked.query).get("have", [""])[0])
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "only / and /steps are here")
+        except (UsageError, OSError) as error:
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", visible(str(error)))
+
+    def _news(self, have: str) -> None:
+        news = self.server.live.news(have)
+        status = HTTPStatus.RESET_CONTENT if news is None else HTTPStatus.OK if news else HTTPStatus.NO_CONTENT
+        self._answer(status, "application/json", news or "")
+
+    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+        body = text.encode("utf-8", "backslashreplace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """Name the program without its version and Python's."""
+        return "hookcli"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing on stderr."""
+
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def _listening(port: int | None, live: LivePage) -> _Server:
+    """A server at this port of this machine, or at a free one. Raises UsageError if it can't be had."""
+    if port is not None and port not in _PORTS:
+        raise UsageError(f"--port {port}: ports are from 1 to 65535; leave it out for a free one")
+    try:
+        return _Server(port or 0, live)
+    except OSError as error:
+        why = "is in use by another program" if error.errno == errno.EADDRINUSE else f"can't be used ({error.strerror})"
+        raise UsageError(f"--port {port}: {why}; name another one, or leave it out for a free one") from error

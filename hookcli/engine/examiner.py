@@ -1,0 +1,150 @@
+"""Measures a model for the checks: under all probes at once in the mode that it is in, then in eval mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from hookcli.checks.measurements import Measurements
+from hookcli.checks.plan import CheckPlan
+from hookcli.engine.capture import arguments, capture, capture_run
+from hookcli.engine.eval_runs import evaluate, in_eval
+from hookcli.engine.prepare import PreparedRun
+from hookcli.errors import ModelError, NoGradientsError
+from hookcli.probes.activations import ActivationsProbe
+from hookcli.probes.base import Probe
+from hookcli.probes.grads import GradsProbe
+from hookcli.probes.inventory import InventoryProbe
+from hookcli.probes.parameters import ParametersProbe
+from hookcli.probes.settings import SettingsProbe
+from hookcli.report import Report
+
+Costs = Callable[[], Sequence[Report]]
+"""Makes the report of `shapes`, and others of the same run."""
+_RUNS = ("inventory", "settings", "activations", "grads", "again")
+_IN_EVAL = ("evaluation", "companions", "halves")
+_FULL = {"shapes", "activations", "grads"}
+
+
+def costs_probes(in_full: bool) -> list[str]:
+    """The probes of a run for MACs: beside shapes, in full, the flow of tensors."""
+    return ["shapes", *(["flow"] if in_full else [])]
+
+
+class Examiner:
+    """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
+
+    def __init__(self, run: PreparedRun, plan: CheckPlan, in_full: bool = False) -> None:
+        self.run = run
+        self.plan = plan
+        self.in_full = in_full
+        self.needs = plan.needs | (_FULL if in_full else set())
+        self.further: list[Report] = []
+        self.model = model = run.model
+        self.error: ModelError | None = None
+        self.missing: dict[str, str] = {}
+        self.baseline = plan.against.of(run.name) if plan.against else None
+        self.values = not any(x.is_meta for x in (*model.parameters(), *model.buffers()))
+        trained = any(p.requires_grad for p in model.parameters())
+        self.backward = plan.backward and trained and bool({"grads", "again"} & self.needs)
+        if not self.backward:
+            self.missing["grads"] = "nothing requires a gradient" if plan.backward else "skipped by --no-backward"
+
+    def measured(self, costs: Costs) -> Measurements:
+        """Run the model and return what the plan's checks need; `costs` counts its operations."""
+        needs, plan = self.needs, self.plan
+        measured = Measurements(
+            expected=plan.expected or None,
+            baseline=self.baseline,
+            tolerance=plan.tolerance,
+            missing=self.missing,
+            dtype=self.run.info.dtype,
+        )
+        if needs & set(_RUNS) or any(not check.needs for check in self.plan.checks):
+            measured = replace(measured, **self._measured())
+        if self.error:
+            unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
+            absent: dict[str, Any] = dict.fromkeys(unseen)
+            self._despite_crash(costs)
+            return replace(measured, **absent, crash=self.error)
+        return replace(measured, **self._in_eval(needs, costs), eval_crash=self.error)
+
+    def _measured(self) -> dict[str, Any]:
+        needs, full = self.needs, self.in_full
+        bits = "again" in needs
+        self._stage(f", run 1 of {self.plan.repeat}" if bits else "")
+        memory = any(check.name == "max-activation-memory" for check in self.plan.checks)
+        probes: list[Probe] = [InventoryProbe(backward=self.backward, memory=memory, bits=bits)]
+        probes += [ActivationsProbe(hist=full)] if "activations" in needs and self.values else []
+        probes += [GradsProbe(hist=full)] if self.backward else []
+        probes += [SettingsProbe()] if "settings" in needs else []
+        captured = self._captured([*probes, *self._further()])
+        reports = {report.probe: report for report in captured[: len(probes)]}
+        self.further += captured[len(probes) :]
+        if bits and not self.error:
+            again = [self._repeated(number) for number in range(2, self.plan.repeat + 1)]
+            return reports | {"again": tuple(report for group in again for report in group)}
+        return reports
+
+    def _further(self) -> list[Probe]:
+        """Probes of what a page shows and no check reads."""
+        if not (self.in_full and self.values):
+            return []
+        return [*([GradsProbe("outputs", hist=True)] if self.backward else []), ParametersProbe()]
+
+    def _repeated(self, number: int) -> Sequence[Report]:
+        """The inventory of a further run."""
+        self._stage(f", run {number} of {self.plan.repeat}")
+        return self._captured([InventoryProbe(backward=self.backward, bits=True)])
+
+    def _stage(self, what: str = "") -> None:
+        self.run.feedback.stage(f"checking {self.run.name} on {self.run.info.device}{what}")
+
+    def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
+        try:
+            return capture_run(replace(self.run, step=replace(self.run.step, otherwise="randn")), probes)
+        except NoGradientsError as error:  # a finding of the checks, not a failure
+            return tuple(error.reports)
+        except ModelError as error:
+            self.error = error
+            return tuple(error.reports)
+
+    def _in_eval(self, needs: set[str], costs: Costs) -> dict[str, Any]:
+        """The measurements in eval mode. A model that fails only there is still judged by the others."""
+        found: dict[str, Any] = {}
+        self._stage(" in eval mode")
+        try:
+            found = self._compared(needs) if self.values else {}
+            if "shapes" in needs:
+                found["shapes"], *others = costs()
+                self.further += others
+        except ModelError as error:
+            self.error = error
+            self._keep(error.reports)
+            self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
+        return found
+
+    def _despite_crash(self, costs: Costs) -> None:
+        """Measure the shapes of the parts that run."""
+        try:
+            self.further += costs() if self.in_full else ()
+        except ModelError as error:
+            self._keep(error.reports)
+
+    def _keep(self, reports: Sequence[Report]) -> None:
+        """Show the reports of a run that failed, if it is examined in full."""
+        self.further += [report for report in reports if self.in_full and report.rows]
+
+    def _compared(self, needs: set[str]) -> dict[str, Any]:
+        wanted = [name for name in _IN_EVAL if name in needs]
+        found = evaluate(self.model, arguments(self.run.inputs), wanted) if wanted else {}
+        self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
+        return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
+
+    def costs(self) -> Sequence[Report]:
+        """Return the report of `shapes` in eval mode, in full also that of `flow`."""
+        with in_eval(self.model), torch.no_grad():
+            return capture(self.model, self.run.inputs, costs_probes(self.in_full), name=self.run.name)

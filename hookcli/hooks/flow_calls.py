@@ -1,0 +1,208 @@
+"""The calls through which tensors flow forward: of modules without parts, and of functions between modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from hookcli.hooks.events import HookEvent
+from hookcli.hooks.module_calls import Call
+from hookcli.hooks.observing_mode import ObservingMode
+from hookcli.hooks.session import HookSession
+from hookcli.hooks.tensor_origins import CONSTANT, TensorOrigins, version_of
+from hookcli.hooks.torch_private.overrides import OPERATORS
+from hookcli.tensors import tree
+
+_TENSOR_ATTRIBUTES = tuple(getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data", "real", "imag"))
+_READS_VALUES = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"}
+
+
+@dataclass(slots=True)
+class FlowCall:
+    """A call, without its tensors. `kind`: "input" and "output" of the model, "module", or "function".
+
+    `fqn`: the module that was called, or in which the function ran; `call`: the number of that module's call.
+    `inputs`: for each tensor that the call received from another call, the number of that call; `input_shapes`: the
+    shapes of these tensors. `outputs`: the path, shape and dtype of each tensor that it made.
+    """
+
+    kind: str
+    fqn: str
+    call: int
+    what: Any
+    inputs: list[int] = field(default_factory=list)
+    input_shapes: list[list[int]] = field(default_factory=list)
+    outputs: list[tuple[str, list[int], str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Received:
+    """The tensors that a call under way received, and where they came from. It lives as long as the call."""
+
+    tensors: list[Tensor]
+    versions: list[int]
+    inputs: list[int]
+    shapes: list[list[int]]
+    leaf: Call | None = None
+
+
+class FlowCalls(ObservingMode):
+    """Follows tensors through the first forward of a session's model.
+
+    `calls`: in the order in which they ended, so that each one's `inputs` are numbers of earlier ones. `unknown`:
+    modules in which a tensor came from nowhere; `read`: functions that read values into Python, by module.
+    """
+
+    def __init__(self, session: HookSession) -> None:
+        super().__init__()
+        model = session.model
+        self.calls: list[FlowCall] = []
+        self.unknown: dict[str, None] = {}
+        self.read: dict[tuple[str, str], None] = {}
+        self._session = session
+        self._origins = TensorOrigins([*model.parameters(), *model.buffers()])
+        self._running = False
+        self._leaf: _Received | None = None
+        self.past_compiled = session.follow
+        session.enter_context(self)
+        session.forward_pre(self._enter)
+        session.forward(self._leave)
+
+    # Modules.
+
+    def _enter(self, event: HookEvent) -> None:
+        if not event.fqn:
+            self._begin(event)
+        elif self._running and not self._in_leaf() and is_leaf(event.module):
+            self._leaf = self._receive(event.fqn, (event.args, dict(event.kwargs)))
+            self._leaf.leaf = self._session.calls.innermost()
+
+    def _leave(self, event: HookEvent) -> None:
+        leaf = self._leaf.leaf if self._leaf else None
+        if not event.fqn and event.call == 0:
+            self._finish(event)
+        elif leaf and self._leaf and leaf.hooked.module is event.module and leaf.number == event.call:
+            self._note(FlowCall("module", event.fqn, event.call, event.module), self._leaf, event.output)
+            self._leaf = None
+
+    def _in_leaf(self) -> bool:
+        if self._leaf and not any(call is self._leaf.leaf for call in self._session.calls.running):
+            self._leaf = None  # it raised, and the model went on
+        return self._leaf is not None
+
+    def _begin(self, event: HookEvent) -> None:
+        self._running = event.call == 0
+        if self._running:
+            for path, x in tree.arguments(event.args, event.kwargs):
+                self._origins.made(x, self._append(FlowCall("input", "", 0, path), [(path, x)]))
+
+    def _finish(self, event: HookEvent) -> None:
+        self._running = False
+        for path, x in tree.leaves(event.output):
+            given = self._receive("", x)
+            call = FlowCall("output", "", 0, path, given.inputs, given.shapes)
+            self._append(call, [(path, x)])
+
+    # Functions.
+
+    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """See ObservingMode."""
+        if not self._running or self._session.clock.busy or self._in_leaf() or _reads_attribute(func):
+            return run(*args, **kwargs)
+        owner = self._session.calls.innermost()
+        fqn, number = (owner.hooked.fqn, owner.number) if owner else ("", 0)
+        given = self._receive(fqn, (args, kwargs))
+        output = run(*args, **kwargs)
+        if getattr(func, "__name__", "") in _READS_VALUES and given.inputs:
+            self.read[fqn, func.__name__] = None
+        if _makes(output, given):
+            self._note(FlowCall("function", fqn, number, func), given, output)
+        return output
+
+    # Both.
+
+    def _receive(self, fqn: str, values: Any) -> _Received:
+        """Look up where the tensors among these values come from."""
+        tensors = [x for _, x in _tensors(values)]
+        found = [(x, self._origins.of(x)) for x in tensors]
+        if any(origin is None for _, origin in found):
+            self.unknown[fqn] = None
+        made = [(x, origin) for x, origin in found if origin is not None and origin != CONSTANT]
+        shapes = [tree.shape_of(x) for x, _ in made]
+        return _Received(tensors, [version_of(x) for x in tensors], [origin for _, origin in made], shapes)
+
+    def _note(self, call: FlowCall, given: _Received, output: Any) -> None:
+        """Note a call that has ended, as the origin of the tensors that it returned and of those that it wrote into."""
+        call.inputs, call.input_shapes = given.inputs, given.shapes
+        written = [x for x, before in zip(given.tensors, given.versions, strict=True) if version_of(x) != before]
+        made = _tensors(output)
+        number = self._append(call, made or [("", x) for x in written[:1]])
+        for _, x in made:
+            self._origins.made(x, number)
+        for x in written:
+            self._origins.written(x, number)
+
+    def _append(self, call: FlowCall, tensors: Sequence[tuple[str, Tensor]]) -> int:
+        call.outputs = [(path, tree.shape_of(x), tree.dtype_text(x)) for path, x in tensors]
+        self.calls.append(call)
+        return len(self.calls) - 1
+
+
+def _tensors(values: Any) -> list[tuple[str, Tensor]]:
+    """The tensors in nested values, and those that objects among them hold in their attributes."""
+    unseen: tree.Unseen = []
+    found = list(tree.leaves(values, "", unseen))
+    for path, value in unseen:
+        own = getattr(value, "__dict__", None)
+        if type(own) is dict and not isinstance(value, (nn.Module, type, ModuleType, FunctionType)):
+            found += [(path + step, x) for step, x in tree.leaves(own)]
+    return found
+
+
+def _makes(output: Any, given: _Received) -> bool:
+    """True for a call that made a tensor or changed one; `contiguous()` may hand on what it received."""
+    known = {id(x) for x in given.tensors}
+    changed = any(version_of(x) != before for x, before in zip(given.tensors, given.versions, strict=True))
+    return changed or any(id(x) not in known or x.is_inference() for _, x in tree.leaves(output))
+
+
+def _reads_attribute(func: Any) -> bool:
+    return getattr(func, "__name__", "") == "__get__" and func not in _TENSOR_ATTRIBUTES
+
+
+def is_leaf(module: nn.Module | None) -> bool:
+    """True for a module that is one box of the flow: without parts, or with parts that only it uses."""
+    if module is None or isinstance(module, nn.MultiheadAttention) or parametrize.is_parametrized(module):
+        return True
+    return next(module.children(), None) is None
+
+
+def shown(what: Any) -> tuple[str, str]:
+    """The short name of a function, and PyTorch's full name of it: `add` and `torch.Tensor.__add__`."""
+    if isinstance(what, OPERATORS):  # aten.add.Tensor, or torchvision.nms
+        return str(what).split(".")[1], f"torch.ops.{what}"
+    if not isinstance(what, (FunctionType, BuiltinFunctionType)) and isinstance(getattr(what, "name", None), str):
+        return what.name, f"TorchScript {what.name}"
+    found = torch.overrides.resolve_name(what) or getattr(what, "__name__", type(what).__name__)
+    full = str(found).removesuffix(".__get__")
+    return _plain_name(full.rpartition(".")[2]), full
+
+
+def _plain_name(name: str) -> str:
+    """Name the function that an operator of Python calls: `add` for `__radd__`, `add_` for `__iadd__`."""
+    if not (name.startswith("__") and name.endswith("__")):
+        return name
+    inner = name.strip("_")
+    for first, ending in (("r", ""), ("i", "_")):
+        if inner.startswith(first) and hasattr(Tensor, f"__{inner[1:]}__"):
+            return _SAME.get(inner[1:], inner[1:]) + ending
+    return _SAME.get(inner, inner)
+
+
+_SAME = {"truediv": "div", "floordiv": "floor_divide"}

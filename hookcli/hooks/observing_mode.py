@@ -1,0 +1,86 @@
+"""A mode that sees every call of PyTorch's functions, and changes none.
+
+PyTorch passes every function, with its arguments, to a mode of `torch.overrides` before any operator runs. The mode
+calls the function unchanged, so the operators and values are those of a run without it; while a function runs, calls
+inside it are not seen. Calls from compiled code are not seen; a call of a TorchScript function is seen from outside.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from hookcli.hooks.torch_private.dynamo import optimized_module
+from hookcli.hooks.torch_private.overrides import (
+    exchanged_for_counting,
+    innermost_function_mode,
+    without_innermost_function_mode,
+)
+
+
+class ObservingMode(TorchFunctionMode):
+    """The base class of modes that observe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.past_compiled = False
+        """Call compiled modules without this mode, since PyTorch would compile them again for it."""
+        self._stack = ExitStack()
+
+    @abstractmethod
+    def observe(self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Return `run(*args, **kwargs)`. `run` is `func`, but for a TorchScript function or method."""
+
+    def __enter__(self) -> ObservingMode:
+        compiled = optimized_module() if self.past_compiled else None
+        self._stack.enter_context(exchanged_for_counting(_without_mode, _observed, compiled))
+        mode: Any = super()  # untyped
+        mode.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        mode: Any = super()
+        mode.__exit__(*error)
+        self._stack.close()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.compiler.is_compiling():
+            return func(*args, **kwargs)
+        return self.observe(func, func, args, kwargs)
+
+
+def _observed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the call of a TorchScript function or method, which PyTorch passes to no mode."""
+
+    def call(script: Any, *args: Any, **kwargs: Any) -> Any:
+        mode = None if torch.compiler.is_compiling() else _innermost()
+        if mode is None:
+            return original(script, *args, **kwargs)
+        return mode.observe(script, partial(_without_mode(original), script), args, kwargs)
+
+    return call
+
+
+def _without_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function to run it without our mode; two modes of ours wrap it twice."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or _innermost() is None:
+            return original(*args, **kwargs)
+        with without_innermost_function_mode():
+            return original(*args, **kwargs)
+
+    return call
+
+
+def _innermost() -> ObservingMode | None:
+    """Return our mode, if it is the innermost one."""
+    mode = innermost_function_mode()
+    return mode if isinstance(mode, ObservingMode) else None

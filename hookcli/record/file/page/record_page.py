@@ -1,0 +1,150 @@
+"""A record as the payload of a page: every module over every recorded step, and the last steps in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hookcli.record.file.page.rank_tracks import RankTracks
+from hookcli.record.file.page.track import Track
+from hookcli.record.file.ranks.ranked_record import RankedRecord
+from hookcli.record.file.reading import Key, Record, StepEntry
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.views.every_step import about
+from hookcli.record.file.views.overview import overview, probe_reports, rows_before
+from hookcli.record.file.views.query import finished
+from hookcli.record.file.views.summary import non_finite_line
+from hookcli.report import Report, document, strict
+from hookcli.report.formatting import counted
+
+_MOST_STEPS = 10_000
+_MOST_CELLS = 1_000_000  # modules times steps of a model in a phase: megabytes per statistic
+_MOST_FINE_CELLS = 250_000  # figures have four digits with as many, and three with more
+
+
+class RecordPage:
+    """The page of a record, which may grow: holds a few bytes per figure, and reads the last steps in full.
+
+    Of a model and phase with too many steps for a page only every Nth is on it, besides the last one and those with a
+    non-finite value.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._tracks: dict[Key, Track] = {}
+        self._ranks = RankTracks(record) if isinstance(record, RankedRecord) else None
+        self._seen: set[int] = set()
+        self._strides = self._thinned()
+
+    def _thinned(self) -> dict[Key, int]:
+        """The interval between the steps on the page, by model and phase."""
+        entries = finished(self.record, self.record.entries)
+        number = {key: sum(entry.key == key for entry in entries) for key in dict.fromkeys(e.key for e in entries)}
+        modules = {(step.model, step.phase): len(overview(step).rows) for step in self.record.last(entries)}
+        most = {key: max(2, min(_MOST_STEPS, _MOST_CELLS // max(modules.get(key, 1), 1))) for key in number}
+        return {key: -(-number[key] // most[key]) for key in number}
+
+    def take(self, progress: Callable[[StepEntry], None] = lambda entry: None) -> bool:
+        """Take in the steps that the record has by now. Returns whether there were any.
+
+        `progress` is called before each.
+        """
+        chosen = [entry for entry in self._chosen() if entry.line not in self._seen]
+        for entry in chosen:
+            progress(entry)
+            self._seen.add(entry.line)
+            for step in self.record.steps([entry]):
+                if step.reports:
+                    self._tracks.setdefault(entry.key, Track(*entry.key)).take(step)
+                    if self._ranks:
+                        self._ranks.take(entry)
+        return bool(chosen)
+
+    def _chosen(self) -> Iterator[StepEntry]:
+        bad = {(one.model, one.phase, one.step) for one in self.record.non_finite}
+        entries = finished(self.record, self.record.entries)
+        last = {entry.key: entry for entry in entries}
+        counts = dict.fromkeys(last, 0)
+        for entry in entries:
+            number = counts[entry.key]
+            counts[entry.key] += 1
+            nth = number % self._strides.get(entry.key, 1) == 0
+            if nth or entry is last[entry.key] or (*entry.key, entry.step) in bad:
+                yield entry
+
+    @property
+    def is_full(self) -> bool:
+        """True if a record that grows has twice the steps that a page can show: a new page shows fewer of them."""
+        return any(
+            track.cells > 2 * _MOST_CELLS or len(track.steps) > 2 * _MOST_STEPS for track in self._tracks.values()
+        )
+
+    def counts(self) -> list[int]:
+        """The number of steps on the page, by track."""
+        return [len(track.steps) for track in self._tracks.values()]
+
+    def payload(self, remarks: Sequence[str] = (), since: Sequence[int] = ()) -> dict[str, Any]:
+        """The page's payload, strict JSON; `remarks` are lines on the run, and on what the record lacks.
+
+        With `since`, the number of steps of each track that the reader has, matrices hold the later ones alone.
+        """
+        tracks = list(self._tracks.values())
+        coarse = sum(track.cells for track in tracks) > _MOST_FINE_CELLS
+        have = [*since, *[0] * (len(tracks) - len(since))]
+        reports, places = self._reports()
+        steps = {
+            "run": strict(self._run()),
+            "remarks": [*remarks, *self._left_out()],
+            "digits": 3 if coarse else 4,
+            "tracks": [track.payload(number, coarse) for track, number in zip(tracks, have, strict=True)],
+            "ranks": self._ranks.payload() if self._ranks else None,
+            "non_finite": [
+                {name: getattr(one, name) for name in _OF_NON_FINITE} | {"line": non_finite_line(one), "reports": at}
+                for one, at in zip(self.record.non_finite, places, strict=True)
+            ],
+        }
+        return {"reports": document(reports)["reports"], "steps": steps}
+
+    def _reports(self) -> tuple[list[Report], list[list[int]]]:
+        """The reports of the last steps, and of those with a non-finite value; and where the rows before such begin."""
+        bad = {(one.model, one.phase, one.step) for one in self.record.non_finite}
+        entries = self.record.entries
+        chosen = [entry for entry in entries if (*entry.key, entry.step) in bad]
+        last = [step for step in self.record.last() if (step.model, step.phase, step.step) not in bad]
+        found = [report for step in [*self.record.steps(chosen), *last] for report in _in_full(step)]
+        places = []
+        for one in self.record.non_finite:
+            rows = rows_before(one)
+            places.append(list(range(len(found), len(found) + len(rows))))
+            found += rows
+        return found, places
+
+    def _left_out(self) -> Iterator[str]:
+        for (model, phase), stride in self._strides.items():
+            if stride > 1:
+                number = counted(sum(entry.key == (model, phase) for entry in self.record.entries), "step")
+                yield f"{model}, {phase}: {number} recorded, every {stride:,}th is on this page"
+        left_out = len(self.record.entries) - len(finished(self.record, self.record.entries))
+        if left_out:
+            yield f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)"
+
+    def _run(self) -> Mapping[str, Any]:
+        """What ran, how it was recorded, and how it ended; None where the record has no end."""
+        header, end = self.record.header, self.record.end
+        ended = {name: getattr(end, name) for name in _OF_END} if end else None
+        return {
+            "record": str(self.record.path),
+            **(about(header) if header else {}),
+            "versions": dict(header.versions) if header else {},
+            "ended": ended,
+            "models": [dict(model) for model in end.models] if end else [],
+        }
+
+
+_OF_END = ("exit_code", "error", "seconds", "hookcli_seconds", "program_steps", "others", "notes")
+_OF_NON_FINITE = ("model", "phase", "step", "fqn", "what", "nan", "inf", "cause", "kept")
+
+
+def _in_full(step: RecordedStep) -> Iterator[Report]:
+    for probe in dict.fromkeys(report.probe for report in step.reports):
+        yield from probe_reports(step, probe)

@@ -1,0 +1,160 @@
+"""One model in one phase over its recorded steps: matrices of modules by steps, and figures per step."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hookcli.record.file.page.matrix import ABSENT, Rounded, packed_counts
+from hookcli.record.file.page.shown_statistics import COUNTS, FIGURES, counts, figures
+from hookcli.record.file.record_lines import RecordedStep
+from hookcli.record.file.views.over_time import model_report, model_row
+from hookcli.record.file.views.overview import overview
+from hookcli.report import Column, Report, Row, strict
+
+_Place = tuple[str, str]  # fqn and path
+_ABOUT_MODULES = ("type", "shape", "dtype", "calls")
+_WHEN = ("step", "forward")
+
+
+class Track:
+    """The steps of a model in a phase. Holds a few bytes per figure, and no report."""
+
+    def __init__(self, model: str, phase: str) -> None:
+        self.model = model
+        self.phase = phase
+        self.steps: list[int] = []
+        self._forwards: list[int | None] = []
+        self._unfinished: list[int] = []
+        self._modules: dict[_Place, dict[str, Any]] = {}
+        self._order: list[_Place] = []
+        self._cells: list[tuple[NDArray[np.intp], Rounded, NDArray[np.float64]]] = []
+        self._rows: list[Row] = []
+        self._groups: dict[str, dict[int, Row]] = {}
+        self._group_columns: Sequence[Column] = ()
+        self._remarks = {name: _Remarks() for name in ("notes", "skipped", "findings")}
+
+    @property
+    def cells(self) -> int:
+        """Number of modules times steps."""
+        return len(self._modules) * len(self.steps)
+
+    def take(self, step: RecordedStep) -> None:
+        """Add the next step."""
+        number, joined = len(self.steps), overview(step)
+        self.steps.append(step.step)
+        self._forwards.append(step.forward)
+        self._unfinished += [] if step.complete else [number]
+        self._rows.append(model_row(step, joined))
+        places = [self._place(row) for row in joined.rows]
+        self._arrange(places)
+        known = {place: index for index, place in enumerate(self._modules)}
+        values = Rounded.of(*figures(joined.rows))
+        self._cells.append((np.array([known[place] for place in places], np.intp), values, counts(joined.rows)))
+        self._take_remarks(number, step, joined)
+        for report in (report for report in step.reports if report.probe == "optimizer"):
+            self._group_columns = report.columns
+            for place, row in enumerate(report.rows):
+                title = f"{row.get('optimizer') or 'optimizer'}, group {row.get('group', place)}"
+                self._groups.setdefault(title, {})[number] = row
+
+    def _place(self, row: Row) -> _Place:
+        place = row.fqn, str(row.get("path") or "")
+        about = {name: row.get(name) for name in _ABOUT_MODULES if row.get(name) is not None}
+        self._modules.setdefault(place, {}).update(about)
+        return place
+
+    def _arrange(self, places: Sequence[_Place]) -> None:
+        """Put modules that no earlier step had after those that come before them in this step."""
+        held = set(self._order)
+        for number, place in enumerate(places):
+            if place not in held:
+                after = self._order.index(places[number - 1]) + 1 if number else 0
+                self._order.insert(after, place)
+                held.add(place)
+
+    def _take_remarks(self, number: int, step: RecordedStep, joined: Report) -> None:
+        for note in step.notes:
+            self._remarks["notes"].add(number, note, {"text": note})
+        for item in joined.skipped:
+            self._remarks["skipped"].add(number, item, item.to_dict())
+        for report in (report for report in step.reports if report.probe == "check"):
+            for one in report.findings:
+                self._remarks["findings"].add(number, (one.check, one.severity, one.fqn), asdict(one))
+
+    def payload(self, since: int, coarse: bool) -> dict[str, Any]:
+        """The track as JSON; its matrices hold the steps from number `since` on, with three digits if `coarse`."""
+        return {
+            "model": self.model,
+            "phase": self.phase,
+            "since": since,
+            "steps": self.steps,
+            "forwards": self._forwards,
+            "unfinished": self._unfinished,
+            "modules": [{"fqn": fqn, "path": path, **self._modules[fqn, path]} for fqn, path in self._order],
+            "statistics": list(self._statistics(since, coarse)),
+            "figures": columnar(model_report(self.model, self.phase, self._rows).columns, self._rows),
+            "groups": [self._group(title, rows) for title, rows in self._groups.items()],
+            **{name: said.payload() for name, said in self._remarks.items()},
+        }
+
+    def _statistics(self, since: int, coarse: bool) -> Iterator[dict[str, Any]]:
+        """Every statistic with its matrix (module, step), if any module has it; counts only if any is not 0."""
+        at = {place: row for row, place in enumerate(self._order)}
+        row_of = np.array([at[place] for place in self._modules], np.intp)
+        new = [(row_of[own], values, counted) for own, values, counted in self._cells[since:]]
+        size = (len(row_of), len(new))
+        for number, statistic in enumerate(FIGURES):
+            found = Rounded.absent(size)
+            for column, (rows, values, _) in enumerate(new):
+                found.mantissas[rows, column] = values.mantissas[:, number]
+                found.exponents[rows, column] = values.exponents[:, number]
+            if (found.mantissas != ABSENT).any():
+                yield statistic.to_dict() | {"figures": (found.coarser() if coarse else found).packed()}
+        for number, statistic in enumerate(COUNTS):
+            matrix = np.full(size, np.nan)
+            for column, (rows, _, counted) in enumerate(new):
+                matrix[rows, column] = counted[:, number]
+            if np.nansum(matrix):
+                yield statistic.to_dict() | {"counts": packed_counts(matrix)}
+
+    def _group(self, title: str, rows: Mapping[int, Row]) -> dict[str, Any]:
+        of = [rows.get(number, Row({})) for number in range(len(self.steps))]
+        parameters = next(iter(rows.values())).get("parameters")
+        return {"title": title, "parameters": parameters, "figures": columnar(self._group_columns, of)}
+
+
+class _Remarks:
+    """Remarks on steps, each once with the numbers of its steps."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, tuple[dict[str, Any], list[list[int]]]] = {}
+
+    def add(self, number: int, key: Hashable, said: dict[str, Any]) -> None:
+        """Add a remark on step `number`; of remarks with one key, the latest text stays."""
+        spans = self._found[key][1] if key in self._found else []
+        if spans and spans[-1][1] >= number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+        self._found[key] = said, spans
+
+    def payload(self) -> list[dict[str, Any]]:
+        """The remarks as JSON; `steps` are spans of numbers, with both ends."""
+        return [{**said, "steps": spans} for said, spans in self._found.values()]
+
+
+def columnar(columns: Iterable[Column], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Columns of numbers as JSON, each with the values of all rows, seven digits long; None where a row has none."""
+    found = []
+    for column in columns:
+        values = [row.get(column.name) for row in rows]
+        numbers = [value for value in values if value is not None]
+        if column.name not in _WHEN and numbers and all(type(value) in (int, float) for value in numbers):
+            short = [value if value is None else strict(float(f"{value:.7g}")) for value in values]
+            found.append({**column.to_dict(), "values": short})
+    return found

@@ -1,0 +1,49 @@
+"""`hookcli.report(model, inputs)`: the reports of one run, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hookcli import registry
+from hookcli.report.report import Report
+
+
+@dataclass(frozen=True, repr=False)
+class ReportPage:
+    """The reports of one run of a model, which notebooks show as a page.
+
+    `reports` holds the findings of the checks first, then the figures: of shapes, activations, gradients, parameters.
+    `error` is the error of a model that failed; the reports end there.
+    """
+
+    reports: Sequence[Report]
+    error: Exception | None = None
+
+    def __repr__(self) -> str:
+        """One line: the model and the probes."""
+        return f"<ReportPage of {self.reports[0].model}: {', '.join(report.probe for report in self.reports)}>"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, which notebooks show."""
+        return str(registry.load("reporters", "html")().frame(self.reports))
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file, or the reports where the suffix is .json. Raises UsageError if that can't be."""
+        import_module("hookcli.reporters.saving").save(self.reports, Path(path))
+
+
+class CallableModule(ModuleType):
+    """The class of `hookcli.report`, a package that is called as a function, too."""
+
+    def __call__(
+        self, model: Any, inputs: Any, *, loss: Any = None, name: str | None = None, **settings: Any
+    ) -> ReportPage:
+        """Run the model once on `inputs`, and return the page of that run: see the package's docstring."""
+        report = import_module("hookcli.engine.reporting").report  # by its name: a higher layer, which imports torch
+        page: ReportPage = report(model, inputs, loss=loss, name=name, **settings)
+        return page

@@ -1,0 +1,86 @@
+"""Distributions of tensors in words and bins, for pictures of them: with characters or as images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hookcli.report import Row, TensorStats, formatting
+from hookcli.report.histogram import OUTSIDE, QUANTILES, Histogram
+
+NEEDS = ("p50", "zeros")
+"""Columns of a report that was made with `--hist`."""
+
+
+class Bin(NamedTuple):
+    """Number of `elements` from `low` to `high`; both are 0 for zeros."""
+
+    low: float
+    high: float
+    elements: int
+
+    @property
+    def is_zeros(self) -> bool:
+        """True for the bin of zeros."""
+        return self.low == self.high == 0
+
+
+def title(row: Row) -> str:
+    """Name the tensor: layer, kind, call, shape, and statistics that the bars do not show."""
+    said = [f"{row.fqn or '(model)'}" + (f" ({row['type']})" if row.get("type") else "")]
+    said += [str(row[key]) for key in ("kind", "path") if row.get(key)]
+    said += [f"call {row['call']}"] if row.get("call") else []
+    said += [formatting.shape(row["shape"])] if row.get("shape") is not None else []
+    said += [f"{name} {formatting.number(row[name])}" for name in ("mean", "std")]
+    said += [f"{row[key]:,} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if row.get(key)]
+    return " · ".join(said)
+
+
+def quantiles(row: Row) -> str:
+    """The extremes and quantiles, and shares outside narrower formats."""
+    said = [f"{share:.0%} {formatting.number(row[key])}" for key, share in QUANTILES.items()]
+    said += [f"outside {form.title} {formatting.share(row, key)}" for key, form in OUTSIDE.items() if row.get(key)]
+    return " · ".join([f"min {formatting.number(row['min'])}", *said, f"max {formatting.number(row['max'])}"])
+
+
+def absence(row: Row) -> str:
+    """Say why a tensor has no bins to draw; "" if it has."""
+    stats = row.stats
+    if stats is None or not stats.finite:
+        return "no finite element"
+    if stats.hist is None:
+        return "no histogram: run the command with --hist"
+    missing = [key for key in ("zeros", "min", "max") if key in row.lacking]
+    return f"no histogram: saved without {', '.join(missing)}" if missing else ""
+
+
+def percent(count: int, numel: int) -> str:
+    """A share of a tensor's elements: 12.3%."""
+    share = 100 * count / numel
+    return f"{share:.1f}%" if share >= 0.1 or not count else "<0.1%"
+
+
+def fitted(stats: TensorStats, most: int) -> list[Bin]:
+    """The bins from the most negative to the most positive, as narrow as so many at most allow.
+
+    Those at the ends reach to the smallest and largest element.
+    """
+    assert stats.hist is not None
+    step = 1
+    while len(found := _bins(stats.hist, stats.zeros, step)) > most:
+        step *= 2
+    return [Bin(max(low, stats.min), min(high, stats.max), count) for low, high, count in found]
+
+
+def _bins(hist: Histogram, zeros: int, step: int) -> list[Bin]:
+    """All bins between the outermost that hold elements, each over `step` powers of two; zeros are one of their own."""
+    sides: list[Sequence[Bin]] = []
+    for counts in (hist.negative, hist.positive):
+        found: dict[int, int] = {}
+        for exponent, count in enumerate(counts, hist.low):
+            found[exponent // step] = found.get(exponent // step, 0) + count
+        used = [place for place, count in found.items() if count]
+        places = range(min(used), max(used) + 1) if used else range(0)
+        sides.append([Bin(2.0 ** (place * step), 2.0 ** ((place + 1) * step), found[place]) for place in places])
+    below = [Bin(-high, -low, count) for low, high, count in reversed(sides[0])]
+    return [*below, *([Bin(0.0, 0.0, zeros)] if zeros else []), *sides[1]]

@@ -1,0 +1,122 @@
+// uPlot's options for a chart: axes, lines and bands in the page's colours.
+import { token } from "./color.js";
+import { logLevels, signedLevels, tickText } from "./chart_values.js";
+import { drawChosen, drawFindings, drawOdd } from "./chart_marks.js";
+
+const DISTRIBUTIONS = { linear: 1, log: 3, signed: 4 };
+const DOTTED = 60; // up to this many points a dot marks each
+const CHART_HEIGHT = 200;
+const TICK_WIDTH = 6.2; // of a character of a tick, in CSS pixels
+
+/**
+ * @param {LineChart} chart
+ * @returns {uPlot.Options}
+ */
+export function chartOptions(chart) {
+  const { spec, axis } = chart;
+  const color = colorReader();
+  return {
+    width: chart.plotBox.clientWidth,
+    height: spec.height ?? CHART_HEIGHT,
+    padding: [10, 12, 0, 0],
+    legend: { show: false },
+    cursor: {
+      drag: { x: true, y: false, dist: 5 },
+      points: { size: 7 },
+      sync: spec.sync ? { key: spec.sync, setSeries: false, scales: ["x", null] } : undefined,
+    },
+    scales: { x: { time: false, range: xRange }, y: yScale(axis) },
+    axes: [xAxis(spec, color), yAxis(axis, color)],
+    series: [{}, ...spec.lines.map((line) => seriesOf(chart, line, color))],
+    bands: bandsOf(chart, color),
+    hooks: {
+      draw: [(plot) => drawMarks(chart, plot, color)],
+      setCursor: [(plot) => chart.onCursor(plot.cursor.idx ?? null)],
+      setScale: [(plot, key) => key === "x" && chart.plot && chart.onZoom()],
+    },
+  };
+}
+
+/** A reader of the style sheet's colours, also thinned; each is resolved once. */
+function colorReader() {
+  const known = new Map();
+  return (name, alpha = 1) => {
+    if (!known.has(name)) known.set(name, token(name));
+    return alpha === 1 ? known.get(name) : `color-mix(in srgb, ${known.get(name)} ${100 * alpha}%, transparent)`;
+  };
+}
+
+function xRange(plot, min, max) {
+  const [xs] = plot.data;
+  return xs.length === 1 ? [xs[0] - 1, xs[0] + 1] : [min, max];
+}
+
+function yScale({ kind, threshold }) {
+  return { distr: DISTRIBUTIONS[kind], ...(kind === "signed" ? { asinh: threshold } : {}) };
+}
+
+function axisLook(color) {
+  const grid = { stroke: color("--line"), width: 1 };
+  return { stroke: color("--dim"), font: "11px system-ui, sans-serif", grid, ticks: { ...grid, size: 4 } };
+}
+
+function xAxis(spec, color) {
+  const look = { ...axisLook(color), size: 28, gap: 4 };
+  if (!spec.ticks) return { ...look, incrs: [1, 2, 5].flatMap((n) => powersOfTen(n)), values: (_, xs) => xs.map(stepText) };
+  const at = new Map(spec.ticks.map((tick) => [tick.x, tick.text]));
+  return { ...look, align: 1, splits: (plot) => ticksApart(plot, spec.ticks), values: (_, xs) => xs.map((x) => at.get(x)) };
+}
+
+function powersOfTen(n) {
+  return Array.from({ length: 12 }, (_, power) => n * 10 ** power);
+}
+
+function stepText(step) {
+  return step === null ? "" : step.toLocaleString("en-US");
+}
+
+/** The ticks whose texts do not overlap, from left to right. */
+function ticksApart(plot, ticks) {
+  let free = -Infinity;
+  const { min, max } = plot.scales.x;
+  const shown = ticks.filter(({ x, text }) => {
+    const left = x >= min && x <= max ? plot.valToPos(x, "x") : -Infinity;
+    const right = left + TICK_WIDTH * text.length;
+    if (left < free || left === -Infinity || right > plot.bbox.width / uPlot.pxRatio + 8) return false;
+    free = right + 8;
+    return true;
+  });
+  return shown.map((tick) => tick.x);
+}
+
+function yAxis({ kind, threshold }, color) {
+  const look = { ...axisLook(color), size: 56, values: (_, ys) => ys.map((y) => (y === null ? "" : tickText(y))) };
+  if (kind === "linear") return look;
+  const levels = kind === "log" ? logLevels : (low, high) => signedLevels(low, high, threshold);
+  return { ...look, splits: (_, __, low, high) => levels(low, high), filter: (_, ys) => ys };
+}
+
+function seriesOf(chart, line, color) {
+  const hidden = chart.hidden.has(line.band ?? line.label);
+  return {
+    label: line.label,
+    show: !hidden,
+    stroke: color(line.color, line.band ? 0.55 : 1),
+    width: line.band ? 1 : 1.5,
+    ...(line.dots ? { paths: () => null } : {}),
+    points: { show: line.dots || (!line.band && chart.spec.x.length <= DOTTED), size: line.dots ? 6 : 5, fill: color(line.color) },
+  };
+}
+
+function bandsOf({ spec, hidden }, color) {
+  const { lines } = spec;
+  const edges = lines.flatMap((line, i) => (line.band && lines[i - 1]?.band === line.band && !hidden.has(line.band) ? [i] : []));
+  return edges.map((i) => ({ series: [i + 1, i], fill: color(lines[i].color, 0.16) }));
+}
+
+function drawMarks(chart, plot, color) {
+  const severity = (name) => color(name === "error" ? "--bad" : name === "warning" ? "--warn" : "--dim");
+  drawFindings(plot, chart.spec.marks ?? [], severity);
+  drawOdd(plot, chart.odd, { bad: color("--bad"), dim: color("--dim") });
+  drawChosen(plot, chart.chosen, color("--accent"));
+}

@@ -1,0 +1,69 @@
+// Colours of figures: scales that people with colour-blindness can read, for canvas and for CSS, on light and dark.
+
+// Viridis (Smith and van der Walt, CC0) at eighths.
+const SEQUENTIAL = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+// Blue to orange through the page's own background.
+const BLUES = [[33, 102, 172], [103, 169, 207]];
+const ORANGES = [[244, 165, 96], [204, 85, 0]];
+const MIDDLE = { light: [247, 247, 247], dark: [38, 42, 48] };
+
+function between(stops, share) {
+  const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
+  const left = Math.min(Math.floor(place), stops.length - 2);
+  return stops[left].map((from, i) => Math.round(from + (stops[left + 1][i] - from) * (place - left)));
+}
+
+/**
+ * The colour of a share from 0 to 1 as [red, green, blue].
+ * @param {number} share
+ */
+export function sequential(share) {
+  return between(SEQUENTIAL, share);
+}
+
+/**
+ * The colour of a share from -1 (blue) over 0 (nothing) to 1 (orange).
+ * @param {number} share
+ * @param {"light"|"dark"} theme
+ */
+export function diverging(share, theme) {
+  return between([...BLUES, MIDDLE[theme], ...ORANGES], (share + 1) / 2);
+}
+
+/** The colour for CSS and canvas. */
+export function css([red, green, blue], alpha = 1) {
+  return `rgb(${red} ${green} ${blue} / ${alpha})`;
+}
+
+/**
+ * A colour of the style sheet as canvas takes it: `token("--accent")`. It changes with the theme.
+ * @param {string} name
+ * @returns {string}
+ */
+export function token(name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+/**
+ * Where numbers lie on a scale from 0 to 1: by their logarithm if they are positive and span more than a factor of 50.
+ * @param {Iterable<number|null>} values
+ * @returns {{log: boolean, low: number, high: number, at: (value: number|null) => number|null}}
+ */
+export function scaleOf(values) {
+  let [low, high, least] = [Infinity, -Infinity, Infinity];
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+    if (value > 0) least = Math.min(least, value);
+  }
+  const log = low >= 0 && high / least > 50;
+  const [from, to] = log ? [Math.log(least), Math.log(high)] : [low, high];
+  const place = (value) => (to > from ? ((log ? Math.log(Math.max(value, least)) : value) - from) / (to - from) : 0.5);
+  return { log, low, high, at: (value) => (Number.isFinite(value) ? place(value) : null) };
+}

@@ -1,0 +1,91 @@
+// Activations and gradients through depth: two charts over the order of calls.
+import { h } from "./dom.js";
+import { LineChart } from "./chart.js";
+import { depthPoints, depthTicks, normOf, rmsOf, statisticOf } from "./depth_points.js";
+import { onSelect, select, selected } from "./selection.js";
+
+/**
+ * True if reports have statistics to draw over depth.
+ * @param {{model: Model}} context
+ * @returns {boolean}
+ */
+export function hasDepth({ model }) {
+  const measured = model.modules.some(({ activations, outputGrads }) => activations.length || outputGrads.length);
+  return measured || model.parameters.some(({ gradients }) => gradients.length > 0);
+}
+
+/**
+ * Mount the charts; they follow the selection, and a click selects.
+ * @param {HTMLElement} container
+ * @param {{payload: object, model: object}} context
+ */
+export function mountDepth(container, { model }) {
+  const points = depthPoints(model);
+  const specs = [activationChart(points), gradientChart(points)].filter((spec) => spec.lines.length);
+  const shared = {
+    x: points.map((_, place) => place),
+    names: points.map((point) => point.name),
+    ticks: depthTicks(points),
+    marks: findingMarks(points, model),
+    sync: "depth",
+    onSelect: (index) => select(points[index].fqn, "depth"),
+  };
+  const boxes = specs.map(() => h("div", {}));
+  container.append(h("div", { class: "depth" }, boxes));
+  const charts = specs.map((spec, i) => new LineChart(boxes[i], { ...shared, ...spec }));
+  const choose = ({ fqn }) => charts.forEach((chart) => chart.choose(pointOfModule(points, ownerName(model, fqn))));
+  onSelect(choose);
+  choose(selected());
+  const each = (method) => () => charts.forEach((chart) => chart[method]());
+  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
+}
+
+function depthLine(points, label, color, figure, more = {}) {
+  return { label, color, values: points.map(figure), ...more };
+}
+
+function withFigures(lines) {
+  return lines.filter(({ values }) => values.some((value) => value !== null));
+}
+
+function activationChart(points) {
+  const of = (key) => (point) => statisticOf(point.activation, key);
+  const band = { band: "min to max" };
+  const lines = [
+    depthLine(points, "min", "--series-1", of("min"), band),
+    depthLine(points, "max", "--series-1", of("max"), band),
+    depthLine(points, "mean", "--series-2", of("mean")),
+    depthLine(points, "std", "--series-3", of("std")),
+    depthLine(points, "rms", "--series-4", (point) => rmsOf(point.activation), { hidden: true }),
+  ];
+  return { title: "Activations through depth", lines: withFigures(lines) };
+}
+
+function gradientChart(points) {
+  const lines = [
+    depthLine(points, "L2 of output", "--series-1", (point) => statisticOf(point.grad, "l2")),
+    depthLine(points, "rms of output", "--series-3", (point) => rmsOf(point.grad)),
+    depthLine(points, "L2 of own parameters", "--series-2", (point) => normOf(point.parameters), { dots: true }),
+  ];
+  return { title: "Gradients through depth", lines: withFigures(lines) };
+}
+
+function findingMarks(points, model) {
+  return model.modules.flatMap(({ fqn, findings }) => {
+    const index = findings.length ? pointOfModule(points, fqn) : null;
+    return index === null ? [] : findings.map(({ check, severity }) => ({ index, severity, text: `${check} ${severity}` }));
+  });
+}
+
+/** The point of a module, or the last one inside it, where its output was made; null if there is none. */
+function pointOfModule(points, fqn) {
+  if (fqn === null) return null;
+  const own = points.findIndex((point) => point.fqns.includes(fqn));
+  const inside = own >= 0 ? own : points.findLastIndex((point) => fqn !== "" && point.fqn.startsWith(`${fqn}.`));
+  return inside >= 0 ? inside : null;
+}
+
+/** The module of a name, which may be a parameter's; the name itself on a page of parameters alone. */
+function ownerName(model, fqn) {
+  return fqn === null || !model.modules.length ? fqn : (model.owner(fqn)?.fqn ?? null);
+}

@@ -1,0 +1,100 @@
+// Tables and lists of the details of a module.
+import { h } from "./dom.js";
+import { bytes, cell, count, num, number, quantity, shape } from "./format.js";
+import { advice } from "./verdict.js";
+
+const STATISTICS = [["numel", "elements"], ["mean"], ["std"], ["min"], ["max"], ["l2", "L2"], ["zeros"], ["nan", "NaN"], ["inf", "Inf"]];
+const MOST_CALLS = 8;
+
+/**
+ * The findings at a module; each folds out to the explanation of its check.
+ * @param {Finding[]} findings
+ * @param {Object<string, Explanation>} explain
+ * @returns {HTMLElement[]}
+ */
+export function findingsList(findings, explain) {
+  return findings.map((finding) => {
+    const { check, severity, message } = finding;
+    const about = explain[check];
+    const text = about ? h("details", {}, h("summary", {}, about.name), h("p", {}, about.text)) : null;
+    const head = h("p", {}, h("span", { class: `badge ${severity}` }, check), " ", message);
+    return h("div", { class: "detail-finding" }, head, ...advice(finding), text);
+  });
+}
+
+/**
+ * Shapes and costs of each call; null without any.
+ * @param {Module} module
+ * @returns {HTMLElement | null}
+ */
+export function callsTable({ shapes }) {
+  if (!shapes.length) return null;
+  const calls = shapes.slice(0, MOST_CALLS);
+  const titles = calls.length > 1 ? calls.map((row) => `call ${(row.call ?? 0) + 1}${row.path ? ` ${row.path}` : ""}`) : null;
+  const lines = [
+    ["input", (row) => cell(row, "input_shape")],
+    ["output", (row) => cell(row, "output_shape")],
+    ["dtype", (row) => row.dtype],
+    ["parameters", (row) => count(row.params)],
+    ["trainable", (row) => (row.trainable === row.params ? null : count(row.trainable))],
+    ["MACs", (row) => num(row.macs) && quantity(row.macs)],
+    ["kept for backward", (row) => num(row.kept) && bytes(row.kept)],
+  ];
+  const known = lines.map(([name, text]) => [name, calls.map((row) => text(row) ?? "")]).filter(([, texts]) => texts.some(Boolean));
+  const more = shapes.length - calls.length;
+  const foot = more > 0 ? h("caption", { class: "detail-note" }, `and ${count(more)} more calls`) : null;
+  return detailGrid(titles, known, foot);
+}
+
+/** A table whose lines have a name and a text per column. */
+function detailGrid(titles, lines, caption = null) {
+  const head = titles ? [h("thead", {}, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))))] : [];
+  const body = lines.map(([name, texts]) => h("tr", {}, h("th", { scope: "row" }, name), ...texts.map((text) => h("td", {}, text))));
+  return h("div", { class: "detail-scroll" }, h("table", { class: "detail-grid" }, caption, ...head, h("tbody", {}, ...body)));
+}
+
+/**
+ * A column of statistics per tensor.
+ * @param {[string, Row][]} columns title and row of each
+ * @returns {HTMLElement}
+ */
+export function statisticsTable(columns) {
+  const figure = (row, key) => cell(row, key) || "0";
+  const shapes = columns.map(([, row]) => (row.shape ? shape(row.shape) : ""));
+  const lines = STATISTICS.map(([key, title]) => [title ?? key, columns.map(([, row]) => (key in row ? figure(row, key) : ""))]);
+  const odd = ["NaN", "Inf", "zeros"];
+  const told = lines.filter(([name, texts]) => !odd.includes(name) || texts.some((text) => text !== "0" && text !== ""));
+  return detailGrid(columns.map(([title]) => title), [...(shapes.some(Boolean) ? [["shape", shapes]] : []), ...told]);
+}
+
+/**
+ * The module's own parameters and buffers, a line each; null without any.
+ * @param {Parameter[]} parameters
+ * @returns {HTMLElement | null}
+ */
+export function parametersTable(parameters) {
+  if (!parameters.length) return null;
+  const titles = ["shape", "std", "L2", "gradient L2", "ratio"];
+  const lines = parameters.map(({ name, values: [value], gradients: [gradient] }) => {
+    const [size, slope] = [value, gradient].map((row) => num(row?.l2));
+    const ratio = size > 0 && slope !== null ? number(slope / size) : "-";
+    const own = [value?.shape ?? gradient?.shape, ...["std", "l2"].map((key) => num(value?.[key]))];
+    return [name, [shape(own[0]), ...own.slice(1).map(number), number(slope), ratio]];
+  });
+  return detailGrid(titles, lines);
+}
+
+/**
+ * What was not measured, and why; null if everything was.
+ * @param {Unmeasured[]} skipped
+ * @param {string} fqn of the module
+ * @returns {HTMLElement | null}
+ */
+export function skippedList(skipped, fqn) {
+  if (!skipped.length) return null;
+  const lines = skipped.map((item) => {
+    const name = item.fqn === fqn ? item.path : [item.fqn.slice(fqn ? fqn.length + 1 : 0), item.path].filter(Boolean).join(" ");
+    return `${item.probe}${name ? ` of ${name}` : ""}: ${item.reason}`;
+  });
+  return h("ul", { class: "detail-skipped" }, ...[...new Set(lines)].map((line) => h("li", {}, line)));
+}

@@ -1,0 +1,80 @@
+// Builds elements. Every text becomes a text node, so that names from models and files are never markup.
+
+// Control characters, separators and marks of direction, which would hide or reorder what stands beside them.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/g;
+const ANY_HIDDEN = new RegExp(HIDDEN.source, "u");
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * The text with characters that can't be seen as Python escapes them: \n, \x1b.
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function visible(value) {
+  const text = String(value);
+  return ANY_HIDDEN.test(text) ? [...text].map((one) => one.replace(ANY_HIDDEN, escaped)).join("") : text;
+}
+
+function escaped(character) {
+  const short = { "\n": "\\n", "\r": "\\r", "\t": "\\t" }[character];
+  const code = character.charCodeAt(0);
+  return short ?? (code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`);
+}
+
+/**
+ * An element with attributes and children. `class`, `text` and `on` (listeners by event) are special; true sets an
+ * empty attribute, false and null set none. Strings and numbers among the children become text nodes.
+ * @param {string} tag
+ * @param {Object<string, any>} [attributes]
+ * @param {...(Node|string|number|null|undefined|false)} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** An SVG element, as `h` makes HTML elements. */
+export function s(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name === "on") Object.entries(value).forEach(([event, listener]) => element.addEventListener(event, listener));
+    else if (name === "style" || name.startsWith("on")) throw new Error(`${name} is set by a listener or by CSS`);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : visible(value));
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false).map(node));
+  return element;
+}
+
+function node(child) {
+  return child instanceof Node ? child : document.createTextNode(visible(child));
+}
+
+/**
+ * Text, or many rows, saved as a file by the browser.
+ * @param {string} name
+ * @param {string|Blob} content
+ * @param {string} type
+ */
+export function save(name, content, type) {
+  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+  const link = h("a", { download: name.replace(/[^\w.-]+/g, "_") || "report" });
+  link.href = url;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** The function, at most once a frame. */
+export function framed(run) {
+  let asked = 0;
+  return () => {
+    if (!asked) {
+      asked = requestAnimationFrame(() => {
+        asked = 0;
+        run();
+      });
+    }
+  };
+}

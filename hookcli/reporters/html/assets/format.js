@@ -1,0 +1,183 @@
+// Values as text, the same as in the terminal's tables (hookcli/report/formatting.py).
+
+const FIGURES = new Set(["mean", "std", "min", "max", "l2"]);
+const COUNTED = new Set(["zeros", "nan", "inf", "outside_float16", "outside_bfloat16", "outside_float8_e4m3", "outside_float8_e5m2"]);
+const WRITTEN = {};
+const each = (names, write) => names.forEach((name) => (WRITTEN[name] = write));
+each(["macs", "parameters"], quantity);
+each(["params_share", "macs_share"], percent);
+each(["bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"], bytes);
+each(["loss", "first_loss"], (value) => (Number.isNaN(value) ? "NaN" : number(value)));
+each(["us"], microseconds);
+each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"], seconds);
+each(["lr", "weight_decay", "momentum", "betas"], setting);
+each(["cosine"], (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)));
+each(["value", "threshold"], figure);
+each(["fqns"], (names) => (!names?.length ? "-" : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`));
+const UNDEFINED = "-";
+
+/** A number with so many decimals; ties go to the even digit, as Python has it. */
+export function fixed(value, digits) {
+  const steps = Math.abs(value) * 2 ** (digits + 1);
+  if (digits < 20 && steps % 2 === 1) {
+    const below = Math.floor(Math.abs(value) * 10 ** digits);
+    return ((Math.sign(value) * (below + (below % 2))) / 10 ** digits).toFixed(digits);
+  }
+  return value.toFixed(digits);
+}
+
+function exponential(value, digits) {
+  const power = Math.floor(Math.log10(Math.abs(value)));
+  const unit = 10 ** (power - digits);
+  const tie = Number.isInteger(value) && Math.abs(value) < 2 ** 53 && unit >= 10 && Math.abs(value) % unit === unit / 2;
+  const below = Math.floor(Math.abs(value) / unit);
+  const rounded = tie ? Math.sign(value) * (below + (below % 2)) * unit : value;
+  return rounded.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");
+}
+
+/** So many significant digits without zeros at the end, as Python's "g". */
+function general(value, digits) {
+  if (value === 0) return "0";
+  const power = Number(Math.abs(value).toExponential(digits - 1).split("e")[1]);
+  if (power < -4 || power >= digits) return exponential(value, digits - 1).replace(/\.?0+e/, "e");
+  const text = fixed(value, digits - 1 - power);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+/** A number of a report: the strings of strict JSON are the numbers that they name; null if there is none. */
+export function num(value) {
+  if (typeof value === "number") return value;
+  if (value === "NaN") return NaN;
+  if (value === "Infinity") return Infinity;
+  return value === "-Infinity" ? -Infinity : null;
+}
+
+/** Four significant digits: 0.01234, 12.34, 1.234e-07. */
+export function number(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return UNDEFINED;
+  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
+  if (value === 0) return "0";
+  const size = Number(Math.abs(value).toExponential(3));
+  if (size < 1e-3 || size >= 1e5) return exponential(value, 3);
+  return fixed(value, Math.max(0, 3 - Math.floor(Math.log10(size))));
+}
+
+/** An integer with commas: 1,234,567. */
+export function count(value) {
+  return value === null || value === undefined ? UNDEFINED : String(value).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+/** A large count with an SI prefix: 4.089 G. */
+export function quantity(value) {
+  if (value === null || value === undefined) return UNDEFINED;
+  if (value < 1000) return String(value);
+  let power = Math.min(Math.floor(Math.log10(value) / 3), 5);
+  if (Number(fixed(value / 1000 ** power, 3)) >= 1000 && power < 5) power += 1;
+  return `${general(value / 1000 ** power, 4)} ${" KMGTP"[power]}`;
+}
+
+/** Bytes with a binary prefix: 12.5 MiB. */
+export function bytes(value) {
+  if (value === null || value === undefined) return UNDEFINED;
+  const power = value ? Math.min(Math.floor(Math.floor(Math.log2(value)) / 10), 4) : 0;
+  return `${general(value / 1024 ** power, 4)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
+/** A shape as 10x3x224x224, several next to each other, and that of one number as "scalar". */
+export function shape(value) {
+  if (value === null || value === undefined) return UNDEFINED;
+  if (Array.isArray(value[0])) return value.map(shape).join(", ");
+  return value.map((size) => (size < 0 ? "*" : size)).join("x") || "scalar";
+}
+
+/** A share of 1 as 12.3%. */
+export function percent(value) {
+  return value === null || value === undefined ? UNDEFINED : `${fixed(100 * value, 1)}%`;
+}
+
+/** 0.25 s, 25 ms, or 250 µs. */
+export function seconds(value) {
+  if (value === null || value === undefined) return UNDEFINED;
+  if (value >= 0.1) return `${fixed(value, 2)} s`;
+  return value >= 1e-3 ? `${fixed(value * 1e3, 0)} ms` : `${fixed(value * 1e6, 0)} µs`;
+}
+
+/** 8.9, 1,669. */
+export function microseconds(value) {
+  if (value === null || value === undefined) return UNDEFINED;
+  return value >= 1000 ? count(fixed(value, 0)) : fixed(value, 1);
+}
+
+/** The figure of a check: counts as 52 or 25.56 M, others as 0.3125. */
+export function figure(value) {
+  if (Number.isInteger(value)) return Math.abs(value) >= 1e5 ? quantity(value) : count(value);
+  return number(value);
+}
+
+/** A setting of an optimizer as it is typed: 0.001, or 0.9, 0.999. */
+export function setting(value) {
+  if (Array.isArray(value)) return value.map(setting).join(", ");
+  return value === null || value === undefined ? UNDEFINED : typeof value === "number" ? general(value, 6) : String(value);
+}
+
+/** 1 model, 2,000 models. */
+export function counted(total, what) {
+  return `${count(total)} ${what}${total === 1 ? "" : "s"}`;
+}
+
+function shapes(row, name) {
+  const all = row[`${name}s`];
+  if ((row[name] ?? null) === null && all?.length) {
+    return all.length <= 3 ? all.map(shape).join(" | ") : `${shape(all[0])} … ${shape(all.at(-1))}`;
+  }
+  const names = name === "input_shape" ? row.input_names : null;
+  if (!names?.length || (row[name] ?? null) === null) return shape(row[name]);
+  const parts = names.length > 1 ? row[name] : [row[name]];
+  return names.map((key, i) => (key ? `${key}=${shape(parts[i])}` : shape(parts[i]))).join(", ");
+}
+
+function share(row, name) {
+  const [value, numel] = [row[name], row.numel];
+  if ((value ?? null) === null || numel === 0) return UNDEFINED;
+  if ((numel ?? null) === null) return count(value);
+  if (name === "nan" || name === "inf") return value ? count(value) : "";
+  if (value === 0 || value === numel) return value === 0 ? "0" : "100%";
+  return `${fixed(Math.min(Math.max((100 * value) / numel, 0.1), 99.9), 1)}%`;
+}
+
+/**
+ * The text of one cell.
+ * @param {Object<string, any>} row
+ * @param {string} name of the column
+ * @param {boolean} [isFloat] true if numbers of the column are not counts
+ * @returns {string}
+ */
+export function cell(row, name, isFloat = false) {
+  const value = row[name] ?? null;
+  if (name.endsWith("shape")) return shapes(row, name);
+  if (name === "fqn") return value || "(model)";
+  if (COUNTED.has(name)) return share(row, name);
+  if (name === "file" && row.line) return `${value}:${row.line}`;
+  if (typeof value === "boolean") return value ? name : "";
+  return plain(name, typeof value === "string" ? (num(value) ?? value) : value, isFloat);
+}
+
+function plain(name, value, isFloat) {
+  if (WRITTEN[name]) return WRITTEN[name](value);
+  if (FIGURES.has(name.replace(/^out_/, ""))) return number(value);
+  if (typeof value === "number") return isFloat || !Number.isInteger(value) ? number(value) : count(value);
+  if (value !== null && typeof value === "object") return JSON.stringify(value);
+  return value === null ? UNDEFINED : String(value);
+}
+
+/** Faults of a row in words, as the terminal's last column has them. */
+export function mark(row) {
+  const said = row.edited ? [`edited: ${row.edited}`] : [];
+  said.push(...["change", "reset"].filter((key) => row[key]).map((key) => String(row[key])));
+  if (row.note) said.push(String(row.note));
+  if (row.nan) said.push(`${count(row.nan)} NaN`);
+  if (row.inf) said.push(`${count(row.inf)} Inf`);
+  if (row.numel && row.zeros === row.numel) said.push("all zero");
+  if (row.numel === 0) said.push("empty");
+  return said.join(", ");
+}

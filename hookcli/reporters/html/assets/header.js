@@ -1,0 +1,74 @@
+// The top of the page: what ran, on what, how long, and what hookcli itself cost; totals; theme and saving.
+
+import { h, save } from "./dom.js";
+import { bytes, count, fixed, num, number, quantity, seconds } from "./format.js";
+import { choice } from "./menu.js";
+import { recordFacts, recordNotes } from "./step_run.js";
+
+const MEMORY = { param_bytes: "parameters", grad_bytes: "gradients", optimizer_bytes: "AdamW", kept_bytes: "kept for backward" };
+
+/** Mount the header. */
+export function mountHeader(container, { payload, setTheme, theme }) {
+  const themes = [["", "Auto", "Light or dark as the system has it"], ["light", "Light", "Light"], ["dark", "Dark", "Dark"]];
+  const switcher = choice("Theme", themes, theme.asked, setTheme);
+  const saved = h("button", { type: "button", class: "button", id: "save-json", title: "The reports as --format json writes them", on: { click: () => saveDocument(payload) } }, "Save JSON");
+  const title = h("h1", {}, payload.title);
+  const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
+  container.append(
+    h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, saved, switcher.element)),
+    factList(payload.steps ? recordFacts(payload.steps) : facts(payload.reports)),
+    payload.steps ? recordNotes(payload.steps) : totals(payload.reports),
+    ...failures(payload.reports),
+  );
+}
+
+function saveDocument(payload) {
+  save(`${payload.title}.json`, payload.document, "application/json");
+}
+
+/** What is said of the run: pairs of a name and a text. */
+function facts(reports) {
+  const all = (key) => [...new Set(reports.map((report) => report.meta[key]).filter((value) => (value ?? "") !== "").map(String))];
+  const judged = reports.filter((report) => report.probe === "check"); // whose time is that of all runs of their models
+  const times = (key) => [...new Set((judged.length ? judged : reports).map((report) => num(report.meta[key])).filter((value) => value !== null))];
+  const [took, own] = [times("seconds"), times("hookcli_seconds")].map((each) => each.reduce((sum, value) => sum + value, 0));
+  const loss = reports.find((report) => (report.meta.loss_value ?? null) !== null)?.meta;
+  const versions = ["torch", "torchvision"].flatMap((name) => all(name).map((version) => `${name} ${version}`));
+  return [
+    ["Input", all("input").join(" / ")],
+    ["Device", all("device").join(" / ")],
+    ["Dtype", all("dtype").join(" / ")],
+    ["Mode", all("mode").join(" / ")],
+    ["Loss", loss ? `${number(num(loss.loss_value))}${loss.loss ? ` (${loss.loss})` : ""}` : ""],
+    ["Processes", all("processes").join(" / ")],
+    ["Took", took ? seconds(took) : ""],
+    ["hookcli's part", took && own ? `${seconds(own)} (${fixed((100 * own) / took, 0)}%)` : ""],
+    ["Seed", all("seed").join(" / ")],
+    ["Versions", versions.join(", ")],
+  ].filter(([, text]) => text);
+}
+
+function factList(pairs) {
+  return h("dl", { class: "facts" }, pairs.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "text", title: text.length > 80 ? text.slice(0, 2000) : null }, text))));
+}
+
+function totals(reports) {
+  const found = Object.assign({}, ...reports.map((report) => report.totals).filter((each) => "params" in each));
+  if (!("params" in found)) return "";
+  const parts = Object.keys(MEMORY).filter((key) => key in found);
+  const training = parts.reduce((sum, key) => sum + found[key], 0);
+  const tiles = [
+    ["Parameters", `${quantity(found.params)}`, found.trainable === found.params ? "all trainable" : `${quantity(found.trainable)} trainable`],
+    "macs" in found && ["MACs", quantity(found.macs), `${count(found.macs)} in one forward`],
+    "kept_bytes" in found && ["Kept for backward", bytes(found.kept_bytes), `by one forward${found.kept_mode ? ` in ${found.kept_mode} mode` : ""}`],
+    "grad_bytes" in found && ["Memory to train", bytes(training), parts.map((key) => `${bytes(found[key])} ${MEMORY[key]}`).join(" + ")],
+  ];
+  return h("ul", { class: "tiles" }, tiles.filter(Boolean).map(([name, figure, note]) => h("li", {}, h("span", { class: "tile-name" }, name), h("strong", {}, figure), h("span", { class: "tile-note", title: note }, note))));
+}
+
+/** A line for each run that did not end well, unless a finding says so. */
+function failures(reports) {
+  if (reports.some((report) => report.probe === "check" && report.findings.length)) return [];
+  const said = new Set(reports.filter((report) => report.meta.complete === false).map((report) => String(report.meta.error ?? "The run ended early: rows are up to there.")));
+  return [...said].map((text) => h("p", { class: "failure", role: "alert" }, `Incomplete: ${text}`));
+}

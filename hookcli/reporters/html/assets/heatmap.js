@@ -1,0 +1,241 @@
+// A heat map of modules by steps: rows fold as the tree does, the chosen step and module are marked, keys move both.
+
+import { framed, h } from "./dom.js";
+import { paintCells } from "./heat_cells.js";
+import { heatScale } from "./heat_scale.js";
+import { HeatLegend } from "./heat_legend.js";
+import { rowReader } from "./folded_rows.js";
+import { stepFigure } from "./step_figures.js";
+import { ABSENT } from "./matrix.js";
+
+const HEAT_ROW = 18; // height of a row in CSS pixels
+const TALLEST = 520; // of the rows together; more of them scroll
+const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do that
+
+/** A heat map in a container. */
+export class HeatMap {
+  /**
+   * @param {HTMLElement} container
+   * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void}} options
+   */
+  constructor(container, options) {
+    this.options = options;
+    this.folded = new Set();
+    this.dense = false;
+    this.at = { node: null, step: 0 };
+    this.readout = h("p", { class: "heat-readout", "aria-live": "polite" });
+    this.labels = h("div", { class: "heat-labels" });
+    this.canvas = h("canvas", { class: "heat-canvas", "aria-hidden": "true" });
+    this.column = h("div", { class: "heat-column" });
+    this.line = h("div", { class: "heat-line" });
+    this.plot = h("div", { class: "heat-plot" }, this.canvas, this.column, this.line);
+    this.view = h("div", { class: "heat-view" }, this.labels, this.plot);
+    this.sizer = h("div", { class: "heat-sizer" }, this.view);
+    this.scroller = h("div", { class: "heat-scroller", tabindex: "0", role: "application", "aria-roledescription": "heat map" }, this.sizer);
+    this.axis = h("div", { class: "heat-axis", "aria-hidden": "true" });
+    this.legend = new HeatLegend();
+    this.summary = h("p", { class: "visually-hidden" });
+    container.replaceChildren(this.legend.root, this.readout, this.scroller, this.axis, this.summary);
+    this.paint = framed(() => this.#paint());
+    this.#listen();
+    new ResizeObserver(() => this.paint()).observe(this.scroller);
+  }
+
+  #listen() {
+    this.scroller.addEventListener("scroll", this.paint);
+    this.scroller.addEventListener("keydown", (event) => this.#onKey(event));
+    this.plot.addEventListener("mousemove", (event) => this.#read(this.#cellAt(event)));
+    this.plot.addEventListener("mouseleave", () => this.#read(this.at));
+    this.plot.addEventListener("click", (event) => this.#choose(this.#cellAt(event)));
+  }
+
+  /**
+   * Show a statistic of a track.
+   * @param {StepTrack} track
+   * @param {Object<string, any>} statistic
+   * @param {"log"|"linear"|"auto"} kind
+   */
+  async show(track, statistic, kind) {
+    const matrix = await track.matrix(statistic.name);
+    const read = await rowReader(track, statistic);
+    if (track !== this.track) this.#foldAtFirst(track);
+    Object.assign(this, { track, statistic, read, scale: heatScale(matrix, kind) });
+    this.at = { node: this.#shown(this.at.node) ?? track.nodes[0] ?? null, step: Math.min(this.at.step, track.steps.length - 1) };
+    this.legend.show(this.scale, statistic, this.options.theme());
+    this.summary.textContent = summaryOfCells(track, statistic, matrix, await track.nonFinite(statistic.about));
+    this.scroller.setAttribute("aria-label", `${statistic.title}: modules by steps. Arrows move, Space folds, Enter selects.`);
+    this.#arrange();
+  }
+
+  #foldAtFirst(track) {
+    this.folded.clear();
+    const deepest = Math.max(0, ...track.nodes.map((node) => node.level));
+    const upTo = (level) => track.nodes.filter((node) => node.level <= level).length;
+    const levels = Array.from({ length: deepest + 1 }, (_, level) => level).filter((level) => upTo(level) <= UNFOLDED);
+    const level = upTo(deepest) <= 2 * UNFOLDED ? deepest : Math.max(1, ...levels);
+    track.nodes.filter((node) => node.children.length && node.level >= level).forEach((node) => this.folded.add(node.key));
+  }
+
+  #arrange() {
+    const hidden = (node) => node.parent && (this.folded.has(node.parent.key) || hidden(node.parent));
+    this.rows = this.track.nodes.filter((node) => !hidden(node));
+    this.height = this.dense ? Math.max(1, Math.min(HEAT_ROW, Math.floor(TALLEST / Math.max(this.rows.length, 1)))) : HEAT_ROW;
+    this.sizer.style.height = `${this.rows.length * this.height}px`;
+    this.scroller.style.maxHeight = `${TALLEST}px`;
+    this.paint();
+  }
+
+  /** Show rows as low as all of them need to fit at once, or high enough for their names. */
+  setDense(dense) {
+    this.dense = dense;
+    this.#arrange();
+  }
+
+  /** Mark a module and a step, which another view chose; its row is unfolded and scrolled to. */
+  choose(fqn, step, scrolls) {
+    this.at = { node: fqn === null ? this.at.node : (this.track.byFqn.get(fqn) ?? this.at.node), step };
+    for (let node = this.at.node?.parent; node && scrolls; node = node.parent) this.folded.delete(node.key);
+    if (scrolls) this.#arrange();
+    if (scrolls) this.#scrollTo(this.at.node);
+    this.#read(this.at);
+    this.paint();
+  }
+
+  /** The node itself, or the folded container that hides it; of another track the node of its name. */
+  #shown(node) {
+    let found = node && (this.track.byFqn.get(node.fqn) ?? null);
+    for (let one = found; one; one = one.parent) if (one.parent && this.folded.has(one.parent.key)) found = one.parent;
+    return found;
+  }
+
+  #scrollTo(node) {
+    const top = this.rows.indexOf(this.#shown(node)) * this.height;
+    const { scrollTop, clientHeight } = this.scroller;
+    if (top < scrollTop) this.scroller.scrollTop = top;
+    else if (top + this.height > scrollTop + clientHeight) this.scroller.scrollTop = top + this.height - clientHeight;
+  }
+
+  #cellAt(event) {
+    const box = this.plot.getBoundingClientRect();
+    const row = Math.floor((event.clientY - this.scroller.getBoundingClientRect().top - this.scroller.clientTop + this.scroller.scrollTop) / this.height);
+    const step = Math.floor(((event.clientX - box.left) / box.width) * this.track.steps.length);
+    return { node: this.rows[row] ?? null, step: Math.min(Math.max(step, 0), this.track.steps.length - 1) };
+  }
+
+  /** The figures of the chosen row over all steps. */
+  get chosenRow() {
+    const { node } = this.at;
+    return node && { node, ...this.read(node, this.folded.has(node.key)) };
+  }
+
+  #choose(cell) {
+    if (!cell.node) return;
+    this.at = cell;
+    this.#read(cell);
+    this.paint();
+    this.options.onCell(cell.node, cell.step);
+  }
+
+  #read({ node, step }) {
+    if (!node || !this.track) return;
+    const { values, bad } = this.read(node, this.folded.has(node.key));
+    const figure = values[step] === ABSENT ? "not measured" : stepFigure(this.statistic, values[step]);
+    const parts = this.folded.has(node.key) ? " with its parts" : "";
+    const said = [this.track.stepName(step), `${node.fqn || "(model)"}${node.path}${parts} ${node.module?.type ?? ""}`.trim(), `${this.statistic.title} ${figure}`];
+    this.readout.replaceChildren(said.join(" · "), bad[step] ? h("strong", { class: "heat-bad" }, " not finite") : "");
+  }
+
+  toggle(node) {
+    if (!node?.children.length) return;
+    if (!this.folded.delete(node.key)) this.folded.add(node.key);
+    this.#arrange();
+  }
+
+  #onKey(event) {
+    const [row, last] = [this.rows.indexOf(this.#shown(this.at.node)), this.track.steps.length - 1];
+    const page = Math.max(1, Math.round(last / 20));
+    const steps = { ArrowRight: 1, ArrowLeft: -1, PageDown: page, PageUp: -page, Home: -last, End: last };
+    const rows = { ArrowDown: 1, ArrowUp: -1 };
+    if (event.key in steps) this.#choose({ node: this.rows[Math.max(row, 0)], step: Math.min(Math.max(this.at.step + steps[event.key], 0), last) });
+    else if (event.key in rows) this.#choose({ node: this.rows[Math.min(Math.max(row + rows[event.key], 0), this.rows.length - 1)], step: this.at.step });
+    else if (event.key === " ") this.toggle(this.at.node);
+    else if (event.key === "Enter") this.#choose(this.at);
+    else return;
+    event.preventDefault();
+    this.#scrollTo(this.at.node);
+  }
+
+  #paint() {
+    if (!this.track || !this.scroller.clientWidth) return;
+    const { scrollTop, clientHeight } = this.scroller;
+    const first = Math.floor(scrollTop / this.height);
+    const shown = this.rows.slice(first, first + Math.ceil(clientHeight / this.height) + 1);
+    this.view.style.top = `${first * this.height}px`;
+    this.view.style.height = `${shown.length * this.height}px`;
+    const rows = shown.map((node) => this.read(node, this.folded.has(node.key)));
+    paintCells(this.canvas, rows, { height: this.height, width: this.plot.clientWidth, scale: this.scale, theme: this.options.theme() });
+    this.#mark(shown);
+    this.#drawLabels(shown, rows);
+    this.#drawAxis();
+  }
+
+  #mark(shown) {
+    const width = this.plot.clientWidth / this.track.steps.length;
+    const row = shown.indexOf(this.#shown(this.at.node));
+    Object.assign(this.column.style, { left: `${this.at.step * width}px`, width: `${Math.max(width, 1)}px` });
+    Object.assign(this.line.style, { top: `${row * this.height}px`, height: `${this.height}px` });
+    this.line.hidden = row < 0;
+  }
+
+  #drawLabels(shown, rows) {
+    this.labels.replaceChildren(...(this.height < 11 ? [] : shown.map((node, i) => this.#label(node, rows[i]))));
+  }
+
+  #label(node, row) {
+    const folded = this.folded.has(node.key);
+    const twisty = node.children.length ? h("span", { class: "heat-twisty", "aria-hidden": "true" }, folded ? "▸" : "▾") : h("span", { class: "heat-twisty" });
+    const isBad = row.bad.includes(1);
+    const label = h("div", { class: node === this.#shown(this.at.node) ? "heat-label heat-label-chosen" : "heat-label", title: `${node.fqn || "(model)"} ${node.module?.type ?? ""}` },
+      twisty, h("span", { class: "heat-name" }, node.name, h("span", { class: "dim" }, ` ${node.module?.type ?? ""}`)), isBad && h("span", { class: "heat-bad", title: "has values that are not finite" }, "!"));
+    label.style.height = `${this.height}px`;
+    label.style.paddingLeft = `${4 + 12 * Math.min(node.level, 6)}px`;
+    twisty.addEventListener("click", (event) => {
+      event.stopPropagation();
+      this.toggle(node);
+    });
+    label.addEventListener("click", () => this.#choose({ node, step: this.at.step }));
+    return label;
+  }
+
+  #drawAxis() {
+    const [left, width] = [this.plot.offsetLeft, this.plot.clientWidth];
+    const ticks = roundSteps(this.track.steps, Math.max(2, Math.floor(width / 70)));
+    this.axis.replaceChildren(...ticks.map((index) => {
+      const tick = h("span", {}, this.track.steps[index].toLocaleString("en-US"));
+      tick.style.left = `${left + ((index + 0.5) / this.track.steps.length) * width}px`;
+      return tick;
+    }));
+  }
+}
+
+/** The places of round steps, at most so many. */
+function roundSteps(steps, most) {
+  const span = steps[steps.length - 1] - steps[0] || 1;
+  const unit = [1, 2, 5].flatMap((n) => Array.from({ length: 12 }, (_, power) => n * 10 ** power)).sort((a, b) => a - b).find((size) => span / size <= most);
+  return steps.flatMap((step, index) => (step % unit === 0 && steps[index - 1] !== step ? [index] : []));
+}
+
+/** One sentence on the whole map, for people who can't see it. */
+function summaryOfCells(track, statistic, matrix, bad) {
+  const width = track.steps.length;
+  let [least, most] = [-1, -1];
+  matrix.forEach((value, i) => {
+    if (value === ABSENT || !Number.isFinite(value)) return;
+    if (least < 0 || value < matrix[least]) least = i;
+    if (most < 0 || value > matrix[most]) most = i;
+  });
+  const place = (i) => `${track.modules[Math.floor(i / width)].fqn || "the model"} at ${track.stepName(i % width)}`;
+  const ends = least < 0 ? "nothing finite" : `lowest ${stepFigure(statistic, matrix[least])} in ${place(least)}, highest ${stepFigure(statistic, matrix[most])} in ${place(most)}`;
+  const number = bad.reduce((sum, one) => sum + one, 0);
+  return `${statistic.title}, ${track.modules.length} modules by ${width} steps: ${ends}; ${number ? `${number} cells are not finite` : "all finite"}.`;
+}

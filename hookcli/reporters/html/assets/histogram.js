@@ -1,0 +1,193 @@
+// The distribution of one tensor, from counts by sign and power of two as hookcli/report/histogram.py keeps them.
+import { count, num, number, shape } from "./format.js";
+import { h, s } from "./dom.js";
+import { tickText } from "./chart_values.js";
+
+/** Narrower formats, as FORMATS in hookcli/report/histogram.py: 2**least is the smallest number, `most` overflows. */
+const NARROW_FORMATS = [
+  { title: "float16", least: -24, most: 65520 },
+  { title: "bfloat16", least: -133, most: (2 - 2 ** -8) * 2 ** 127 },
+  { title: "float8 e4m3", least: -9, most: 464 },
+  { title: "float8 e5m2", least: -16, most: 61440 },
+];
+const BARS_WIDTH = 320;
+const BARS_HEIGHT = 96; // of the bars
+const AXIS_HEIGHT = 18;
+const CUT_FROM = 1.25; // height of a bar of zeros, relative to the highest other bar, from which it is cut
+const WIDEST_BAR = 32;
+const FEW_BINS = 8; // whose limits are written, instead of powers of ten
+const LABEL_WIDTH = 6.2; // width of a character of the axis
+
+/**
+ * A tensor's distribution: its bars, quantiles, and what lies outside narrower formats.
+ * @param {object} row with statistics, and `hist` where histograms were asked for
+ * @param {string} title
+ * @returns {HTMLElement}
+ */
+export function histogram(row, title) {
+  const parts = [h("figcaption", { class: "hist-title" }, title, h("span", { class: "hist-of" }, histAbout(row)))];
+  const bins = row.hist ? binsOf(row) : [];
+  if (bins.length && num(row.min) !== num(row.max)) parts.push(histBars(row, bins, title));
+  else parts.push(h("p", { class: "hist-none" }, histAbsence(row)));
+  const said = [quantilesText(row), ...oddTexts(row)].filter(Boolean);
+  parts.push(...said.map(({ text, bad }) => h("p", { class: bad ? "hist-text hist-bad" : "hist-text" }, text)));
+  return h("figure", { class: "hist" }, ...parts);
+}
+
+function histAbout(row) {
+  return [row.shape && shape(row.shape), row.dtype].filter(Boolean).join(" ");
+}
+
+function histAbsence(row) {
+  if (!row.numel) return "The tensor has no elements.";
+  if (finiteCount(row) <= 0) return "No element is finite.";
+  if (num(row.min) === num(row.max)) return `Every finite element is ${number(num(row.min))}.`;
+  return "No histogram was recorded.";
+}
+
+function finiteCount(row) {
+  return row.numel - (row.nan ?? 0) - (row.inf ?? 0);
+}
+
+/**
+ * The bins from the most negative to the most positive, without empty ones at the ends; zeros have one of their own.
+ * @param {object} row
+ * @returns {{low: number, high: number, count: number, exponent?: number}[]}
+ */
+export function binsOf({ hist, zeros = 0 }) {
+  const positive = hist.positive.map((count, i) => ({ low: 2 ** (hist.low + i), high: 2 ** (hist.low + i + 1), count }));
+  const negative = hist.negative.map((count, i) => ({ low: -(2 ** (hist.low + i + 1)), high: -(2 ** (hist.low + i)), count }));
+  const all = [...negative.reverse(), { low: 0, high: 0, count: zeros }, ...positive];
+  const used = all.flatMap((bin, i) => (bin.count ? [i] : []));
+  return used.length ? all.slice(used[0], used[used.length - 1] + 1) : [];
+}
+
+/**
+ * The value below which a share of the finite elements lies, to within its bin; `Histogram.quantile` in Python.
+ * @param {object} row with hist
+ * @param {number} share
+ * @returns {number} NaN without an element
+ */
+export function quantileOf(row, share) {
+  const [least, most] = [num(row.min), num(row.max)];
+  const bins = binsOf(row);
+  const total = bins.reduce((sum, bin) => sum + bin.count, 0);
+  let left = share * (total - 1);
+  for (const { low, high, count } of bins) {
+    if (count && left < count) {
+      const [begin, end] = [Math.max(low, least), Math.min(high, most)];
+      return begin + (end - begin) * (count > 1 ? Math.min(left / (count - 1), 1) : 0.5);
+    }
+    left -= count;
+  }
+  return total ? most : NaN;
+}
+
+/** Elements that are too large for a format, or so small that they become 0. */
+function outsideOf({ hist }, format) {
+  const below = Math.max(0, format.least - 1 - hist.low);
+  const sum = (counts) => counts.slice(0, below).reduce((a, b) => a + b, 0);
+  return hist.overflows[NARROW_FORMATS.indexOf(format)] + sum(hist.negative) + sum(hist.positive);
+}
+
+function quantilesText(row) {
+  if (!row.hist || !(finiteCount(row) > 0) || num(row.min) === num(row.max)) return null;
+  const ends = [num(row.min), 0.01, 0.5, 0.99, num(row.max)];
+  const [p1, median, p99] = ends.slice(1, 4).map((share) => number(quantileOf(row, share)));
+  const said = [`min ${number(ends[0])}`, `1% ${p1}`, `50% ${median}`, `99% ${p99}`, `max ${number(ends[4])}`];
+  return { text: unbroken(said) };
+}
+
+/** Texts in a line that breaks only between them. */
+function unbroken(texts) {
+  return texts.map((text) => text.replaceAll(" ", "\u00a0")).join(" · ");
+}
+
+/** Zeros, elements that are not finite, and those outside narrower formats. */
+function* oddTexts(row) {
+  if (row.zeros) yield { text: `zeros ${partOf(row.zeros, row.numel)} (${count(row.zeros)})` };
+  const bad = [[row.nan, "NaN"], [row.inf, "Inf"]].filter(([n]) => n);
+  const said = bad.map(([n, name]) => `${count(n)} ${name} (${partOf(n, row.numel)})`);
+  if (said.length) yield { text: said.join(" · "), bad: true };
+  const outside = row.hist ? NARROW_FORMATS.map((format) => [format.title, outsideOf(row, format)]).filter(([, n]) => n) : [];
+  const parts = outside.map(([title, n]) => `${title} ${partOf(n, row.numel)}`);
+  if (parts.length) yield { text: `outside ${unbroken(parts)}` };
+}
+
+function partOf(count, numel) {
+  if (count === numel) return "100%";
+  const share = (100 * count) / numel;
+  return share >= 0.1 ? `${Math.min(share, 99.9).toFixed(1)}%` : "<0.1%";
+}
+
+function histBars(row, bins, title) {
+  const width = Math.min(BARS_WIDTH / bins.length, WIDEST_BAR);
+  const start = (BARS_WIDTH - bins.length * width) / 2;
+  const most = Math.max(...bins.map((bin) => (bin.low === bin.high ? 0 : bin.count)), 1);
+  const top = bins.some((bin) => bin.low === bin.high && bin.count > most) ? most * CUT_FROM : most;
+  const bars = bins.flatMap((bin, i) => histBarOf(bin, start + i * width, width, top, row.numel));
+  const shades = bins.map((bin, i) => (isOutside(bin) ? histRect("hist-outside", start + i * width, 0, width, BARS_HEIGHT) : null));
+  const label = `${title}: ${quantilesText(row)?.text ?? ""}; ${row.zeros ?? 0} zeros of ${row.numel} elements`;
+  const box = `0 0 ${BARS_WIDTH} ${BARS_HEIGHT + AXIS_HEIGHT}`;
+  const axis = s("path", { class: "hist-axis", d: `M0 ${BARS_HEIGHT + 0.5}H${BARS_WIDTH}` });
+  const parts = [...shades.filter(Boolean), ...bars, axis, ...histLabels(bins, start, width)];
+  return s("svg", { class: "hist-bars", viewBox: box, role: "img", "aria-label": label }, ...parts);
+}
+
+/** True for a bin whose magnitudes float16 has no place for. */
+function isOutside({ low, high }) {
+  const [small, large] = [Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))];
+  return large > 0 && (large <= 2 ** (NARROW_FORMATS[0].least - 1) || small >= 2 ** 16);
+}
+
+/** A bar with a text that names its limits; the place above it shows the text, too. A cut bar has a gap. */
+function histBarOf(bin, left, width, top, numel) {
+  const isZero = bin.low === bin.high;
+  const tall = Math.min(bin.count / top, 1) * BARS_HEIGHT;
+  const shown = bin.count ? Math.max(tall, 1) : 0;
+  const name = isZero ? "0" : `${number(bin.low)} to ${number(bin.high)}`;
+  const text = `${name}: ${count(bin.count)} (${partOf(bin.count, numel)})`;
+  const inner = Math.max(width - 1, width * 0.8);
+  const kind = isZero ? "hist-bar hist-zero" : "hist-bar";
+  const cut = bin.count > top ? [histRect("hist-cut", left, 8, width, 3)] : [];
+  const place = histRect("hist-place", left, 0, width, BARS_HEIGHT, s("title", {}, text));
+  return [histRect(kind, left + (width - inner) / 2, BARS_HEIGHT - shown, inner, shown), ...cut, place];
+}
+
+function histRect(name, x, y, width, height, ...children) {
+  return s("rect", { class: name, x: histRound(x), y: histRound(y), width: histRound(width), height: histRound(height) }, ...children);
+}
+
+function histRound(value) {
+  return Math.round(value * 100) / 100;
+}
+
+/** Powers of ten along the axis (limits of few bins), and 0, as far as their texts do not overlap: those next to 0 give way first. */
+function histLabels(bins, start, width) {
+  const texts = bins.length > FEW_BINS ? histLabelsIn : limitsOf;
+  const places = bins.flatMap((bin, i) => texts(bin, start + i * width, width));
+  const shown = [];
+  for (const one of places.sort((a, b) => b.weight - a.weight)) {
+    const half = (one.text.length * LABEL_WIDTH) / 2 + 3;
+    const at = Math.min(Math.max(one.at, half - 3), BARS_WIDTH - half + 3);
+    if (shown.every((other) => Math.abs(other.at - at) >= half + other.half)) shown.push({ ...one, at, half });
+  }
+  return shown.map(({ at, text }) => s("text", { class: "hist-label", x: histRound(at), y: BARS_HEIGHT + 13, "text-anchor": "middle" }, text));
+}
+
+function limitsOf({ low, high }, left, width) {
+  if (low === high) return [{ at: left + width / 2, text: "0", weight: Infinity }];
+  const ends = [{ at: left, value: low }, { at: left + width, value: high }];
+  return ends.map(({ at, value }) => ({ at, text: tickText(value), weight: Math.log2(Math.abs(value)) }));
+}
+
+function histLabelsIn({ low, high }, left, width) {
+  if (low === high) return [{ at: left + width / 2, text: "0", weight: Infinity }];
+  const [small, large] = [Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))];
+  const power = Math.ceil(Math.log10(small));
+  if (10 ** power >= large) return [];
+  const share = Math.log2(10 ** power / small);
+  const at = left + width * (low < 0 ? 1 - share : share);
+  const size = power >= -2 && power <= 3 ? String(10 ** power) : `1e${power}`;
+  return [{ at, text: low < 0 ? `-${size}` : size, weight: power }];
+}

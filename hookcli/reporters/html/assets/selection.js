@@ -1,0 +1,44 @@
+// The one selection: table, charts, picture, heat map and details all choose a module through it.
+
+const listeners = new Set();
+let chosen = { fqn: null, source: "", row: null };
+
+/**
+ * @typedef {Object} Selection
+ * @property {string|null} fqn of the module; "" is the model itself, null is none
+ * @property {string} source the view that selected, which need not scroll
+ * @property {Object<string, any>|null} row the row of a report that was chosen, where it is one of several of the module
+ */
+
+/**
+ * Select a module, or nothing with null.
+ * @param {string|null} fqn
+ * @param {string} source
+ * @param {Object<string, any>|null} [row]
+ */
+export function select(fqn, source, row = null) {
+  if (fqn === chosen.fqn && row === chosen.row) return;
+  chosen = { fqn, source, row };
+  listeners.forEach((listener) => listener(chosen));
+}
+
+/** @returns {Selection} */
+export function selected() {
+  return chosen;
+}
+
+/**
+ * Call the function at every selection from now on.
+ * @param {(selection: Selection) => void} listener
+ * @returns {() => void} ends it
+ */
+export function onSelect(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Select nothing, and call nobody any more: another page takes the place of this one. */
+export function forgetSelection() {
+  listeners.clear();
+  chosen = { fqn: null, source: "", row: null };
+}

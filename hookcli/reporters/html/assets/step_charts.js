@@ -1,0 +1,158 @@
+// The model's own figures over steps: loss, learning rates, norms, times and memory, of the run or of each rank.
+
+import { LineChart } from "./chart.js";
+import { h } from "./dom.js";
+import { num } from "./format.js";
+import { ABSENT } from "./matrix.js";
+import { stepFigure } from "./step_figures.js";
+
+const COLORS = 6; // of series, in chart.css
+/** Charts by title, each with the names of its figures; those after the first four are folded away at first. */
+const STEP_CHARTS = [
+  ["Loss", ["loss"]],
+  ["Learning rate", ["lr"]],
+  ["Gradient norm", ["param_grad", "unclipped_grad"]],
+  ["|dw|/|w| of the parameters", ["ratio"]],
+  ["Time", ["seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "hookcli_seconds"]],
+  ["Memory", ["resident_bytes", "peak_bytes"]],
+  ["Output of the model", ["mean", "std"]],
+  ["Weights", ["weight"]],
+];
+const FIRST_CHARTS = 4;
+const SHORT = { param_grad: "all parameters", unclipped_grad: "before clipping", seconds: "step" };
+
+/** Charts that show one track, with one cursor. */
+export class StepCharts {
+  /**
+   * @param {HTMLElement} container
+   * @param {(index: number) => void} onStep
+   */
+  constructor(container, onStep) {
+    this.onStep = onStep;
+    this.charts = new Map();
+    this.first = h("div", { class: "step-charts" });
+    this.rest = h("div", { class: "step-charts" });
+    this.more = h("details", { class: "step-more" }, h("summary", {}, "Times, memory, outputs and weights of the model"), this.rest);
+    container.append(this.first, this.more);
+  }
+
+  /**
+   * @param {StepTrack} track
+   * @param {Object<string, any>[]|null} ranks tracks of ranks, to draw one line for each of them
+   */
+  show(track, ranks) {
+    this.x = placesOf(track);
+    this.track = track;
+    STEP_CHARTS.forEach(([title, names], place) => this.#draw(title, ranks ? rankLines(ranks, names[0]) : linesOf(track, names), names[0], place));
+    this.more.hidden = !this.rest.childElementCount;
+  }
+
+  #draw(title, lines, name, place) {
+    const chart = this.charts.get(title);
+    if (!lines.length) {
+      chart?.destroy();
+      chart?.box.remove();
+      this.charts.delete(title);
+      return;
+    }
+    const spec = this.#spec(title, lines, name);
+    if (chart) {
+      chart.update(spec);
+      return;
+    }
+    const box = h("div", { class: "step-chart" });
+    (place < FIRST_CHARTS ? this.first : this.rest).append(box);
+    this.charts.set(title, Object.assign(new LineChart(box, spec), { box }));
+  }
+
+  #spec(title, lines, name) {
+    const declared = this.track.figure(name) ?? { name, unit: null };
+    return { ...chartOfSteps(this.track, this.onStep), title, lines, format: (value) => stepFigure(declared, value) };
+  }
+
+  /** Mark a step in all charts. */
+  choose(index) {
+    for (const chart of this.charts.values()) chart.choose(this.x[index] ?? null);
+  }
+
+  resize() {
+    for (const chart of this.charts.values()) chart.resize();
+  }
+
+  retheme() {
+    for (const chart of this.charts.values()) chart.retheme();
+  }
+}
+
+/** A chart of one row of the heat map. */
+export class RowChart {
+  constructor(container, onStep) {
+    Object.assign(this, { container, onStep });
+  }
+
+  /**
+   * @param {StepTrack} track
+   * @param {Object<string, any>} statistic
+   * @param {HeatRow & {node: StepNode}} row
+   * @param {number} index of the chosen step
+   */
+  show(track, statistic, { node, values, bad }, index) {
+    this.x = placesOf(track);
+    const figures = Array.from(values, (value, i) => (value === ABSENT || (Number.isNaN(value) && !bad[i]) ? null : value));
+    const title = `${statistic.title}: ${node.fqn || "(model)"}${node.path}`;
+    const marks = bad.includes(1) ? [{ index: bad.indexOf(1), severity: "error", text: "not finite from here on" }] : [];
+    const lines = [{ label: statistic.title, values: figures, color: "--series-1" }];
+    const spec = { ...chartOfSteps(track, this.onStep), title, lines, marks, format: (value) => stepFigure(statistic, value) };
+    if (this.chart) this.chart.update(spec);
+    else this.chart = new LineChart(this.container, spec);
+    this.choose(index);
+  }
+
+  choose(index) {
+    this.chart?.choose(this.x[index] ?? null);
+  }
+
+  resize() {
+    this.chart?.resize();
+  }
+
+  retheme() {
+    this.chart?.retheme();
+  }
+}
+
+/** Places on the axis: the numbers of steps, or of forwards and of steps that a GradScaler repeats, their order. */
+function placesOf(track) {
+  return track.steps.every((step, i) => !i || step > track.steps[i - 1]) ? track.steps : track.steps.map((_, i) => i);
+}
+
+function chartOfSteps(track, onSelect) {
+  const x = placesOf(track);
+  const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
+  return { x, ticks, names: track.steps.map((_, i) => track.stepName(i)), unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+}
+
+function linesOf(track, names) {
+  const shown = names.map((name) => track.figure(name)).filter(Boolean);
+  const lines = shown.map((figure) => ({ label: names.length > 1 ? (SHORT[figure.name] ?? figure.title) : "all parameters", figure }));
+  if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
+  if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
+  if (lines.length === 1 && names[0] === "loss") lines[0].label = "loss";
+  return lines.map(({ label, figure }, i) => lineOf(label, figure, i));
+}
+
+function ofGroup(group, name) {
+  const figure = group.figures.find((one) => one.name === name);
+  return figure ? [{ label: group.title, figure }] : [];
+}
+
+function rankLines(ranks, name) {
+  const found = ranks.map(({ rank, figures }) => [rank, figures.find((one) => one.name === name)]).filter(([, figure]) => figure);
+  return found.map(([rank, figure], i) => lineOf(`rank ${rank}`, figure, i));
+}
+
+/** A line. The ratio of weights of 0 that did not change is NaN, which is no fault but no figure. */
+function lineOf(label, { name, values }, i) {
+  const figure = (value) => (name === "ratio" && Number.isNaN(num(value)) ? null : num(value));
+  return { label, values: values.map(figure), color: `--series-${(i % COLORS) + 1}` };
+}

@@ -1,0 +1,65 @@
+// The table of a record's modules at the chosen step, read from the matrices.
+
+import { ABSENT } from "./matrix.js";
+import { cell } from "./format.js";
+import { heatScale } from "./heat_scale.js";
+import { mountTable } from "./table.js";
+import { linked } from "./table_state.js";
+import { stepFigure } from "./step_figures.js";
+
+const GROUPS = { output: "Output", gradient: "Gradients", parameters: "Parameters", time: "Time" };
+const SHORT_TITLES = { output_grad: "Output", param_grad: "Params", weight: "Weight", update: "Update" };
+const FOLDED_AWAY = new Set(["min", "max", "l2", "weight", "update"]); // at first
+
+/**
+ * Mount the table of a track; `at` says which step is chosen, and the returned `resize` draws it anew.
+ * @param {HTMLElement} container
+ * @param {StepTrack} track
+ * @param {() => number} at
+ */
+export async function mountStepTable(container, track, at) {
+  const made = new Map();
+  const rows = linked(track.nodes.map((node) => {
+    const row = { fqn: node.fqn, name: node.name, node, values: node.module ?? {}, parent: made.get(node.parent) ?? null };
+    made.set(node, row);
+    return row;
+  }));
+  const matrices = await Promise.all(track.statistics.map((statistic) => track.matrix(statistic.name)));
+  const columns = [
+    wordColumn("fqn", "Module", (row) => `${row.fqn || "(model)"}${row.node.path}`),
+    wordColumn("type", "Type", (row) => row.values.type ?? ""),
+    wordColumn("shape", "Shape", (row) => (row.values.shape ? cell(row.values, "shape") : "")),
+    ...track.statistics.map((statistic, i) => figureColumn(statistic, matrices[i], track, at)),
+  ];
+  return mountTable(container, { label: "Modules at the chosen step", rows, columns, depth: null, empty: "No module was measured." });
+}
+
+function wordColumn(key, title, text) {
+  return { key, title, group: "", hint: "", numeric: false, shown: true, look: "", value: text, text, tone: () => "" };
+}
+
+function figureColumn(statistic, matrix, track, at) {
+  const read = ({ node }) => {
+    const value = node.row < 0 ? ABSENT : matrix[node.row * track.steps.length + at()];
+    return value === ABSENT ? null : value;
+  };
+  const counts = Boolean(statistic.counts);
+  let scale;
+  return {
+    key: statistic.name,
+    title: SHORT_TITLES[statistic.name] ?? statistic.title.replace(/ (of|in) .*/, ""),
+    group: GROUPS[statistic.about],
+    hint: statistic.title,
+    numeric: true,
+    shown: !FOLDED_AWAY.has(statistic.name),
+    look: counts || statistic.unit === "share" ? "" : "tick",
+    value: read,
+    text: (row) => (counts && !read(row) ? "" : stepFigure(statistic, read(row))),
+    tone: (row) => (counts && read(row) ? "bad" : ""),
+    share: (row) => {
+      scale ??= { found: heatScale(matrix, "auto") };
+      const value = read(row);
+      return value === null || !Number.isFinite(value) || !scale.found || counts || statistic.unit === "share" ? null : scale.found.shade(value) / 255;
+    },
+  };
+}

@@ -1,0 +1,147 @@
+// The steps of a record as views read them: a track per model and phase, with its matrices and its tree of modules.
+
+import { ABSENT, unpackCounts, unpackFigures } from "./matrix.js";
+
+/**
+ * @typedef {Object} StepNode a row of the tree of a track
+ * @property {string} key
+ * @property {string} fqn
+ * @property {string} path of one of several tensors that the module returned
+ * @property {string} name below its parent
+ * @property {Object<string, any>|null} module what the record says of it; null for a container that never ran by itself
+ * @property {number} row in the matrices; -1 for such a container
+ * @property {number} level
+ * @property {StepNode|null} parent
+ * @property {StepNode[]} children
+ */
+
+// The statistics that tell of values that are not finite: counts above 0, and norms that are not finite themselves.
+// Other figures say nothing about it: the standard deviation of one element is NaN, and so is 0 / 0 of an update.
+const NON_FINITE = { output: ["nan", "inf"], gradient: ["grad_nan", "grad_inf"], parameters: ["weight", "update"], time: [] };
+const COUNTS_OF_BAD = ["nan", "inf", "grad_nan", "grad_inf"];
+
+/** One model in one phase. Matrices are unpacked when they are asked for, and stay. */
+export class StepTrack {
+  /** @param {Object<string, any>} data as in the payload */
+  constructor(data) {
+    this.model = data.model;
+    this.phase = data.phase;
+    this.chunks = [];
+    this.known = new Map();
+    this.bad = new Map();
+    this.take(data);
+  }
+
+  get title() {
+    return `${this.model}, ${this.phase.replace("_", " ")}`;
+  }
+
+  /** Take in what a growing record has: figures as a whole, matrices of the steps since the last time. */
+  take(data) {
+    Object.assign(this, { ...data, statistics: undefined });
+    this.chunks.push({ since: data.since, until: data.steps.length, places: data.modules.map(modulePlace), blocks: data.statistics });
+    const declared = this.chunks.flatMap((chunk) => chunk.blocks);
+    this.statistics = [...new Map(declared.map((one) => [one.name, one])).values()];
+    this.rows = new Map(data.modules.map((module, row) => [modulePlace(module), row]));
+    this.nodes = stepTree(data.modules);
+    this.byFqn = new Map(this.nodes.toReversed().map((node) => [node.fqn, node]));
+    this.known.clear();
+    this.bad.clear();
+  }
+
+  /**
+   * The matrix of a statistic, row by row in the order of `modules`; ABSENT where nothing was measured.
+   * @param {string} name
+   * @returns {Promise<Float64Array>}
+   */
+  matrix(name) {
+    if (!this.known.has(name)) this.known.set(name, this.#joined(name));
+    return this.known.get(name);
+  }
+
+  async #joined(name) {
+    const width = this.steps.length;
+    const counted = COUNTS_OF_BAD.includes(name);
+    const whole = new Float64Array(this.modules.length * width).fill(counted ? 0 : ABSENT);
+    for (const chunk of this.chunks) {
+      const block = chunk.blocks.find((one) => one.name === name);
+      if (!block) continue;
+      const part = await (block.counts ? unpackCounts(block.counts) : unpackFigures(block.figures));
+      const columns = chunk.until - chunk.since;
+      chunk.places.forEach((place, row) => whole.set(part.subarray(row * columns, (row + 1) * columns), this.rows.get(place) * width + chunk.since));
+    }
+    return whole;
+  }
+
+  /**
+   * Where a module had values that are not finite: 1 per cell, in what the statistic is about.
+   * @param {"output"|"gradient"|"parameters"|"time"} about
+   * @returns {Promise<Uint8Array>}
+   */
+  nonFinite(about) {
+    if (!this.bad.has(about)) this.bad.set(about, this.#marked(NON_FINITE[about]));
+    return this.bad.get(about);
+  }
+
+  async #marked(names) {
+    const found = new Uint8Array(this.modules.length * this.steps.length);
+    for (const name of names.filter((one) => this.statistics.some((statistic) => statistic.name === one))) {
+      const isBad = COUNTS_OF_BAD.includes(name) ? (count) => count > 0 : (norm) => !Number.isFinite(norm);
+      (await this.matrix(name)).forEach((value, i) => isBad(value) && (found[i] = 1));
+    }
+    return found;
+  }
+
+  /** The name of a step, for people: "step 30", of forwards without gradients "step 30, forward 2". */
+  stepName(index) {
+    const forward = this.forwards[index];
+    const said = `step ${this.steps[index].toLocaleString("en-US")}`;
+    return forward === null || forward === undefined ? said : `${said}, forward ${forward}`;
+  }
+
+  /** The figures of the model itself: values by step. */
+  figure(name) {
+    return this.figures.find((figure) => figure.name === name) ?? null;
+  }
+}
+
+function modulePlace(module) {
+  return `${module.fqn}\0${module.path}`;
+}
+
+/**
+ * The modules as a tree, in the order of their rows, with the containers between them that never ran by themselves.
+ * @param {Object<string, any>[]} modules
+ * @returns {StepNode[]}
+ */
+function stepTree(modules) {
+  const byName = new Map();
+  const top = { children: [] };
+  const has = new Set(modules.map((module) => module.fqn));
+  const added = (parent, values) => {
+    const node = { level: parent.level + 1 || 0, parent: parent.fqn === undefined ? null : parent, children: [], ...values };
+    parent.children.push(node);
+    return node;
+  };
+  const container = (fqn) => {
+    if (!byName.has(fqn)) {
+      const around = fqn.slice(0, Math.max(fqn.lastIndexOf("."), 0));
+      const parent = fqn === "" ? top : around || has.has("") ? container(around) : top;
+      const name = fqn === "" ? "(model)" : around ? fqn.slice(around.length + 1) : fqn;
+      byName.set(fqn, added(parent, { key: `${fqn}\0`, fqn, path: "", name, module: null, row: -1 }));
+    }
+    return byName.get(fqn);
+  };
+  modules.forEach((module, row) => {
+    const own = container(module.fqn);
+    if (own.row < 0) Object.assign(own, { module, row, path: module.path });
+    else added(own, { key: modulePlace(module), fqn: module.fqn, path: module.path, name: module.path, module, row });
+  });
+  const ordered = [];
+  const visit = (node) => {
+    ordered.push(node);
+    node.children.forEach(visit);
+  };
+  top.children.forEach(visit);
+  return ordered;
+}

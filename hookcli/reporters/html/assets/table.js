@@ -1,0 +1,202 @@
+// A table that folds, sorts, searches and chooses columns, and draws only the rows in sight.
+
+import { framed, h } from "./dom.js";
+import { count, counted } from "./format.js";
+import { onSelect, select, selected } from "./selection.js";
+import { isFolded, refresh, reveal, setFolded, setSearch, tableState } from "./table_state.js";
+import { ROW_HEIGHT, bodyRow, gridTemplate, headerRow, inSight } from "./table_rows.js";
+import { tableTools } from "./table_tools.js";
+
+const PRINTED = 5000; // rows at most
+let tables = 0;
+
+/**
+ * Mount a table.
+ * @param {HTMLElement} container
+ * @param {{label: string, rows: TableRow[], columns: TableColumn[], depth: number|null, empty: string}} data rows are linked
+ * @returns {Mounted}
+ */
+export function mountTable(container, data) {
+  const table = new Table(data);
+  container.append(table.element);
+  onSelect((selection) => table.follow(selection));
+  return { show: () => table.shown(), resize: () => table.draw(), print: (all) => table.print(all) };
+}
+
+class Table {
+  constructor({ label, rows, columns, depth, empty }) {
+    this.state = Object.assign(tableState(rows, columns, depth), { id: `table${(tables += 1)}` });
+    this.columns = columns;
+    this.active = null;
+    this.width = 0;
+    this.whole = false;
+    this.tools = tableTools(this);
+    this.body = h("div", { class: "table-body", role: "rowgroup" });
+    this.head = h("div", { class: "table-heads", role: "rowgroup" });
+    this.nothing = h("p", { class: "nothing" }, empty);
+    this.scroller = h("div", { class: "table", tabindex: 0, role: this.state.nested ? "treegrid" : "grid", "aria-label": label }, this.head, this.body, this.nothing);
+    this.element = h("section", { class: "table-view" }, this.tools.element, this.scroller);
+    this.empty = empty;
+    this.draw = framed(() => this.drawRows());
+    this.listen();
+    this.layOut();
+  }
+
+  listen() {
+    this.scroller.addEventListener("scroll", this.draw, { passive: true });
+    this.scroller.addEventListener("keydown", (event) => this.key(event));
+    this.head.addEventListener("pointerdown", (event) => this.drag(event));
+    this.body.addEventListener("click", (event) => this.click(event));
+    new ResizeObserver(this.draw).observe(this.scroller);
+  }
+
+  shown() {
+    this.follow(selected());
+    this.draw();
+  }
+
+  /** Draw the header and all widths anew: columns, their order or the mode have changed. */
+  layOut() {
+    const shown = this.columns.filter((column, i) => i === 0 || column.shown);
+    this.scroller.style.setProperty("--columns", gridTemplate(shown, this.state.rows, this.state.mode === "tree", this.width));
+    const focused = document.activeElement?.dataset?.key;
+    this.head.replaceChildren(headerRow(shown, this.state, (column) => this.sortBy(column)));
+    if (focused) [...this.head.querySelectorAll("button")].find((button) => button.dataset.key === focused)?.focus();
+    this.scroller.setAttribute("aria-colcount", shown.length);
+    this.drawRows();
+  }
+
+  /** Make the first column wider or narrower by its edge. */
+  drag(event) {
+    if (!event.target.closest(".edge")) return;
+    const cell = this.head.querySelector("[role=columnheader]");
+    const begin = cell.offsetWidth - event.clientX;
+    const move = ({ clientX }) => {
+      this.width = Math.max(80, begin + clientX);
+      this.layOut();
+    };
+    document.addEventListener("pointermove", move);
+    document.addEventListener("pointerup", () => document.removeEventListener("pointermove", move), { once: true });
+    event.preventDefault();
+  }
+
+  /** Draw the rows in sight. */
+  drawRows() {
+    const { visible } = this.state;
+    const shown = this.columns.filter((column, i) => i === 0 || column.shown);
+    const [first, last] = this.whole ? [0, Math.min(visible.length, PRINTED)] : inSight(this.scroller, visible.length);
+    const rows = visible.slice(first, last).map((row, i) => bodyRow(row, first + i, shown, this.state, this.active));
+    const window = h("div", { class: "table-window", role: "presentation" }, rows);
+    window.style.transform = `translateY(${first * ROW_HEIGHT}px)`;
+    this.body.style.height = `${visible.length * ROW_HEIGHT}px`;
+    this.body.replaceChildren(window);
+    this.nothing.hidden = visible.length > 0;
+    this.nothing.textContent = this.state.found && this.state.rows.length ? "No row matches the search." : this.empty;
+    this.scroller.setAttribute("aria-rowcount", visible.length + 1);
+    const drawn = this.active && visible.slice(first, last).includes(this.active);
+    if (drawn) this.scroller.setAttribute("aria-activedescendant", `${this.state.id}-${this.active.id}`);
+    else this.scroller.removeAttribute("aria-activedescendant");
+    this.tools.count(this.countText());
+  }
+
+  print(whole) {
+    this.whole = whole;
+    this.drawRows();
+  }
+
+  countText() {
+    const { rows, visible, found } = this.state;
+    if (found) return `${count(found.size)} of ${counted(rows.length, "row")}`;
+    return visible.length === rows.length ? counted(rows.length, "row") : `${count(visible.length)} of ${counted(rows.length, "row")}`;
+  }
+
+  /** Sort by a column: figures from the largest, words from A; then the other way; then in the original order. */
+  sortBy(column) {
+    const now = this.state.sort?.column.key === column.key ? this.state.sort.descending : null;
+    const next = now === null ? column.numeric : now === column.numeric ? !column.numeric : null;
+    this.state.sort = next === null ? null : { column, descending: next };
+    refresh(this.state);
+    this.layOut();
+  }
+
+  search(text, type) {
+    setSearch(this.state, text, type);
+    this.scroller.scrollTop = 0;
+    this.drawRows();
+  }
+
+  setMode(mode) {
+    this.state.mode = mode;
+    refresh(this.state);
+    this.layOut();
+    if (this.active) this.scrollTo(this.state.visible.indexOf(this.active));
+  }
+
+  click(event) {
+    const element = event.target.closest("[role=row]");
+    const row = element && this.state.rows[Number(element.dataset.row)];
+    if (!row) return;
+    if (event.target.closest("[data-fold]") || (event.detail === 2 && row.children.length)) this.fold(row, !isFolded(this.state, row));
+    else this.choose(row);
+  }
+
+  fold(row, folded) {
+    setFolded(this.state, row, folded);
+    this.drawRows();
+  }
+
+  /** Select a row, here and in all other views. */
+  choose(row) {
+    this.active = row;
+    this.scrollTo(this.state.visible.indexOf(row));
+    this.drawRows();
+    if (row.fqn !== null) select(row.fqn, this.state.id, row.values);
+  }
+
+  /** Show what another view selected. */
+  follow({ fqn, source, row: values }) {
+    if (source === this.state.id) return;
+    const row = this.state.rows.find((each) => each.values === values) ?? this.state.rows.find((each) => each.fqn === fqn);
+    this.active = row ?? null;
+    if (row) this.scrollTo(reveal(this.state, row), true);
+    this.tools.sync();
+    this.drawRows();
+  }
+
+  scrollTo(index, centre = false) {
+    if (index < 0) return;
+    const room = this.scroller.clientHeight - this.head.offsetHeight;
+    const top = index * ROW_HEIGHT;
+    const above = top < this.scroller.scrollTop;
+    if (!above && top + ROW_HEIGHT <= this.scroller.scrollTop + room) return;
+    this.scroller.scrollTop = centre ? top - room / 2 : above ? top : top + ROW_HEIGHT - room;
+  }
+
+  key(event) {
+    if (event.target !== this.scroller || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { visible } = this.state;
+    const at = visible.indexOf(this.active);
+    const page = Math.max(1, Math.floor(this.scroller.clientHeight / ROW_HEIGHT) - 2);
+    const moves = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: visible.length - 1 };
+    if (event.key in moves) this.move(moves[event.key]);
+    else if (!this.active || at < 0 || !this.keyOnRow(event.key, this.active)) return;
+    event.preventDefault();
+  }
+
+  move(index) {
+    const row = this.state.visible[Math.min(Math.max(index, 0), this.state.visible.length - 1)];
+    if (row) this.choose(row);
+  }
+
+  /** Keys of a tree: right opens or goes in, left closes or goes out. True if the key did something. */
+  keyOnRow(key, row) {
+    const tree = this.state.mode === "tree";
+    const open = row.children.length > 0 && !isFolded(this.state, row);
+    if (key === "Enter" || key === " ") this.choose(row);
+    else if (tree && key === "ArrowRight" && row.children.length) open ? this.move(this.state.visible.indexOf(row) + 1) : this.fold(row, false);
+    else if (tree && key === "ArrowLeft" && open) this.fold(row, true);
+    else if (tree && key === "ArrowLeft" && row.parent) this.choose(row.parent);
+    else return false;
+    return true;
+  }
+}

@@ -1,0 +1,54 @@
+// Tabs of views; a view is mounted when its tab is first shown.
+
+import { h } from "./dom.js";
+import { count } from "./format.js";
+
+/**
+ * Mount the tabs.
+ * @param {HTMLElement} container
+ * @param {ViewKind[]} views
+ * @param {Context} context
+ * @param {() => void} moved called when another tab is shown
+ * @returns {{mounted: () => Mounted[], shown: () => Mounted|null, show: (id: string) => void, now: () => string}}
+ */
+export function mountTabs(container, views, context, moved) {
+  const mounted = new Map();
+  let now = null;
+  const tabs = views.map((view) => tabOf(view, context));
+  const panels = views.map((view) => h("section", { class: "panel", role: "tabpanel", id: `view-${view.id}`, "aria-labelledby": `tab-${view.id}`, hidden: true }));
+  const show = (view) => {
+    views.forEach((each, i) => {
+      panels[i].hidden = each !== view;
+      tabs[i].setAttribute("aria-selected", String(each === view));
+      tabs[i].tabIndex = each === view ? 0 : -1;
+    });
+    now = view;
+    if (!mounted.has(view)) mounted.set(view, view.mount(panels[views.indexOf(view)], context) ?? {});
+    mounted.get(view).show?.();
+  };
+  tabs.forEach((tab, i) => tab.addEventListener("click", () => {
+    show(views[i]);
+    moved();
+  }));
+  const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Views" }, tabs);
+  list.addEventListener("keydown", (event) => arrow(event, tabs));
+  list.hidden = views.length < 2;
+  container.append(list, ...panels);
+  if (views.length) show(views[0]);
+  const showNamed = (id) => views.filter((view) => view.id === id && view !== now).forEach(show);
+  return { mounted: () => [...mounted.values()], shown: () => mounted.get(now) ?? null, show: showNamed, now: () => now?.id ?? "" };
+}
+
+function tabOf(view, context) {
+  const total = view.count ? h("span", { class: "count" }, count(view.count(context))) : null;
+  return h("button", { type: "button", role: "tab", id: `tab-${view.id}`, "aria-controls": `view-${view.id}` }, view.title, total);
+}
+
+function arrow(event, tabs) {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!step) return;
+  const next = tabs[(tabs.indexOf(document.activeElement) + step + tabs.length) % tabs.length];
+  next.focus();
+  next.click();
+  event.preventDefault();
+}

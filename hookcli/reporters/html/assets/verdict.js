@@ -1,0 +1,71 @@
+// The verdict of the checks: a line for each check that found something, with its explanation and places folded in.
+
+import { h } from "./dom.js";
+import { count } from "./format.js";
+import { select } from "./selection.js";
+
+const PLACES = 20; // findings of one check that are shown at first
+const WORST = ["error", "warning", "info"];
+
+/** Mount the verdict; nothing without checks. */
+export function mountVerdict(container, { payload, model }) {
+  const at = payload.reports.findIndex((report) => "checks" in report.totals && "errors" in report.totals);
+  const said = payload.reports.map((_, i) => payload.lines[i].verdict).filter(Boolean);
+  said.forEach((text) => container.append(h("p", { class: "verdict" }, text)));
+  if (at < 0 && !model.findings.length) return;
+  const worst = WORST.find((severity) => model.findings.some((finding) => finding.severity === severity));
+  const line = at < 0 ? `${model.findings.length} findings` : (payload.lines[at].totals[0] ?? "");
+  container.append(h("p", { class: `verdict ${worst ?? "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }), line));
+  const groups = Map.groupBy(inOrder(model.findings), (finding) => finding.check);
+  const open = groups.size === 1;
+  const place = (finding) => placeItem(finding, model.owner(finding.fqn)?.fqn ?? finding.fqn);
+  container.append(h("div", { class: "findings" }, [...groups].map(([id, findings]) => checkGroup(id, findings, payload.explain?.[id], open, place))));
+}
+
+function inOrder(findings) {
+  const place = (finding) => WORST.indexOf(finding.severity);
+  return [...findings].sort((a, b) => place(a) - place(b));
+}
+
+function checkGroup(id, findings, explanation, open, item) {
+  const { severity } = findings[0];
+  const places = findings.length === 1 ? findings[0].fqn || "(model)" : `${count(findings.length)} places`;
+  const head = h(
+    "summary", {},
+    h("span", { class: `badge ${severity}` }, severity),
+    h("strong", {}, id),
+    explanation ? h("span", {}, explanation.name) : null,
+    h("span", { class: "places" }, places),
+    h("span", { class: "summary" }, findings[0].message),
+  );
+  return h("details", { class: "finding-group", open, "data-check": id }, head, h("div", { class: "finding-body" }, placeList(findings, item), explained(explanation)));
+}
+
+function placeList(findings, item) {
+  const list = h("ul", { class: "place-list" }, findings.slice(0, PLACES).map(item));
+  if (findings.length <= PLACES) return list;
+  const more = h("button", { type: "button", class: "button" }, `Show all ${count(findings.length)}`);
+  more.addEventListener("click", () => {
+    list.append(...findings.slice(PLACES).map(item));
+    more.remove();
+  });
+  return [list, more];
+}
+
+function placeItem(finding, fqn) {
+  const place = h("button", { type: "button", class: "place", title: finding.fqn || "(model)", on: { click: () => select(fqn, "verdict") } }, finding.fqn || "(model)");
+  return h("li", {}, place, h("span", {}, finding.message), ...advice(finding));
+}
+
+/** What a finding may follow from, and what to try. */
+export function advice(finding) {
+  const cause = finding.cause ? [h("div", { class: "remedy" }, `May follow from ${finding.cause}: fix that first`)] : [];
+  const remedy = finding.remedy ? [h("div", { class: "remedy" }, `${finding.cause ? "Else" : "Try"}: ${finding.remedy}`)] : [];
+  return [...cause, ...remedy];
+}
+
+function explained(explanation) {
+  if (!explanation) return null;
+  const paragraphs = explanation.text.split("\n\n").map((text) => h("p", {}, text));
+  return h("div", { class: "explanation" }, paragraphs, h("p", {}, h("strong", {}, "Usually means: "), explanation.means));
+}

@@ -1,0 +1,150 @@
+"""The page: one HTML file with its styles, scripts and data inside, which loads nothing and runs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from importlib.metadata import version
+from typing import Any
+
+from hookcli.report import Report
+from hookcli.report.grouping import View
+from hookcli.report.strict_json import document_text
+from hookcli.reporters.html.lines import lines_of
+from hookcli.reporters.html.scripts import asset, joined, styles
+from hookcli.reporters.html.static_table import STYLE, static_table
+from hookcli.reporters.rules import rule
+from hookcli.system.escaping import visible, visible_json
+
+_LONG = 2000  # rows of a report that takes long to group
+_FEWEST = 20  # rows of a static table that is one of many
+_STATIC_ROWS = 200  # of all static tables together; they are for browsers without scripts
+_PAGE = """\
+<!doctype html>
+<html lang="en"{compact}>
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="hookcli">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="hookcli {version}">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="app"></div>
+<noscript>
+{static}
+</noscript>
+<script id="data" type="application/gzip;base64">{data}</script>
+{scripts}
+</body>
+</html>
+"""
+
+
+def page(payload: Mapping[str, Any], view: View | None = None, *, compact: bool = False) -> str:
+    """Return the page that shows a payload: `kind`, `title`, `reports` as in a JSON document, and what the kinds of
+    page add (`steps`, `live`). The explanations of checks, and the lines around tables, are added here.
+
+    `view` has the columns, the depth and the order that were asked for. `compact` is for a frame in a notebook.
+    """
+    view = view or View()
+    reports = [Report.from_dict(item) for item in payload["reports"]]
+    style = f"{styles()}\n{STYLE}" + (asset("vendor/uPlot.min.css") if _charts(payload) else "")
+    scripts = [_enclosable(text) for text in _libraries(payload)]
+    program = _enclosable(joined("main.js"))
+    return _PAGE.format(
+        compact=" data-compact" if compact else "",
+        policy=_policy(style, [*scripts, program], live=bool(payload.get("live"))),
+        version=escape(version("hookcli")),
+        title=escape(visible(str(payload["title"]))),
+        style=style,
+        static=_static(reports, view),
+        data=_data(payload, reports, view),
+        scripts="\n".join([*(f"<script>{s}</script>" for s in scripts), f'<script type="module">{program}</script>']),
+    )
+
+
+def _explained(reports: Sequence[Report]) -> dict[str, dict[str, str]]:
+    """Return the explanation of each check that found something, by its id: its name, text, cause and advice."""
+    found = {finding.check: rule(finding.check) for report in reports for finding in report.findings}
+    return {
+        name: {"name": check.name, "text": check.explanation(), "means": check.means, "advice": check.advice}
+        for name, check in found.items()
+        if check
+    }
+
+
+def _libraries(payload: Mapping[str, Any]) -> list[str]:
+    """The scripts of others that the page needs."""
+    flow = any(report["probe"] == "flow" for report in payload["reports"])
+    return [_library("uPlot", "uPlot.iife.min.js")] * _charts(payload) + [_library("dagre", "dagre.min.js")] * flow
+
+
+def _library(name: str, file: str) -> str:
+    """A library with its licence, without the line that names a source map."""
+    code = asset(f"vendor/{file}").partition("\n//# sourceMappingURL")[0]
+    return f"/* {asset(f'vendor/{name}.LICENSE.txt').strip()} */\n{code}"
+
+
+def _charts(payload: Mapping[str, Any]) -> bool:
+    """True if there is something to chart: statistics, or steps."""
+    reports = payload["reports"]
+    named = (column["name"] for report in reports for column in report["columns"])
+    held = ("l2" in row for report in reports for row in report["rows"])  # also where --columns leaves it out
+    return bool(payload.get("steps")) or "l2" in named or any(held)
+
+
+def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:
+    """The Content-Security-Policy: these scripts and this style run, nothing is loaded, nothing is sent."""
+    allowed = " ".join(dict.fromkeys(_hash(script) for script in scripts))
+    connect = ["connect-src 'self'"] if live else []
+    rules = ["default-src 'none'", f"script-src {allowed}", f"style-src {_hash(style)}", "img-src data: blob:"]
+    return "; ".join([*rules, *connect, "base-uri 'none'", "form-action 'none'"])
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _enclosable(script: str) -> str:
+    """The script, which must not end its element: our own files and pinned ones never do."""
+    lowered = script.lower()
+    if "</script" in lowered or "<!--" in lowered or "\r" in script:
+        raise ValueError("a script of the page would end its element")
+    return script
+
+
+def _data(payload: Mapping[str, Any], reports: Sequence[Report], view: View) -> str:
+    """The document as --format json writes it, then what else the page shows, compressed, as text."""
+    document = document_text({"schema": payload["schema"], "reports": payload["reports"]})
+    rest = {key: value for key, value in payload.items() if key not in ("schema", "reports")}
+    depth = view.depth if view.depth is not None and view.depth < float("inf") else None
+    asked = {"columns": list(view.columns), "sort": view.sort, "depth": depth, "all": view.depth == float("inf")}
+    lines = [lines_of(report) for report in reports]
+    rest |= {"hookcli": version("hookcli"), "explain": _explained(reports), "lines": lines, "view": asked}
+    text = f"{document}\0{visible_json(json.dumps(rest, allow_nan=False, ensure_ascii=False))}"
+    packed = gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
+    return base64.b64encode(packed).decode()
+
+
+def _static(reports: Sequence[Report], view: View) -> str:
+    """The reports as static tables."""
+    view = replace(view, height=view.height or max(_STATIC_ROWS // max(len(reports), 1), _FEWEST))
+    return "\n".join(static_table(_begun(report), view, style=False) for report in reports)
+
+
+def _begun(report: Report) -> Report:
+    """The report, or the first rows of a long one, which takes long to group."""
+    if len(report.rows) <= _LONG:
+        return report
+    said = f"the first {_STATIC_ROWS} of {len(report.rows):,} rows; with scripts the page shows all"
+    notes = [*report.meta.get("notes", ()), said]
+    return replace(report, rows=report.rows[:_STATIC_ROWS], meta={**report.meta, "notes": notes})

@@ -1,0 +1,224 @@
+"""Charts over steps and histograms as images, drawn by Matplotlib."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from hookcli.report import Report, Row, formatting
+from hookcli.report.grouping import View
+from hookcli.report.histogram import FORMATS
+from hookcli.reporters import footer
+from hookcli.reporters.distributions import Bin, absence, fitted, percent, quantiles, title
+from hookcli.reporters.step_figures import Curves, above, against, below, chosen, curves
+
+_COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's blue and vermilion, which colour blindness keeps apart
+_DIM, _LINE, _BAD, _SHADE = "#667078", "#e1e4e8", "#b42318", "#f3e7d3"
+_LOOK = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": _LINE,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": _DIM,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "figure.dpi": 160,
+    "font.size": 8,
+    "grid.color": _LINE,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # texts stay texts: small files that can be searched
+    "svg.hashsalt": "hookcli",  # the same report is the same file
+    "text.parse_math": False,  # a name may contain $
+    "xtick.color": _DIM,
+    "ytick.color": _DIM,
+}
+_WIDTH = 9.0  # inches
+_CHART, _FLAT_LINE, _HEAD = 1.75, 0.22, 0.5  # inches of height: a chart, a line of text, the title
+_ACROSS = 3  # histograms in a row
+_HISTOGRAM = 1.9
+_MOST_BINS, _FEWEST_BINS = 60, 8  # to draw; to take the whole width
+_LABELS = 9  # along the axis of a histogram
+_DOTTED = 40  # up to this many points are marked
+_LETTERS = 150  # of small text in a line
+_CUT = 1.25  # a bar of zeros is cut at this multiple of the highest other bar
+
+
+def charts(reports: Sequence[Report], view: View, form: str) -> bytes:
+    """Draw the charts of each report, below each other."""
+    with _drawing():
+        parts = [_Part(formatting.printable(report), view) for report in reports]
+        figure = Figure(figsize=(_WIDTH, sum(part.height for part in parts)), layout="constrained")
+        subfigures = figure.subfigures(len(parts), 1, height_ratios=[part.height for part in parts], squeeze=False)
+        for part, place in zip(parts, subfigures[:, 0], strict=True):
+            part.draw(place)
+        return _saved(figure, form)
+
+
+class _Part:
+    """The charts of one report, with the lines above and below."""
+
+    def __init__(self, report: Report, view: View) -> None:
+        columns, others = chosen(report, bool(view.columns))
+        found = list(curves(report, columns))
+        self.report = report
+        self.drawn = [one for one in found if not one.flat]
+        said = [*(one.flat for one in found if one.flat), *below(report, others)]
+        self.below = [line for text in said for line in textwrap.wrap(text, _LETTERS)]
+        self.above = textwrap.fill(above(report), 100)
+        self.height = _HEAD + _CHART * len(self.drawn) + _FLAT_LINE * len(self.below) + 0.1
+
+    def draw(self, place: Any) -> None:
+        place.suptitle(self.above, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        axes = place.subplots(len(self.drawn), 1, sharex=True, squeeze=False)[:, 0] if self.drawn else []
+        for number, (one, ax) in enumerate(zip(self.drawn, axes, strict=True)):
+            _draw_curves(ax, one, f"curve-{number}")
+        if self.drawn:
+            axes[-1].set_xlabel("step")
+            axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+            _name_runs(axes[0], self.report)
+        if self.below:
+            place.supxlabel("\n".join(self.below), x=0.01, ha="left", fontsize=7.5, color=_DIM)
+
+
+def _draw_curves(ax: Any, one: Curves, identifier: str) -> None:
+    """Draw a figure's curves, which the file names by the identifier and A or B."""
+    ax.set_title(one.heading)
+    for points, color, name in zip(one.points, _COLORS, ("A", "B"), strict=False):
+        steps, values = [step for step, _ in points], [value for _, value in points]
+        marker = "o" if len(points) <= _DOTTED else None
+        ax.plot(
+            steps,
+            values,
+            color=color,
+            linewidth=1.2,
+            marker=marker,
+            markersize=2.5,
+            label=name,
+            gid=f"{identifier}{name}",
+        )
+    if one.logarithmic:
+        ax.set_yscale("log")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    if one.lost:
+        at_edge = {"transform": ax.get_xaxis_transform(), "gid": f"{identifier}-lost"}
+        ax.plot(one.lost, [0.03] * len(one.lost), "x", color=_BAD, markersize=4, **at_edge)
+
+
+def _name_runs(ax: Any, report: Report) -> None:
+    names = against(report)
+    if names:
+        lines, _ = ax.get_legend_handles_labels()
+        ax.legend(lines, [f"{mark}: {names[mark.lower()]}" for mark in "AB"], loc="upper right")
+
+
+def histograms(reports: Sequence[Report], form: str) -> bytes:
+    """Draw a histogram for each tensor of the reports."""
+    with _drawing():
+        shown = [formatting.printable(report) for report in reports]
+        rows = [row for report in shown for row in report.rows if row.stats is not None]
+        lines = [line for report in shown for line in _below(report)]
+        across = min(_ACROSS, max(len(rows), 1))
+        down = math.ceil(len(rows) / across)
+        height = max(down, 1) * _HISTOGRAM * (1.6 if across == 1 else 1) + _FLAT_LINE * len(lines)
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        axes = list(figure.subplots(down, across, squeeze=False).flat) if rows else []
+        for ax, row in zip(axes, rows, strict=False):
+            _draw_histogram(ax, row, across)
+        for ax in axes[len(rows) :]:
+            ax.set_axis_off()
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=_DIM)
+        return _saved(figure, form)
+
+
+def _below(report: Report) -> Iterator[str]:
+    said = [footer.run_line(report), *footer.remarks(report)]
+    said += [f"not measured: {footer.skipped_line(report)}"] if report.skipped else []
+    for text in said:
+        yield from textwrap.wrap(text, _LETTERS)
+
+
+def _draw_histogram(ax: Any, row: Row, across: int) -> None:
+    """Draw bars over powers of two, as wide as each other; zeros are a bar of their own between the signs."""
+    letters = _LETTERS // across
+    ax.set_title("\n".join(textwrap.wrap(title(row), int(letters * 0.8))), fontsize=7.5)
+    ax.set_xlabel("\n".join(textwrap.wrap(absence(row) or quantiles(row), letters)), fontsize=6.5, loc="left")
+    ax.tick_params(labelsize=6.5)
+    if absence(row):
+        ax.set(xticks=[], yticks=[])
+        return
+    stats = row.stats
+    assert stats is not None
+    bins = fitted(stats, _MOST_BINS)
+    shares = [100 * one.elements / stats.numel for one in bins]
+    colors = [_DIM if one.is_zeros else _COLORS[0] for one in bins]
+    for place, bar in enumerate(ax.bar(range(len(bins)), shares, width=0.9, color=colors)):
+        bar.set_gid(f"bar-{place}")
+    _cut_zeros(ax, bins, shares, stats.numel)
+    for place, one in enumerate(bins):
+        if _is_outside_float16(one):
+            ax.axvspan(place - 0.5, place + 0.5, color=_SHADE, zorder=0)
+    ax.set_xticks(*_ticks(bins, _LABELS // across + 2))
+    beside = max(_FEWEST_BINS - len(bins), 0) / 2 + 0.6
+    ax.set_xlim(-beside, len(bins) - 1 + beside)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.4g}%"))
+
+
+def _cut_zeros(ax: Any, bins: Sequence[Bin], shares: Sequence[float], numel: int) -> None:
+    """Cut the bar of zeros if it makes all others small, and write its share."""
+    others = max((share for one, share in zip(bins, shares, strict=True) if not one.is_zeros), default=0.0)
+    for place, (one, share) in enumerate(zip(bins, shares, strict=True)):
+        if one.is_zeros and 0 < others * _CUT < share:
+            ax.set_ylim(0, others * _CUT)
+            text = f"zeros {percent(one.elements, numel)}"
+            side = 1 if place < len(bins) / 2 else -1
+            where = (place + 0.7 * side, others * _CUT * 0.9)
+            ax.text(*where, text, fontsize=6.5, color=_DIM, ha="left" if side > 0 else "right")
+
+
+def _is_outside_float16(one: Bin) -> bool:
+    small, large = sorted((abs(one.low), abs(one.high)))
+    float16 = FORMATS[0]
+    return 0 < large <= 2.0 ** (float16.least - 1) or small >= float16.most
+
+
+def _ticks(bins: Sequence[Bin], most: int) -> tuple[list[float], list[str]]:
+    """Marks between bins, evenly: every so many powers of two, and the place of 0 among them."""
+    every = math.ceil(len(bins) / most)
+    edges = {place - 0.5: one.low for place, one in enumerate(bins) if not one.is_zeros and place % every == 0}
+    edges |= {} if bins[-1].is_zeros else {len(bins) - 0.5: bins[-1].high}
+    zero = next((float(place) for place, one in enumerate(bins) if one.is_zeros), None)
+    if zero is None and bins[0].low < 0 < bins[-1].high:
+        zero = next(place - 0.5 for place, one in enumerate(bins) if one.low > 0)
+    kept = {x: value for x, value in edges.items() if zero is None or abs(x - zero) > every / 2}
+    kept |= {zero: 0.0} if zero is not None else {}
+    return list(kept), [f"{value:.3g}" for value in kept.values()]
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Matplotlib in this look, and without its remarks on fonts that lack a character."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), rc_context(_LOOK):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _saved(figure: Figure, form: str) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format=form, metadata={"Date": None} if form == "svg" else None)
+    return file.getvalue()

@@ -1,0 +1,26 @@
+"""Pictures as PNG files: what `--format svg` draws, in pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from hookcli.report import Column, Report
+from hookcli.report.grouping import View
+from hookcli.reporters import pictures
+from hookcli.reporters.base import Exporter
+
+
+class PngReporter(Exporter):
+    """An image in pixels: a graph, charts over steps, or a histogram for each tensor."""
+
+    suffixes = (".png",)
+    needs_one = pictures.NEEDS
+    commands = pictures.COMMANDS
+
+    def check(self, columns: Collection[Column]) -> None:
+        pictures.ready(columns, "png")
+
+    def export(self, reports: Iterable[Report], view: View, path: Path) -> None:
+        """Draw the reports."""
+        path.write_bytes(pictures.drawn(list(reports), view, "png"))

@@ -1,0 +1,167 @@
+"""Figures over steps to chart: which columns of a report are charted, their curves, and the lines around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hookcli.report import Column, Report, agree, formatting
+from hookcli.reporters import footer
+
+_SPREAD = 100.0  # ratio of largest to smallest figure above which the axis is logarithmic
+_FLAT = 1e-6  # relative change of a figure that counts as none
+_APART = 1e-3  # relative difference from which two runs count as apart
+_FIRST = ("loss", "lr", "param_grad", "ratio", "std", "output_grad", "weight")
+_CHARTED = 4  # figures, if none are chosen
+WHERE = ("step", "forward")
+"""Columns that a report of figures over steps has."""
+_COUNTS = ("nan", "inf", "grad_nan", "grad_inf")
+Points = Sequence[tuple[int, float]]
+"""Figures by step; NaN leaves a gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """A figure over steps: one curve, or those of two runs A and B.
+
+    `flat` says in a line what there is to know of a figure that never changed, but for rounding; such a figure is not
+    drawn. `lost` are steps in which the figure is NaN or infinite.
+    """
+
+    title: str
+    points: Sequence[Points]
+    logarithmic: bool
+    remark: str = ""
+    flat: str = ""
+    lost: Sequence[int] = field(default=())
+
+    @property
+    def heading(self) -> str:
+        """The title, with the remark and the scale in brackets."""
+        said = [*filter(None, [self.remark]), *(["logarithmic"] if self.logarithmic else [])]
+        return self.title + (f" ({', '.join(said)})" if said else "")
+
+
+def chosen(report: Report, all_of_them: bool) -> tuple[list[Column], list[Column]]:
+    """Return the columns to draw, and further ones that could be drawn: those that have figures."""
+    known = {column.name: column for column in report.columns if _is_figure(report, column)}
+    first = [known[name] for name in _FIRST if name in known][:_CHARTED]
+    if all_of_them or not first:
+        return list(known.values()), []
+    return first, [column for column in known.values() if column not in first and column.name not in _COUNTS]
+
+
+def _is_figure(report: Report, column: Column) -> bool:
+    is_other = "against" in report.meta and column.name.endswith("_b")
+    names = (column.name, f"{column.name}_b")
+    known = any(not math.isnan(_finite(row.get(name))) for row in report.rows for name in names)
+    return known and column.name not in WHERE and not is_other
+
+
+def curves(report: Report, columns: Sequence[Column]) -> Iterator[Curves]:
+    """The figure of each column."""
+    for column in columns:
+        title = f"{column.title} ({column.unit})" if column.unit in ("seconds", "bytes") else column.title
+        if against(report):
+            yield _compared(title, *(_own_points(report, name) for name in (column.name, f"{column.name}_b")))
+        else:
+            yield _alone(title, [(row["step"], row.get(column.name)) for row in report.rows])
+
+
+def against(report: Report) -> Mapping[str, str]:
+    """The names of two runs, "a" and "b", whose figures a report has beside each other; empty for one run."""
+    names: Mapping[str, str] = report.meta.get("against", {})
+    return names
+
+
+def _alone(title: str, found: Sequence[tuple[int, Any]]) -> Curves:
+    points = [(step, _finite(value)) for step, value in found]
+    known = [value for _, value in points if not math.isnan(value)]
+    lost = [step for step, value in found if isinstance(value, float) and not math.isfinite(value)]
+    flat = ""
+    if _is_flat(known):
+        where = "throughout" if len(known) >= len(points) else f"in {len(known)} of {len(points)} recorded steps"
+        flat = f"{title}: {formatting.number(known[0])}" + (f" {where}" if points[1:] else "")
+    return Curves(title, [points], _is_logarithmic(known), flat=flat, lost=lost)
+
+
+def _compared(title: str, ours: Points, theirs: Points) -> Curves:
+    """A figure of two runs, with the first step in which they are apart; in one line if neither changed."""
+    parted = _apart(ours, theirs)
+    shown = [[(step, _finite(value)) for step, value in points] for points in (ours, theirs)]
+    a, b = ([value for _, value in points if not math.isnan(value)] for points in shown)
+    flat = ""
+    if all(not values or _is_flat(values) for values in (a, b)):
+        where = "throughout" if [*map(len, shown)] == [len(a), len(b)] else f"({parted})"
+        said = {f"{name} {formatting.number(values[0])}": None for name, values in (("A", a), ("B", b)) if values}
+        alike = a and b and _is_flat([a[0], b[0]])
+        flat = f"{title}: {formatting.number(a[0]) if alike else ', '.join(said)} {where}"
+    lost = sorted({step for step, value in (*ours, *theirs) if not math.isfinite(value)})
+    return Curves(title, shown, _is_logarithmic([*a, *b]), parted, flat, lost)
+
+
+def _apart(ours: Points, theirs: Points) -> str:
+    """Say in which step two runs part, and where they end."""
+    other = dict(theirs)
+    pairs = [(step, a, other[step]) for step, a in ours if step in other]
+    if not pairs:
+        return "no step in both"
+    parted = [pair for pair in pairs if not agree(*pair[1:], rel_tol=_APART)]
+    if not parted:
+        return f"A and B agree within {_APART:.1%}"
+    first, last = (
+        f"step {step:,}: A {formatting.loss(a)}, B {formatting.loss(b)}" for step, a, b in (parted[0], pairs[-1])
+    )
+    return f"apart from {first}" + (f"; {last}" if pairs[-1] != parted[0] else "")
+
+
+def _own_points(report: Report, name: str) -> Points:
+    """Return a run's own points, NaN and infinite ones too; the other one may have recorded further steps."""
+    return [(row["step"], value) for row in report.rows if isinstance(value := row.get(name), (int, float))]
+
+
+def _is_flat(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= _FLAT * max(map(abs, values))
+
+
+def _is_logarithmic(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) > _SPREAD * min(values)
+
+
+def _finite(value: Any) -> float:
+    """Return the figure; NaN, which leaves a gap, if it is missing or not finite."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
+
+
+def above(report: Report) -> str:
+    """Describe the run and its recorded steps."""
+    return f"{footer.run_line(report)} · {_span(report)}"
+
+
+def _span(report: Report) -> str:
+    steps = [row["step"] for row in report.rows]
+    if not steps:
+        return "nothing was recorded"
+    where = f"{steps[0]:,}" if steps[0] == steps[-1] else f"{steps[0]:,} to {steps[-1]:,}"
+    what = "recorded forward" if report.meta.get("mode") == "no grad" else "recorded step"
+    return f"{formatting.counted(len(steps), what)} ({where})"
+
+
+def below(report: Report, others: Sequence[Column]) -> Iterator[str]:
+    """The steps with non-finite values, what is not shown, and further columns that could be."""
+    yield from _bad(report)
+    if report.skipped:
+        yield f"not shown: {footer.skipped_line(report)}"
+    if others:
+        names = [column.name for column in others]
+        yield f"more figures: {', '.join(names)}; choose with --columns, for example --columns {','.join(names[:2])}"
+
+
+def _bad(report: Report) -> Iterator[str]:
+    """Name the steps with non-finite values, which the charts leave out."""
+    steps = [row["step"] for row in report.rows if any(map(row.get, _COUNTS))]
+    if steps:
+        more = f" and {formatting.counted(len(steps) - 1, 'more step')}" if steps[1:] else ""
+        yield f"NaN or Inf in step {steps[0]:,}{more}"

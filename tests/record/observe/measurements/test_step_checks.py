@@ -1,0 +1,26 @@
+"""The checks judge recorded steps, also those with values that are not finite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import hookcli
+from hookcli.record.file.reading import read_record
+
+
+def test_the_module_whose_weight_is_infinite_is_found_in_a_recorded_step(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with hookcli.watch(model, every=1, output=tmp_path / "a.jsonl", check=True):
+        for _ in range(2):
+            model(torch.ones(8, 2)).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                model[1].weight[0, 0] = float("inf")
+    first, second = read_record(tmp_path / "a.jsonl").steps(read_record(tmp_path / "a.jsonl").entries)
+    found = [{f.check: f.fqn for report in step.reports for f in report.findings} for step in (first, second)]
+    assert "HK003" not in found[0]
+    assert found[1]["HK003"] == "1"

@@ -1,0 +1,103 @@
+"""Values of the HTML page read as those of the terminal's tables. Node runs the page's own formatting."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import struct
+import subprocess
+from typing import Any
+
+import pytest
+
+from hookcli.report import Row, TensorStats, formatting, strict
+from hookcli.report.marks import mark
+from hookcli.reporters.html.scripts import ASSETS
+
+pytestmark = pytest.mark.skipif(not shutil.which("node"), reason="needs node, to run the page's JavaScript")
+PROGRAM = """
+import * as format from "ASSETS/format.js";
+const cases = JSON.parse(process.argv[1]);
+const call = (name, args) => format[name](...args.map((x) => (typeof x === "string" ? format.num(x) ?? x : x)));
+const answers = cases.map(([name, ...args]) => (args[0]?.fqn === undefined ? call(name, args) : format[name](...args)));
+console.log(JSON.stringify(answers));
+"""
+random.seed(7)
+TIES = [0.5, 1.5, 2.5, 0.125, 0.375, 1234.5, 1235.5, 12.125, 100.25, 123450, 123550, 4.35, 1.005, 0.00048828125, 999.95]
+EDGES = [0.0, 1.0, 0.99999, 9.9995, 0.001, 0.00099996, 99999.5, 1e5, 1e22, 5e-324, 1.7976931348623157e308, 1023, 1024]
+ODD = [math.nan, math.inf, -math.inf, None]
+NUMBERS = [*TIES, *EDGES, *(struct.unpack("d", random.randbytes(8))[0] for _ in range(300))]
+NUMBERS += [random.uniform(0, 10 ** random.randint(-4, 12)) for _ in range(300)]
+COUNTS = [
+    0,
+    1,
+    999,
+    1000,
+    1001,
+    999_950,
+    10**6,
+    25_557_032,
+    4_089_184_256,
+    2**53,
+    1023,
+    1024,
+    1025,
+    999_999_999,
+    5 * 10**15,
+]
+
+
+def in_node(cases: list[list[Any]]) -> list[str]:
+    program = PROGRAM.replace("ASSETS", str(ASSETS))
+    text = json.dumps(strict(cases), allow_nan=False)
+    command = ["node", "--input-type=module", "--eval", program, "--", text]
+    answers: list[str] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    return answers
+
+
+def test_numbers_read_as_in_the_terminal() -> None:
+    signed = [sign * x for x in NUMBERS if not math.isnan(x) for sign in (1, -1)]
+    sized = [x for x in NUMBERS if 0 <= x < 1e15]
+    cases: list[list[Any]] = [["number", x] for x in (*signed, *ODD)]
+    cases += [["percent", x] for x in sized if x < 1e6]
+    for name in ("quantity", "size", "microseconds", "seconds", "figure"):
+        cases += [[name, x] for x in (*COUNTS, None)]
+    cases += [[name, x] for name in ("microseconds", "seconds") for x in sized]
+    cases += [["setting", x] for x in (0.001, 1e-5, 0.9, [0.9, 0.999], 5e-324, 123456789.0, None)]
+    expected = [getattr(formatting, name)(value) for name, value in cases]
+    found = in_node([["bytes" if name == "size" else name, value] for name, value in cases])
+    wrong = [(case, text, said) for case, text, said in zip(cases, expected, found, strict=True) if text != said]
+    assert not wrong, wrong[:5]
+
+
+def rows() -> list[Row]:
+    stats = TensorStats(numel=8, mean=0.12345, std=math.nan, min=-math.inf, max=3e9, l2=2.0, zeros=1, nan=2, inf=1)
+    values = {"fqn": "a", "input_shape": [[2, 3], [4]], "output_shape": [], "macs": 4_089_184_256, "kept": 1536}
+    odd = {"input_names": ["", "mask"], "shape": [-1, 3], "params": 1_234_567, "us": 1668.5, "lr": 1e-4, "edited": "x"}
+    many = {"fqn": "", "input_shape": None, "input_shapes": [[1], [2], [3], [4]], "output_shapes": [[1], [2]]}
+    empty = TensorStats.of_zeros(5)
+    return [Row({**values, **odd}, stats), Row({**many, "file": "a.py", "line": 3, "fqns": ["a", "b", "c"]}, empty)]
+
+
+def test_cells_and_marks_read_as_in_the_terminal() -> None:
+    names = (
+        "input_shape",
+        "output_shape",
+        "shape",
+        "macs",
+        "kept",
+        "params",
+        "us",
+        "lr",
+        "edited",
+        "fqn",
+        "file",
+        "fqns",
+    )
+    names += ("mean", "std", "min", "max", "l2", "zeros", "nan", "inf", "missing")
+    cases = [["cell", row.flat(), name] for row in rows() for name in names if name in row.flat() or name != "file"]
+    expected = [formatting.cell(row, name) for row in rows() for name in names if name in row.flat() or name != "file"]
+    assert in_node(cases) == expected
+    assert in_node([["mark", row.flat()] for row in rows()]) == [mark(row) for row in rows()]
