@@ -18,8 +18,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No terminal's width or colour leaks in from outside; pytest-xdist sets a width.
 for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)
-# The last that is done: a worker leaves PyTorch as it is, which takes seconds to take apart; else libraries find no leak
-# in what `quiet_machine` has frozen.
+# The last that is done: a worker leaves PyTorch as it is, which takes seconds to take apart; else libraries find no
+# leak in what `quiet_machine` has frozen.
 atexit.register(os._exit, 0) if "PYTEST_XDIST_WORKER" in os.environ else atexit.register(gc.unfreeze)
 
 import forks
