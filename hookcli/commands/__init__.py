@@ -8,6 +8,7 @@ COMMANDS = {
     "inputs": "Show statistics of every module's inputs.",
     "grads": "Show statistics of gradients, in order of arrival.",
     "graph": "Show the autograd graph, node by node, as backward runs it.",
+    "flow": "Show how tensors flow forward; draw the architecture.",
     "trace": "Show every hook that fires, in order, with time and memory.",
     "check": "Check for NaN, dead units, vanishing gradients, float16 limits.",
     "explain": "Explain a check: the usual causes, and what to try.",
@@ -23,7 +24,7 @@ COMMANDS = {
 
 QUESTIONS = {
     "What is in the model, and how big is it?": ("shapes", "hooks", "models"),
-    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "trace"),
+    "What flows through it, forward and backward?": ("activations", "inputs", "grads", "graph", "flow", "trace"),
     "Is anything wrong with it?": ("check", "explain", "report"),
     "Did a change alter its results?": ("diff",),
     "What happens while it trains?": ("run", "show", "comm"),

@@ -17,7 +17,7 @@ from hookcli.commands.destination import check_writable
 from hookcli.commands.next_command import next_command
 from hookcli.commands.options import Options
 from hookcli.commands.output import Output, remark
-from hookcli.commands.probe_command import feedback_of, setting_of, use_threads
+from hookcli.commands.probe_command import edits_of, feedback_of, setting_of, use_threads
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.recipe import find_recipe
 from hookcli.diff.baseline import Baseline, add_baselines, read_baselines
@@ -123,7 +123,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
-    step = replace(StepOptions(settings["loss"]).make(), backward=True)
+    step, edits = replace(StepOptions(settings["loss"]).make(), backward=True), edits_of(options)
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
     feedback = feedback_of(options, progress)
@@ -137,7 +137,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     )
     try:
         run = prepare_run(recipe, setting, step, feedback)
-        examination = examine(run, job.plan, costs, in_full=in_full)
+        examination = examine(run, job.plan, costs, in_full=in_full, edits=edits)
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
             raise _needs_values(recipe.name, error) from error

@@ -87,7 +87,7 @@ def diff(
     if is_record(a) or is_record(b):
         if given:
             raise UsageError(f"{given[0]}: both sides must be models, not records")
-        return compare_records(a, b, Tolerance(own.rtol, own.atol), _narrowing(options), options)
+        return compare_records(a, b, Tolerance(own.rtol, own.atol), narrowing(options), options)
     sides = [parse_side(label, text, options) for label, text in (("A", a), ("B", b))]
     if (step.loss or step.backward_vector) and not own.backward:
         name = "--loss" if step.loss else "--backward-vector"
@@ -110,14 +110,14 @@ def diff(
     for side, held in zip(sides, saved, strict=True):
         if side.file and held and (unknown := unfamiliar(side.file, held)):
             remark(unknown, options)
-    if _initialised(sides, own) and weights_come_first(reports[0]):
+    if initialised(sides, own) and weights_come_first(reports[0]):
         then = with_same_weights((a, b), own, step, options)
         reports = [replace(reports[0], meta={**reports[0].meta, "next": then})]
     output.write(reports)
     return _judged(reports, options, output.for_people)
 
 
-def _initialised(sides: Sequence[SideSpec], own: DiffOptions) -> bool:
+def initialised(sides: Sequence[SideSpec], own: DiffOptions) -> bool:
     """True for two models whose weights nobody chose, so that other code may have drawn other ones."""
     return not own.same_weights and not any(side.file or side.options.weights for side in sides)
 
@@ -131,10 +131,10 @@ def _compared(
 ) -> list[Report]:
     a, b = saved
     if a is None and b is None:
-        return [live.compare(sides[0], sides[1], tolerance, same_weights)]
+        return [live.compare(live.pair(sides[0], sides[1], same_weights), tolerance)]
     a = a if a is not None else live.like(b or [], sides[0])
     b = b if b is not None else live.like(a, sides[1])
-    narrow = _narrowing(live.options)
+    narrow = narrowing(live.options)
     left, right = (_require_rows(narrow(a, b), side, live.options) for side in (a, b))
     return diff_reports(left, right, tolerance)
 
@@ -148,7 +148,7 @@ def _require_rows(wanted: Wanted, reports: Sequence[Report], options: Options) -
     return left
 
 
-def _narrowing(options: Options) -> Narrowing:
+def narrowing(options: Options) -> Narrowing:
     """Return what makes, for the reports of both sides, the test of rows by --match and --type.
 
     Raises UsageError if nothing on either side fits one of these.

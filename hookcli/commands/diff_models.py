@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """Two models to compare, the input of each, and that input in words."""
+
+    built: tuple[BuiltSide, BuiltSide]
+    inputs: Sequence[Any]
+    described: str
+    same_weights: bool
+
+
+@dataclass(frozen=True)
 class ModelRuns:
     """Runs models for a comparison, with the options that both sides share."""
 
@@ -35,56 +45,71 @@ class ModelRuns:
     backward: bool = False
     step: StepOptions = StepOptions()
 
-    def compare(self, a: SideSpec, b: SideSpec, tolerance: Tolerance, same_weights: bool) -> Report:
-        """Compare two models, run module by module in step."""
+    def pair(self, a: SideSpec, b: SideSpec, same_weights: bool) -> Pair:
+        """Build two models that are to be compared, and make the input of both."""
         self._import()
-        from hookcli.engine.lockstep import compare
         from hookcli.engine.lockstep.side import alignment_of
         from hookcli.engine.lockstep.weights import copy_weights
-        from hookcli.engine.run_info import RunInfo
 
         left, right = (self._built(spec, self.backward) for spec in (a, b))
         inputs, described = common_input(left, right, self.options, self.backward)
         models = left.prepared.model, right.prepared.model
         if same_weights and (said := copy_weights(*models, alignment_of(*models))):
             remark(said, self.options)
-        sides = [self._side(built, own) for built, own in zip((left, right), inputs, strict=True)]
+        return Pair((left, right), inputs, described, same_weights)
+
+    def compare(self, pair: Pair, tolerance: Tolerance) -> Report:
+        """Compare two models, run module by module in step."""
+        from hookcli.engine.lockstep import compare
+        from hookcli.engine.run_info import RunInfo
+
+        left, right = pair.built
+        sides = [self._side(built, own) for built, own in zip(pair.built, pair.inputs, strict=True)]
         left.prepared.feedback.stage(f"running {left.recipe.name} and {right.recipe.name} in step")
         return compare(
             *sides,
             tolerance=tolerance,
             step=self._step(left, self.backward),
-            select=selector(models[0], self.options),
+            select=selector(left.prepared.model, self.options),
             seed=self.options.seed,
-            info=RunInfo(**self._both(described), source={"same_weights": same_weights}),
+            info=RunInfo(**self._both(pair.described), source={"same_weights": pair.same_weights}),
             feedback=left.prepared.feedback,
         )
 
     def like(self, saved: Sequence[Report], spec: SideSpec) -> list[Report]:
         """The reports of a model under the probes that made saved reports."""
         self._import()
-        from hookcli.engine.capture import capture
-
         reports = []
         for report in saved:
             probe = _probe_of(report)
             built = self._built(spec, probe.needs_backward)
             (inputs, _), described = common_input(built, built, self.options, probe.needs_backward)
-            side = self._side(built, inputs)
-            self.progress.stage(f"running {built.recipe.name}")
-            with built.tree() if built.tree else nullcontext():
-                reports += capture(
-                    side.model,
-                    inputs,
-                    [probe],
-                    step=self._step(built, probe.needs_backward),
-                    edits=side.edits,
-                    select=selector(side.model, self.options),
-                    fastpath=side.fastpath,
-                    name=built.recipe.name,
-                    info=replace(side.described, **self._both(described)),
-                )
+            reports += self.observed(built, inputs, described, [probe])
         return reports
+
+    def observed(self, built: BuiltSide, inputs: Any, described: str, probes: Sequence[Probe]) -> list[Report]:
+        """The reports of one model, run under these probes; `described` is its input in words."""
+        from hookcli.engine.capture import capture
+        from hookcli.engine.lockstep.compiled import compiled
+
+        side = self._side(built, inputs)
+        self.progress.stage(f"running {built.recipe.name}")
+        with ExitStack() as stack:
+            if built.tree:
+                stack.enter_context(built.tree())
+            if side.compile:
+                stack.enter_context(compiled(side.model, side.compile, side.backend))
+            return capture(
+                side.model,
+                inputs,
+                probes,
+                step=self._step(built, any(probe.needs_backward for probe in probes)),
+                edits=side.edits,
+                select=selector(side.model, self.options),
+                fastpath=side.fastpath,
+                name=built.recipe.name,
+                info=replace(side.described, **self._both(described)),
+            )
 
     def _import(self) -> None:
         self.progress.stage("importing torch")

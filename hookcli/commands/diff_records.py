@@ -35,9 +35,7 @@ def is_record(text: str) -> bool:
 
 def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, options: Options) -> int:
     """Write where two records diverge. Returns 1 if anything is beyond tolerance. Raises UsageError."""
-    for label, text, other in (("A", a, b), ("B", b, a)):
-        if not is_record(text):
-            raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")
+    require_records(a, b)
     output = Output(options)
     with Progress(options.quiet) as progress:
         progress.stage(f"comparing {a} and {b}")
@@ -52,3 +50,10 @@ def compare_records(a: str, b: str, tolerance: Tolerance, narrow: Narrowing, opt
             if report.grouping == "list" and key in report.totals:
                 remark(f"{report.model}: {report.totals[key]}" if key == "verdict" else report.totals[key], options)
     return int(beyond(reports) or any(report.meta.get(DIFFERENT) for report in reports))
+
+
+def require_records(a: str, b: str) -> None:
+    """Raise UsageError if one of two sides is no record."""
+    for label, text, other in (("A", a, b), ("B", b, a)):
+        if not is_record(text):
+            raise UsageError(f"{label} {text!r}: {other} is a record of hookcli run; compare it with another record")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hookcli.commands.backward_options import StepOptions
 from hookcli.commands.check import CheckOptions
 from hookcli.commands.check_config import make_jobs
 from hookcli.commands.config import read_config
+from hookcli.commands.diff import DiffOptions
 from hookcli.commands.diff_records import is_record
 from hookcli.commands.options import DEFAULT_MODEL, OnlyFields, Options, complete_models, option
 from hookcli.commands.output import remark
@@ -27,18 +30,21 @@ EXAMPLES = (
     "hookcli report train.run.jsonl",
     "hookcli report train.run.jsonl --serve",
     "hookcli report activations.json",
+    "hookcli report net.py:Net 'net.py:Net --path old' --output diff.html",
+    "hookcli report before.run.jsonl after.run.jsonl",
 )
 FIRST = (
-    *("select", "ignore", "loss", "open_page", "serve"),
+    *("select", "loss", "open_page", "serve"),
     *("weights", "input", "batch_size", "train", "device", "format", "output"),
 )
 _CHECKS = (
     *("select", "ignore", "threshold", "expect_output", "backward", "against", "rtol", "atol"),
     *("max_params", "max_macs", "max_activation_memory", "config", "loss"),
 )
+_OF_COMPARISONS = ("rtol", "atol", "backward", "loss")
 _SHARED = (
     *("arg", "weights", "strict", "seed", "input", "batch_size", "fill", "train", "device", "dtype", "threads"),
-    *("format", "output", "quiet", "debug"),
+    *("edit", "format", "output", "quiet", "debug"),
 )
 
 
@@ -62,8 +68,18 @@ def report(
             show_default=True,
         ),
     ] = DEFAULT_MODEL,
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[OTHER]",
+            help="Another of these, to compare with the first.",
+            autocompletion=complete_models,
+            show_default=False,
+        ),
+    ] = None,
     *,
     own: PageOptions,
+    compare: Annotated[DiffOptions, OnlyFields(("same_weights",))],
     checks: Annotated[CheckOptions, OnlyFields(_CHECKS)],
     options: Annotated[Options, OnlyFields(_SHARED)],
 ) -> int:
@@ -73,11 +89,18 @@ def report(
     and parameters, and what the checks found, of one run. The default is a batch of two in training mode, and a file
     named after the model in the working directory. Checks' options may also be set under [tool.hookcli] in
     pyproject.toml. Findings do not change the exit code, as those of `hookcli check` do. The page of a record shows
-    every module over every recorded step.
+    every module over every recorded step. That of two compares them as `hookcli diff` does, and shows the figures of
+    each; a model may have options of its own: 'resnet50 --dtype bfloat16'.
     """
     if own.serve or own.port is not None:
+        if other is not None:
+            raise UsageError(f"--serve: serves the page of one record; leave out {other}")
         return _served(target, own, options)
-    page = Page(target, options, opens=own.open_page)
+    page = Page([target, *([other] if other else [])], options, opens=own.open_page)
+    if other is not None:
+        return _of_two(target, other, checks, compare, page, typed_names(ctx))
+    if compare.same_weights:
+        raise UsageError("--same-weights: name a second model, which gets the weights of the first")
     if is_record(target):
         from hookcli.commands.report_record import report_record
 
@@ -89,6 +112,16 @@ def report(
     from hookcli.commands.report_model import report_model
 
     return report_model(jobs[0], page)
+
+
+def _of_two(a: str, b: str, checks: CheckOptions, compare: DiffOptions, page: Page, typed: Collection[str]) -> int:
+    """Write the page of a comparison."""
+    if unused := [name for name in _CHECKS if name in typed and name not in _OF_COMPARISONS]:
+        raise UsageError(f"--{unused[0].replace('_', '-')}: no checks run where two are compared; leave it out")
+    from hookcli.commands.report_sides import report_sides
+
+    own = replace(compare, rtol=checks.rtol, atol=checks.atol, backward=checks.backward)
+    return report_sides(a, b, own, StepOptions(loss=checks.loss), page)
 
 
 def _of_saved(file: str, page: Page) -> int:

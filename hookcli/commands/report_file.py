@@ -20,15 +20,15 @@ _MARK = b'content="hookcli"'
 
 
 class Page:
-    """Output of `hookcli report`: a file named after `target` unless --output or --format says otherwise.
+    """Output of `hookcli report`: a file named after the targets unless --output or --format says otherwise.
 
     Raises UsageError for a file that can't be written, for one of that name that is no page of hookcli's, and if the
     page shall be opened but is none.
     """
 
-    def __init__(self, target: str, options: Options, *, opens: bool = False) -> None:
+    def __init__(self, targets: Sequence[str], options: Options, *, opens: bool = False) -> None:
         named = options.output or options.format
-        self.options = options if named else replace(options, output=_default(target))
+        self.options = options if named else replace(options, output=_default(targets))
         self._opens = opens
         self.output = Output(self.options, default="html")
         if opens and (self.output.path is None or self.output.name != "html"):
@@ -56,17 +56,21 @@ class Page:
                 remark(f"no browser found: open {self.output.path}", self.options)
 
 
-def _default(target: str) -> str:
-    """The name of a page in the working directory: net.py:Net is in Net.html, before.json in before.html.
+def _default(targets: Sequence[str]) -> str:
+    """The name of a page in the working directory: net.py:Net is in Net.html, a.json and b.json are in a-b.html.
 
     Raises UsageError if the file exists and hookcli did not write it.
     """
-    last = re.split(r"[:/\\]", target.rstrip("/"))[-1]
-    name = re.sub(r"[^\w.-]+", "_", re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last)).strip(".")[:100]
+    name = "-".join(filter(None, map(_stem, targets)))
     path = Path(f"{name or 'report'}.html")
     if exists(path) and not (is_file(path) and _MARK in _head(path)):
         raise UsageError(f"{path} exists and is no page of hookcli's; name the file to write with --output")
     return str(path)
+
+
+def _stem(target: str) -> str:
+    last = re.split(r"[:/\\]", target.rstrip("/"))[-1]
+    return re.sub(r"[^\w.-]+", "_", re.sub(r"(\.run)?\.(jsonl?|pt2?(pkg)?)$|\.run$", "", last)).strip(".")[:100]
 
 
 def _head(path: Path) -> bytes:

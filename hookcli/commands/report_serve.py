@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +27,7 @@ from hookcli.system.streams import say
 _HOST = "127.0.0.1"
 _SECONDS = 2  # between two looks of the page
 _PORTS = range(1, 65536)
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})+")
 
 
 def serve_record(name: str, port: int | None, options: Options, *, opens: bool = False) -> int:
@@ -87,11 +89,11 @@ class LivePage:
             self.look()
             if have == self._version:
                 return ""
-            run, _, *counts = have.split(".")
-            if run != str(self._run) or not all(count.isdecimal() and len(count) < 10 for count in counts):
+            if not _VERSION.fullmatch(have) or int(have.split(".")[0]) != self._run:
                 return None
-            steps = record_payload(self._steps, {}, [int(count) for count in counts])["steps"]
-            return json.dumps({"version": self._version, "steps": steps}, allow_nan=False)
+            found = record_payload(self._steps, {}, [int(count) for count in have.split(".")[2:]])
+            news = {"version": self._version, "steps": found["steps"], "reports": found["reports"]}
+            return json.dumps(news, allow_nan=False)
 
     def close(self) -> None:
         """Close the record."""

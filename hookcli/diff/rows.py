@@ -79,8 +79,10 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
 def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance) -> list[Report]:
     """Compare the reports of two files, pairing reports of the same probe in order.
 
-    Raises UsageError if they have no probe in common, or one has more reports of a probe than the other.
+    Of several reports, those that can't be compared are left out: findings, for example. Raises UsageError if the files
+    have no probe in common, or one has more reports of a probe than the other.
     """
+    a, b = ([r for r in side if not _unfit(r)] or side for side in (a, b))
     kinds = [[report.probe for report in reports] for reports in (a, b)]
     if sorted(kinds[0]) != sorted(kinds[1]):
         raise UsageError(f"A holds {_listed(kinds[0])}, B {_listed(kinds[1])}: compare reports of the same command")
@@ -111,10 +113,20 @@ def unlike(report: Report) -> str:
 def _check(a: Report, b: Report) -> None:
     if a.probe != b.probe:
         raise UsageError(f"A is a report of {a.probe}, B of {b.probe}: compare reports of one command")
-    if "diff" in (a.probe, b.probe) or a.grouping != "nested":
-        raise UsageError(f"reports of {a.probe} can't be compared; those of shapes, inputs, activations and grads can")
-    if not any(column.name == "fqn" for column in a.columns):
-        raise UsageError(f"reports of {a.probe} can't be compared: their rows are not places in a model")
+    if said := _unfit(a):
+        raise UsageError(f"reports of {a.probe} can't be compared{said}")
+
+
+def _unfit(report: Report) -> str:
+    """The reason why a report can't be compared, after "can't be compared"; "" if it can."""
+    if report.probe in _UNFIT or report.grouping != "nested":
+        return "; those of shapes, inputs, activations and grads can"
+    if not any(column.name == "fqn" for column in report.columns):
+        return ": their rows are not places in a model"
+    return ""
+
+
+_UNFIT = ("diff", "check", "flow")
 
 
 def _known_to(report: Report, other: Report) -> Report:

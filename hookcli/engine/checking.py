@@ -18,6 +18,7 @@ from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
 from hookcli.engine.examiner import Costs, Examiner
 from hookcli.engine.prepare import PreparedRun
+from hookcli.engine.probing import Edits
 from hookcli.engine.step import Loss, Step
 from hookcli.errors import ModelError, UsageError, unknown
 from hookcli.hooks.clock import ProgramClock
@@ -92,13 +93,16 @@ def plan_of(function: str, model: Any, settings: CheckSettings, *, keep: bool = 
     return make_plan(**settings, keep=keep)
 
 
-def examine(run: PreparedRun, plan: CheckPlan, costs: Costs | None = None, *, in_full: bool = False) -> Examination:
+def examine(
+    run: PreparedRun, plan: CheckPlan, costs: Costs | None = None, *, in_full: bool = False, edits: Edits = ()
+) -> Examination:
     """Judge a prepared run by a plan. `costs` makes the report of MACs, else the run's model does.
 
-    `in_full`: measure in the same run everything that a page shows, whether a check reads it or not.
+    `in_full`: measure in the same run everything that a page shows, whether a check reads it or not. `edits` change
+    tensors in that run, not in those in eval mode.
     """
     started, own = time.perf_counter(), ProgramClock.total
-    examiner = Examiner(run, plan, in_full)
+    examiner = Examiner(run, plan, in_full, edits)
     with others_run_on():
         found = examiner.measured(costs or examiner.costs)
     if found.baseline and found.activations and not examiner.error:

@@ -10,9 +10,10 @@ import torch
 
 from hookcli.checks.measurements import Measurements
 from hookcli.checks.plan import CheckPlan
-from hookcli.engine.capture import arguments, capture, capture_run
+from hookcli.engine.capture import Hooking, arguments, capture, capture_run
 from hookcli.engine.eval_runs import evaluate, in_eval
 from hookcli.engine.prepare import PreparedRun
+from hookcli.engine.probing import Edits
 from hookcli.errors import ModelError, NoGradientsError
 from hookcli.probes.activations import ActivationsProbe
 from hookcli.probes.base import Probe
@@ -37,8 +38,9 @@ def costs_probes(in_full: bool) -> list[str]:
 class Examiner:
     """Measures a model: under all probes at once in the mode that it is in, then in eval mode."""
 
-    def __init__(self, run: PreparedRun, plan: CheckPlan, in_full: bool = False) -> None:
+    def __init__(self, run: PreparedRun, plan: CheckPlan, in_full: bool = False, edits: Edits = ()) -> None:
         self.run = run
+        self._hooking = Hooking(edits=edits)
         self.plan = plan
         self.in_full = in_full
         self.needs = plan.needs | (_FULL if in_full else set())
@@ -105,7 +107,7 @@ class Examiner:
 
     def _captured(self, probes: Sequence[Probe]) -> Sequence[Report]:
         try:
-            return capture_run(replace(self.run, step=replace(self.run.step, otherwise="randn")), probes)
+            return capture_run(replace(self.run, step=replace(self.run.step, otherwise="randn")), probes, self._hooking)
         except NoGradientsError as error:  # a finding of the checks, not a failure
             return tuple(error.reports)
         except ModelError as error:

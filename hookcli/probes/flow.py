@@ -20,7 +20,7 @@ class FlowProbe(Probe):
 
     `kind` is "module", "function", or "input" and "output" for the tensors that the model receives and returns. `fqn`
     names the module that was called, or in which the function ran. `inputs` are the `id`s of the calls that made the
-    tensors which this one received, one for each tensor, and `input_shapes` their shapes. Parameters, buffers and
+    tensors which this one received, one for each tensor, and `input_shape` lists their shapes. Parameters, buffers and
     numbers are no inputs. A call that writes into a tensor counts as the one that made it.
 
     Only the model's first forward is followed. No values are looked at, and none is changed.
@@ -29,7 +29,7 @@ class FlowProbe(Probe):
     name = "flow"
     values = False
     fastpath = False
-    grouping = "disjoint"
+    grouping = "list"
     columns = FLOW
 
     def attach(self, session: HookSession) -> None:
@@ -81,7 +81,7 @@ def _row(number: int, call: FlowCall, counts: Counter[tuple[str, int, str]]) -> 
             "number": counts[key] if call.kind == "function" else None,
             "call": call.call,
             "inputs": call.inputs,
-            "input_shapes": call.input_shapes,
+            "input_shape": call.input_shapes or None,
             "output_shape": lone([shape for _, shape, _ in call.outputs]),
             "dtype": call.outputs[0][2] if call.outputs else None,
             **({"function": function} if function else {}),

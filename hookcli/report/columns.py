@@ -62,7 +62,7 @@ TRACE = (
 FLOW = (
     *columns_named("id", "kind", "fqn", "type", "number", "call"),
     Column("inputs", "From"),
-    Column("input_shapes", "Input"),
+    Column("input_shape", "Input"),
     Column("output_shape", "Output"),
     *columns_named("dtype"),
 )

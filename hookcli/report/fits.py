@@ -183,6 +183,7 @@ def value_type(name: str) -> type | None:
 
 
 META: Mapping[str, Fits] = {
+    "against": lambda value: is_text(value) or (is_mapping(value) and all(map(is_text, value.values()))),
     **dict.fromkeys(("dtype", "loss", "next", "no_own_loss"), is_text),
     **dict.fromkeys(("input", "device", "mode", "phase", "error", "parallel"), optional(is_text)),
     "fail_on": lambda value: value in SEVERITIES,

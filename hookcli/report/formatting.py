@@ -191,6 +191,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
     **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),
     "fqns": ends,
+    "inputs": lambda numbers: ", ".join(map(str, numbers or ())) or "-",
     "cosine": cosine,
     "value": figure,
     "threshold": figure,

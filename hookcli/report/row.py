@@ -56,7 +56,7 @@ class Row:
     def from_flat(cls, values: Mapping[str, Any], statistics: Collection[str] = STATS_KEYS) -> Row:
         """The inverse of `flat`, in a report that has these `statistics`; its row lacks the others."""
         stats = {k: values[k] for k in STATS_KEYS if k in values}
-        if len(stats) < len(statistics) or "numel" not in stats:  # figures of an unknown number of elements
+        if len(stats) < max(len(statistics), 2) or "numel" not in stats:  # no figures, or of unknown sizes
             return cls(dict(values))
         lacking = tuple(k for k in STATS_KEYS if k not in stats) if len(stats) < len(STATS_KEYS) else ()
         if lacking:

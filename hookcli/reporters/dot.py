@@ -1,4 +1,4 @@
-"""The autograd graph in Graphviz's language."""
+"""The autograd graph in Graphviz's language, and reports of graphs as files in it."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphviz import Digraph, escape, nohtml
+from graphviz import Digraph, escape
 
 from hookcli.report import Report, Row, formatting
 from hookcli.report.grouping import View
 from hookcli.reporters import footer
 from hookcli.reporters.base import Reporter
-
-_NODE = {"shape": "box", "style": "filled,rounded", "fillcolor": "white", "fontname": "Helvetica", "fontsize": "10"}
-_TITLE = {"labelloc": "t", "fontname": "Helvetica"}
-_CLUSTER = {"style": "rounded", "color": "gray70", "fontname": "Helvetica", "fontsize": "11", "fontcolor": "gray30"}
+from hookcli.reporters.flow_dot import drawn_flow
+from hookcli.reporters.graphviz_looks import CLUSTER, NODE, TITLE, safe_name
 
 
 class DotReporter(Reporter):
-    """Nodes in boxes for the modules that made them; arrows follow the gradients.
+    """The autograd graph, or the forward flow of tensors: nodes in boxes for the modules that made them.
 
     With a depth, one node per module at that depth. Nodes that never fired are dashed.
     """
 
     suffixes = (".dot", ".gv")
-    needs = ("id", "next")
-    command = "hookcli graph"
+    needs_one = (("id", "next"), ("id", "inputs"))
+    commands = ("hookcli graph", "hookcli flow")
 
     def render(self, reports: Sequence[Report], view: View) -> str:
         """Write a graph per report."""
-        return "".join(drawn(report, view.depth).source for report in reports)
+        flows = [any(column.name == "inputs" for column in report.columns) for report in reports]
+        drawings = [drawn_flow if flow else drawn for flow in flows]
+        return "".join(draw(report, view.depth).source for draw, report in zip(drawings, reports, strict=True))
 
 
 def drawn(report: Report, depth: float | None) -> Digraph:
     """Draw the graph of one report."""
     report = formatting.printable(report)
     title = f"{report.probe}: {footer.run_line(report)}"
-    graph = Digraph(_id(report.model), graph_attr={"label": escape(title), **_TITLE}, node_attr=_NODE)
+    graph = Digraph(safe_name(report.model), graph_attr={"label": escape(title), **TITLE}, node_attr=NODE)
     if depth is None or math.isinf(depth):
         _draw_boxes(graph, _by_owner(report.rows), "")
         names = {row["id"]: str(row["id"]) for row in report.rows}
@@ -56,15 +56,9 @@ def _edges(rows: Sequence[Row], names: dict[int, str]) -> Iterator[tuple[str, st
                 yield names[row["id"]], names[after]
 
 
-def _id(name: str) -> str:
-    """Escape a name for Graphviz, which reads angle brackets as HTML and backslashes as escapes."""
-    found: str = nohtml(name.replace("\\", "%5C"))
-    return found
-
-
 def _node_id(name: str) -> str:
     """Escape the name of a node, in which a colon would begin a port."""
-    return _id(name.replace(":", "%3A"))
+    return safe_name(name.replace(":", "%3A"))
 
 
 Tree = dict[str, Any]
@@ -93,7 +87,9 @@ def _draw_boxes(graph: Digraph, tree: Tree, fqn: str) -> None:
     for name, below in tree.items():
         if name:
             path = f"{fqn}.{name}".lstrip(".")
-            with graph.subgraph(name=_id(f"cluster_{path}"), graph_attr={"label": escape(path), **_CLUSTER}) as box:
+            with graph.subgraph(
+                name=safe_name(f"cluster_{path}"), graph_attr={"label": escape(path), **CLUSTER}
+            ) as box:
                 _draw_boxes(box, below, path)
 
 

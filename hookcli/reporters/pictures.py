@@ -40,6 +40,12 @@ def _graph(reports: Sequence[Report], view: View, form: Form) -> bytes:
     return b"".join(drawn(report, view.depth).pipe(format=form) for report in reports)
 
 
+def _flow(reports: Sequence[Report], view: View, form: Form) -> bytes:
+    from hookcli.reporters.flow_dot import drawn_flow
+
+    return b"".join(drawn_flow(report, view.depth).pipe(format=form) for report in reports)
+
+
 def _matplotlib(form: Form) -> None:
     require(form, "matplotlib.figure", extra="charts")
 
@@ -58,6 +64,7 @@ def _histograms(reports: Sequence[Report], view: View, form: Form) -> bytes:
 
 PICTURES = (
     Picture(("id", "next"), "hookcli graph", _graphviz, _graph),
+    Picture(("id", "inputs"), "hookcli flow", _graphviz, _flow),
     Picture(step_figures.WHERE, "hookcli show --over-time", _matplotlib, _charts),
     Picture(distributions.NEEDS, "hookcli activations --hist", _matplotlib, _histograms),
 )
@@ -75,7 +82,7 @@ def ready(columns: Collection[Column], form: Form) -> None:
 
 def drawn(reports: Sequence[Report], view: View, form: Form) -> bytes:
     """Draw the reports, which are of one kind, as the bytes of a file."""
-    return _kind(reports).draw(reports, view, form)
+    return _kind(reports).draw(reports, view, form) if reports else b""
 
 
 def _kind(reports: Sequence[Report]) -> Picture:
@@ -85,4 +92,4 @@ def _kind(reports: Sequence[Report]) -> Picture:
     for picture in PICTURES:
         if all(name in names or any(row.get(name) is not None for row in rows) for name in picture.needs):
             return picture
-    return PICTURES[1]  # of no step, with chosen columns
+    return PICTURES[2]  # of no step, with chosen columns

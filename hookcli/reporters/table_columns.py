@@ -74,7 +74,8 @@ def visible(report: Report, view: View) -> list[Column]:
     """Return the columns to show: the chosen ones, else all that are not on request only and hold new information."""
     if view.columns:
         return list(report.columns)
-    chosen = [c for c in report.columns if c.name not in (*_ON_REQUEST, *_BELOW) and _speaks(report, c.name)]
+    hidden = {*_ON_REQUEST, *_BELOW} - ({"id"} if any(c.name == "inputs" for c in report.columns) else set())
+    chosen = [c for c in report.columns if c.name not in hidden and _speaks(report, c.name)]
     marked = not any(c.name in _BELOW for c in report.columns) and any(mark(row) for row in report.rows)
     return [*chosen, _MARK] if marked else chosen
 

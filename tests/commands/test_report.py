@@ -131,6 +131,9 @@ def test_parameters_are_those_before_the_run(cli: Cli, place: Path) -> None:
 def test_a_file_that_cannot_be_written_is_found_before_the_run(cli: Cli, place: Path) -> None:
     ran = cli("report", "nothing.py:There", "--output", "gone/x.html")
     assert ran.code == 2 and "--output gone/x.html: can't write to gone/" in ran.err
+    for form in ("sarif", "svg", "hist"):
+        ran = cli("report", "nothing.py:There", "--output", "page.x", "--format", form)
+        assert ran.code == 2 and f"--format {form}: only for `hookcli " in ran.err
     ran = cli("report", "net.py:Net", *INPUT, "--format", "json", "--open")
     assert ran.code == 2 and "--open: " in ran.err
 
@@ -142,6 +145,14 @@ def test_a_crash_leaves_the_page_of_what_was_seen(cli: Cli, place: Path) -> None
     assert [f["check"] for f in found["check"]["findings"]] == ["HK001"]
     assert {row["fqn"] for row in found["activations"]["rows"]} == {"conv", "norm", "drop", "fc"}
     assert found["activations"]["meta"]["complete"] is False
+
+
+def test_an_edit_changes_the_run_but_not_the_shapes(cli: Cli, place: Path) -> None:
+    ran = cli("report", "net.py:Net", *INPUT, "--edit", "norm:output=zero", "--output", "page.json")
+    assert ran.code == 0, ran.err
+    found = reports_of(place / "page.json")
+    assert {row["l2"] for row in found["activations"]["rows"] if row["fqn"] in ("norm", "drop")} == {0}
+    assert found["activations"]["meta"]["edits"] == ["norm:output=zero"] and "edits" not in found["shapes"]["meta"]
 
 
 def test_a_saved_report_becomes_a_page(cli: Cli, place: Path) -> None:

@@ -55,7 +55,7 @@ def test_rows_name_their_call_and_shapes() -> None:
         "number": 1,
         "call": 0,
         "inputs": [1, 0],
-        "input_shapes": [[3, 4], [3, 4]],
+        "input_shape": [[3, 4], [3, 4]],
         "output_shape": [3, 4],
         "dtype": "float32",
         "function": "torch.Tensor.add_",

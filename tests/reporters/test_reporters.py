@@ -106,7 +106,7 @@ def test_colour_only_where_it_is_asked_for() -> None:
 @pytest.mark.parametrize("name", registry.names("reporters"))
 def test_every_reporter_takes_none_one_and_several(name: str, tmp_path: Path) -> None:
     reporter = registry.load("reporters", name)()
-    needs = getattr(reporter, "needs", ())
+    [needs, *_] = getattr(reporter, "needs_one", ()) or [getattr(reporter, "needs", ())]
     report = STEPS if "step" in needs else FIRINGS if needs else REPORT
     for reports in ([], [report], [report, report]):
         if selection.exports(reporter):

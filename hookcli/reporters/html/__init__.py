@@ -30,9 +30,20 @@ class HtmlReporter(Reporter):
 
 
 def _payload(reports: Sequence[Report]) -> dict[str, Any]:
-    """The payload of a page. Findings beside figures are of a model, whose reports are shown as one."""
+    """The payload of a page. Differences are of a comparison, whose sides they join; findings beside figures are of a
+    model, whose reports are shown as one.
+    """
     probes = {report.probe for report in reports}
-    kind = "model" if "check" in probes and len(probes) > 1 else "reports"
-    titles = [report.model if kind == "model" else f"{report.probe}: {report.model}" for report in reports]
+    kind = "diff" if "diff" in probes else "model" if "check" in probes and len(probes) > 1 else "reports"
+    titles = _compared(reports) if kind == "diff" else [report.model for report in reports]
+    if kind == "reports":
+        titles = [f"{report.probe}: {report.model}" for report in reports]
     title = ", ".join(dict.fromkeys(titles))
     return {"schema": SCHEMA, "kind": kind, "title": title, "reports": document(reports)["reports"]}
+
+
+def _compared(reports: Sequence[Report]) -> list[str]:
+    """The names of what is compared: records, else models."""
+    metas = [report.meta for report in reports if "record" in (report.meta.get("a") or {})]
+    records = [f"{meta['a']['record']} → {meta['b']['record']}" for meta in metas]
+    return records or [report.model for report in reports if report.probe == "diff"]

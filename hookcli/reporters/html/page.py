@@ -24,6 +24,7 @@ from hookcli.system.escaping import visible, visible_json
 _LONG = 2000  # rows of a report that takes long to group
 _FEWEST = 20  # rows of a static table that is one of many
 _STATIC_ROWS = 200  # of all static tables together; they are for browsers without scripts
+_CHARTED = ("l2", "times", "loss")  # columns that a chart shows
 _PAGE = """\
 <!doctype html>
 <html lang="en"{compact}>
@@ -95,11 +96,11 @@ def _library(name: str, file: str) -> str:
 
 
 def _charts(payload: Mapping[str, Any]) -> bool:
-    """True if there is something to chart: statistics, or steps."""
+    """True if there is something to chart: statistics, differences, or steps."""
     reports = payload["reports"]
     named = (column["name"] for report in reports for column in report["columns"])
     held = ("l2" in row for report in reports for row in report["rows"])  # also where --columns leaves it out
-    return bool(payload.get("steps")) or "l2" in named or any(held)
+    return bool(payload.get("steps")) or any(name in _CHARTED for name in named) or any(held)
 
 
 def _policy(style: str, scripts: Sequence[str], *, live: bool) -> str:

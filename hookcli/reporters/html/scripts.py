@@ -51,6 +51,7 @@ def _bare(source: str) -> str:
 
 @cache
 def styles() -> str:
-    """Return the style sheets, the page's own first."""
+    """Return the style sheets: the page's own, those of views, and what print changes in them."""
     names = sorted(item.name for item in ASSETS.iterdir() if item.name.endswith(".css"))
-    return "\n".join(asset(name) for name in sorted(names, key=lambda name: (name != "style.css", name)))
+    names.sort(key=lambda name: (name != "style.css", name == "print.css"))
+    return "\n".join(map(asset, names))

@@ -207,7 +207,9 @@ def _grown(steps: Sequence[StepDiff]) -> str:
         return ""
     first, last = ({_place(p, row): row for p, r in s.reports.items() for row in r.rows} for s in (apart[0], apart[-1]))
     before = {key: row.get("times") or 0.0 for key, row in first.items()}
-    beyond = {key: row for key, row in last.items() if math.isfinite(row.get("times") or math.nan) and row["beyond"]}
+    beyond = {
+        key: row for key, row in last.items() if math.isfinite(row.get("times") or math.nan) and row.get("beyond")
+    }
     known = {key: row for key, row in beyond.items() if row["times"] > before.get(key, 0.0)}
     most = sorted(known, key=lambda key: -known[key]["times"])[:_NAMED]
     said = [f"{_named(key)} from {_excess(first.get(key))} to {_excess(last[key])}" for key in most]

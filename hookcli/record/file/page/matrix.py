@@ -43,6 +43,11 @@ class Rounded:
         """A matrix of this size without figures."""
         return cls(np.full(size, ABSENT, np.int16), np.zeros(size, np.int16))
 
+    @property
+    def odd(self) -> bool:
+        """True if any figure is NaN or infinite."""
+        return bool(((self.mantissas >= MINUS) & (self.mantissas != ABSENT)).any())
+
     def coarser(self) -> Rounded:
         """The figures with three digits."""
         figures = np.abs(self.mantissas) < 10**DIGITS

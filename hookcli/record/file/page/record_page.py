@@ -110,8 +110,9 @@ class RecordPage:
         bad = {(one.model, one.phase, one.step) for one in self.record.non_finite}
         entries = self.record.entries
         chosen = [entry for entry in entries if (*entry.key, entry.step) in bad]
-        last = [step for step in self.record.last() if (step.model, step.phase, step.step) not in bad]
-        found = [report for step in [*self.record.steps(chosen), *last] for report in _in_full(step)]
+        steps = list(self.record.steps(chosen)) if chosen else []  # the file may not exist yet
+        steps += [step for step in self.record.last() if (step.model, step.phase, step.step) not in bad]
+        found = [report for step in steps for report in _in_full(step)]
         places = []
         for one in self.record.non_finite:
             rows = rows_before(one)

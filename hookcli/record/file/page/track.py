@@ -114,7 +114,10 @@ class Track:
                 found.mantissas[rows, column] = values.mantissas[:, number]
                 found.exponents[rows, column] = values.exponents[:, number]
             if (found.mantissas != ABSENT).any():
-                yield statistic.to_dict() | {"figures": (found.coarser() if coarse else found).packed()}
+                yield statistic.to_dict() | {
+                    "figures": (found.coarser() if coarse else found).packed(),
+                    "odd": found.odd,
+                }
         for number, statistic in enumerate(COUNTS):
             matrix = np.full(size, np.nan)
             for column, (rows, _, counted) in enumerate(new):

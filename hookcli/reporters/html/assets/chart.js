@@ -40,7 +40,7 @@ export class LineChart {
     this.summary = h("p", { class: "chart-summary" });
     const on = { keydown: (event) => this.#onKey(event), click: () => this.#select() };
     this.plotBox = h("div", { class: "chart-plot", tabindex: "0", role: "slider", "aria-orientation": "horizontal", on });
-    this.heading = h("h3", { class: "chart-title" });
+    this.heading = h("h2", { class: "chart-title" });
     const head = h("div", { class: "chart-head" }, this.heading, this.readout, this.tools);
     this.root = h("figure", { class: "chart" }, head, this.legend, this.plotBox, this.summary);
     container.replaceChildren(this.root);
@@ -151,24 +151,25 @@ export class LineChart {
   #setAxis(kind) {
     this.axisChosen = kind;
     this.#build();
+    this.tools.lastChild.focus();
   }
 
   #drawLegend() {
-    const lines = [...new Map(this.spec.lines.map((line) => [legendName(line), line])).values()];
-    this.legend.replaceChildren(...lines.map((line) => this.#legendEntry(line)));
+    const byName = Map.groupBy(this.spec.lines, legendName);
+    this.entries = [...byName].map(([name, lines]) => ({ lines, value: h("span", { class: "chart-value" }), name }));
+    this.legend.replaceChildren(...this.entries.map((entry) => this.#legendEntry(entry)));
   }
 
-  #legendEntry(line) {
-    const name = legendName(line);
+  #legendEntry({ name, lines: [line], value }) {
     const swatch = h("span", { class: line.band ? "chart-swatch chart-swatch-band" : "chart-swatch" });
     swatch.style.color = `var(${line.color})`;
     const toggle = () => {
       if (!this.hidden.delete(name)) this.hidden.add(name);
       this.#build();
+      this.legend.children[this.entries.findIndex((entry) => entry.name === name)].focus();
     };
     const pressed = this.hidden.has(name) ? "false" : "true";
-    const attributes = { type: "button", "aria-pressed": pressed, title: "Show or hide", on: { click: toggle } };
-    return h("button", attributes, swatch, name, h("span", { class: "chart-value" }));
+    return h("button", { type: "button", "aria-pressed": pressed, title: "Show or hide", on: { click: toggle } }, swatch, name, value);
   }
 
   /** Write the point under the cursor, else the chosen one, into the legend and for screen readers. */
@@ -178,9 +179,8 @@ export class LineChart {
     const { names, lines, marks = [] } = this.spec;
     const found = marks.filter((mark) => mark.index === index).map((mark) => mark.text);
     this.readout.textContent = index >= 0 ? [names[index], ...found].join(" · ") : "";
-    for (const button of this.legend.querySelectorAll("button")) {
-      const own = lines.filter((line) => legendName(line) === button.childNodes[1].textContent);
-      button.lastChild.textContent = index >= 0 ? own.map((line) => this.figure(line, index)).join(" … ") : "";
+    for (const entry of this.entries) {
+      entry.value.textContent = index >= 0 ? entry.lines.map((line) => this.figure(line, index)).join(" … ") : "";
     }
     const figures = lines.map((line) => `${line.label} ${this.figure(line, index)}`);
     this.plotBox.setAttribute("aria-valuenow", String(Math.max(index, 0)));
@@ -235,7 +235,7 @@ export class LineChart {
 
   #moveTo(index) {
     const left = this.plot.valToPos(this.spec.x[index], "x");
-    this.plot.setCursor({ left, top: this.plot.over.clientHeight / 2 });
+    this.plot.setCursor({ left, top: this.plot.over.clientHeight / 2 }, true, true); // also in charts of the same key
     this.onCursor(index); // a point outside the zoom, or beside one that is closer
   }
 }

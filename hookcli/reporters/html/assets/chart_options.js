@@ -4,7 +4,7 @@ import { logLevels, signedLevels, tickText } from "./chart_values.js";
 import { drawChosen, drawFindings, drawOdd } from "./chart_marks.js";
 
 const DISTRIBUTIONS = { linear: 1, log: 3, signed: 4 };
-const DOTTED = 60; // up to this many points a dot marks each
+const DOTTED = 40; // up to this many points a dot marks each
 const CHART_HEIGHT = 200;
 const TICK_WIDTH = 6.2; // of a character of a tick, in CSS pixels
 
@@ -62,7 +62,7 @@ function axisLook(color) {
 
 function xAxis(spec, color) {
   const look = { ...axisLook(color), size: 28, gap: 4 };
-  if (!spec.ticks) return { ...look, incrs: [1, 2, 5].flatMap((n) => powersOfTen(n)), values: (_, xs) => xs.map(stepText) };
+  if (!spec.ticks) return { ...look, incrs: [1, 2, 5].flatMap((n) => powersOfTen(n)).sort((a, b) => a - b), values: (_, xs) => xs.map(stepText) };
   const at = new Map(spec.ticks.map((tick) => [tick.x, tick.text]));
   return { ...look, align: 1, splits: (plot) => ticksApart(plot, spec.ticks), values: (_, xs) => xs.map((x) => at.get(x)) };
 }

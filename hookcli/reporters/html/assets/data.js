@@ -53,7 +53,9 @@ export async function loadPayload() {
 export function parsePayload(text) {
   const end = text.indexOf("\0");
   const written = text.slice(0, end);
-  return { ...JSON.parse(text.slice(end + 1)), ...JSON.parse(written), document: written };
+  const rest = JSON.parse(text.slice(end + 1));
+  const explain = Object.assign(Object.create(null), rest.explain); // an id may be "constructor"
+  return { ...rest, explain, ...JSON.parse(written), document: written };
 }
 
 async function unpacked(base64) {

@@ -28,12 +28,16 @@ export function mountDepth(container, { model }) {
     ticks: depthTicks(points),
     marks: findingMarks(points, model),
     sync: "depth",
-    onSelect: (index) => select(points[index].fqn, "depth"),
+    onSelect: (index) => select(points[index].fqn, "depth", points[index].activation ?? points[index].grad ?? null),
   };
   const boxes = specs.map(() => h("div", {}));
   container.append(h("div", { class: "depth" }, boxes));
   const charts = specs.map((spec, i) => new LineChart(boxes[i], { ...shared, ...spec }));
-  const choose = ({ fqn }) => charts.forEach((chart) => chart.choose(pointOfModule(points, ownerName(model, fqn))));
+  const choose = ({ fqn, row }) => {
+    const own = row ? points.findIndex((point) => point.activation === row || point.grad === row) : -1;
+    const place = own >= 0 ? own : pointOfModule(points, ownerName(model, fqn));
+    charts.forEach((chart) => chart.choose(place));
+  };
   onSelect(choose);
   choose(selected());
   const each = (method) => () => charts.forEach((chart) => chart[method]());
@@ -62,10 +66,11 @@ function activationChart(points) {
 }
 
 function gradientChart(points) {
+  const own = points.some(({ activation, grad }) => activation || grad) ? "L2 of own parameters" : "L2 of each parameter";
   const lines = [
     depthLine(points, "L2 of output", "--series-1", (point) => statisticOf(point.grad, "l2")),
     depthLine(points, "rms of output", "--series-3", (point) => rmsOf(point.grad)),
-    depthLine(points, "L2 of own parameters", "--series-2", (point) => normOf(point.parameters), { dots: true }),
+    depthLine(points, own, "--series-2", (point) => normOf(point.parameters), { dots: true }),
   ];
   return { title: "Gradients through depth", lines: withFigures(lines) };
 }

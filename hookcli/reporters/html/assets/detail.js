@@ -13,9 +13,13 @@ const MOST_DISTRIBUTIONS = 12; // of parameters, drawn at once
  * @param {{payload: Payload, model: Model}} context
  */
 export function mountDetail(container, context) {
-  const root = h("div", { class: "detail", "aria-live": "polite" });
-  container.append(root);
-  const show = ({ fqn, row }) => root.replaceChildren(...detailParts(context, fqn, row));
+  const root = h("div", { class: "detail" });
+  const spoken = h("p", { class: "chart-summary", role: "status" });
+  container.append(root, spoken);
+  const show = ({ fqn, row }) => {
+    root.replaceChildren(...detailParts(context, fqn, row));
+    spoken.textContent = fqn === null ? "" : `${fqn || "the model"} selected`;
+  };
   onSelect(show);
   show(selected());
 }
@@ -43,7 +47,7 @@ function detailSection(title, content) {
 function detailName(fqn, type) {
   const copy = h("button", { type: "button", class: "detail-copy", on: { click: () => copyName(fqn, copy) } }, "Copy");
   copy.setAttribute("aria-label", "Copy the name");
-  const name = h("code", { class: "detail-name" }, fqn || "(model)");
+  const name = h("h2", { class: "detail-name" }, fqn || "(model)");
   return h("header", { class: "detail-head" }, name, fqn && copy, h("span", { class: "detail-type" }, type));
 }
 

@@ -30,20 +30,21 @@ export function findingsList(findings, explain) {
 export function callsTable({ shapes }) {
   if (!shapes.length) return null;
   const calls = shapes.slice(0, MOST_CALLS);
-  const titles = calls.length > 1 ? calls.map((row) => `call ${(row.call ?? 0) + 1}${row.path ? ` ${row.path}` : ""}`) : null;
-  const lines = [
+  const figures = [
     ["input", (row) => cell(row, "input_shape")],
     ["output", (row) => cell(row, "output_shape")],
-    ["dtype", (row) => row.dtype],
-    ["parameters", (row) => count(row.params)],
-    ["trainable", (row) => (row.trainable === row.params ? null : count(row.trainable))],
     ["MACs", (row) => num(row.macs) && quantity(row.macs)],
     ["kept for backward", (row) => num(row.kept) && bytes(row.kept)],
+    ["parameters", (row) => num(row.params) && count(row.params)],
+    ["trainable", (row) => (row.trainable === row.params ? null : count(row.trainable))],
+    ["dtype", (row) => row.dtype],
   ];
-  const known = lines.map(([name, text]) => [name, calls.map((row) => text(row) ?? "")]).filter(([, texts]) => texts.some(Boolean));
+  const known = figures.map(([name, text]) => [name, calls.map((row) => text(row) || "")]).filter(([, texts]) => texts.some(Boolean));
+  if (calls.length === 1) return detailGrid(null, known);
   const more = shapes.length - calls.length;
   const foot = more > 0 ? h("caption", { class: "detail-note" }, `and ${count(more)} more calls`) : null;
-  return detailGrid(titles, known, foot);
+  const lines = calls.map((row, i) => [`call ${(row.call ?? 0) + 1}${row.path ? ` ${row.path}` : ""}`, known.map(([, texts]) => texts[i])]);
+  return detailGrid(known.map(([name]) => name), lines, foot);
 }
 
 /** A table whose lines have a name and a text per column. */
@@ -77,11 +78,12 @@ export function parametersTable(parameters) {
   const titles = ["shape", "std", "L2", "gradient L2", "ratio"];
   const lines = parameters.map(({ name, values: [value], gradients: [gradient] }) => {
     const [size, slope] = [value, gradient].map((row) => num(row?.l2));
-    const ratio = size > 0 && slope !== null ? number(slope / size) : "-";
-    const own = [value?.shape ?? gradient?.shape, ...["std", "l2"].map((key) => num(value?.[key]))];
-    return [name, [shape(own[0]), ...own.slice(1).map(number), number(slope), ratio]];
+    const ratio = size > 0 && slope !== null ? slope / size : null;
+    return [name, [shape(value?.shape ?? gradient?.shape), ...[num(value?.std), size, slope, ratio].map(number)]];
   });
-  return detailGrid(titles, lines);
+  const known = titles.flatMap((_, i) => (lines.some(([, texts]) => texts[i] !== "-") ? [i] : []));
+  const kept = (texts) => known.map((i) => texts[i]);
+  return detailGrid(kept(titles), lines.map(([name, texts]) => [name, kept(texts)]));
 }
 
 /**

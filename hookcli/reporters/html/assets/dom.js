@@ -44,7 +44,7 @@ function filled(element, attributes, children) {
     else if (name === "style" || name.startsWith("on")) throw new Error(`${name} is set by a listener or by CSS`);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : visible(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false).map(node));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false).map(node));
   return element;
 }
 

@@ -2,7 +2,7 @@
 
 const FIGURES = new Set(["mean", "std", "min", "max", "l2"]);
 const COUNTED = new Set(["zeros", "nan", "inf", "outside_float16", "outside_bfloat16", "outside_float8_e4m3", "outside_float8_e5m2"]);
-const WRITTEN = {};
+const WRITTEN = Object.create(null); // a column may be called "constructor"
 const each = (names, write) => names.forEach((name) => (WRITTEN[name] = write));
 each(["macs", "parameters"], quantity);
 each(["params_share", "macs_share"], percent);
@@ -13,6 +13,7 @@ each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"
 each(["lr", "weight_decay", "momentum", "betas"], setting);
 each(["cosine"], (value) => (value === null || Number.isNaN(value) ? number(value) : fixed(value, 6)));
 each(["value", "threshold"], figure);
+each(["inputs"], (numbers) => (numbers ?? []).join(", ") || "-");
 each(["fqns"], (names) => (!names?.length ? "-" : names.length === 1 ? names[0] : `${names[0]} ${names.length > 2 ? "... " : ""}${names.at(-1)}`));
 const UNDEFINED = "-";
 

@@ -2,7 +2,7 @@
 
 import { h, save } from "./dom.js";
 import { bytes, count, fixed, num, number, quantity, seconds } from "./format.js";
-import { choice } from "./menu.js";
+import { choice, menu } from "./menu.js";
 import { recordFacts, recordNotes } from "./step_run.js";
 
 const MEMORY = { param_bytes: "parameters", grad_bytes: "gradients", optimizer_bytes: "AdamW", kept_bytes: "kept for backward" };
@@ -15,11 +15,18 @@ export function mountHeader(container, { payload, setTheme, theme }) {
   const title = h("h1", {}, payload.title);
   const version = h("span", { class: "brand" }, "hookcli ", payload.hookcli);
   container.append(
-    h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, saved, switcher.element)),
-    factList(payload.steps ? recordFacts(payload.steps) : facts(payload.reports)),
-    payload.steps ? recordNotes(payload.steps) : totals(payload.reports),
+    h("div", { class: "title-line" }, title, version, h("div", { class: "page-tools" }, keysMenu(), saved, switcher.element)),
+    ...(payload.steps ? [h("div", { class: "record-head", id: "record-head" }, recordHead(payload.steps))] : [factList(facts(payload.reports)), totals(payload.reports)]),
     ...failures(payload.reports),
   );
+}
+
+/** The keys, and what can be searched. */
+function keysMenu() {
+  const keys = [["/", "search"], ["↑ ↓", "select a row"], ["→ ←", "unfold, fold"], ["Home End", "first, last row"], ["Esc", "end the search"]];
+  const searches = [["conv -bn", "names and types with conv, without bn"], ["macs>1M", "more than a million"], ["type=Conv2d", "exactly this type"], ["act.zeros>50%", "columns of a group have its prefix"], ["grad.l2=nan", "NaN; =- is a missing value"]];
+  const list = (pairs) => h("dl", { class: "keys" }, pairs.map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)]));
+  return menu("Keys", [h("div", { class: "menu-heading" }, "Keys"), list(keys), h("div", { class: "menu-heading" }, "Search"), list(searches)]);
 }
 
 function saveDocument(payload) {
@@ -39,13 +46,18 @@ function facts(reports) {
     ["Device", all("device").join(" / ")],
     ["Dtype", all("dtype").join(" / ")],
     ["Mode", all("mode").join(" / ")],
-    ["Loss", loss ? `${number(num(loss.loss_value))}${loss.loss ? ` (${loss.loss})` : ""}` : ""],
+    ["Loss", loss ? `${Number.isNaN(num(loss.loss_value)) ? "NaN" : number(num(loss.loss_value))}${loss.loss ? ` (${loss.loss})` : ""}` : ""],
     ["Processes", all("processes").join(" / ")],
     ["Took", took ? seconds(took) : ""],
     ["hookcli's part", took && own ? `${seconds(own)} (${fixed((100 * own) / took, 0)}%)` : ""],
     ["Seed", all("seed").join(" / ")],
     ["Versions", versions.join(", ")],
   ].filter(([, text]) => text);
+}
+
+/** What is said of a record: it changes while the record grows. */
+export function recordHead(steps) {
+  return [factList(recordFacts(steps)), recordNotes(steps)];
 }
 
 function factList(pairs) {

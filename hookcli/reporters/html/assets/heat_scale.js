@@ -6,7 +6,7 @@ import { diverging, sequential } from "./color.js";
 const SHADES = 256;
 const OUTERMOST = 0.01; // share of figures that a linear scale leaves beyond each end, which would press the others together
 const LOGARITHMIC_SPAN = 50; // a ratio of largest to smallest above which a scale is logarithmic, unless the reader chooses
-const HEAT_SAMPLE = 50000;
+const HEAT_SAMPLE = 20000; // figures, besides the least and the largest, that say how they spread
 
 /**
  * @typedef {Object} HeatScale
@@ -23,10 +23,11 @@ const HEAT_SAMPLE = 50000;
  * The scale for figures.
  * @param {Float64Array} values
  * @param {"log"|"linear"|"auto"} asked
+ * @param {number} [sample]
  * @returns {HeatScale|null} null without any finite figure
  */
-export function heatScale(values, asked) {
-  const finite = sampledFigures(values);
+export function heatScale(values, asked, sample = HEAT_SAMPLE) {
+  const finite = sampledFigures(values, sample);
   if (!finite.length) return null;
   const [least, most] = [finite[0], finite[finite.length - 1]];
   const sizes = finite.map(Math.abs).filter((size) => size > 0).sort();
@@ -38,8 +39,8 @@ export function heatScale(values, asked) {
   return { ...made, clips: least < made.low || most > made.high, shade: (value) => Math.round(Math.min(Math.max(made.place(value), 0), 1) * (SHADES - 1)) };
 }
 
-function sampledFigures(values) {
-  const stride = Math.ceil(values.length / HEAT_SAMPLE);
+function sampledFigures(values, sample) {
+  const stride = Math.ceil(values.length / sample);
   let [least, most] = [Infinity, -Infinity];
   const found = [];
   for (let i = 0; i < values.length; i++) {

@@ -1,6 +1,7 @@
 // A heat map of modules by steps: rows fold as the tree does, the chosen step and module are marked, keys move both.
 
 import { framed, h } from "./dom.js";
+import { count } from "./format.js";
 import { paintCells } from "./heat_cells.js";
 import { heatScale } from "./heat_scale.js";
 import { HeatLegend } from "./heat_legend.js";
@@ -16,7 +17,7 @@ const UNFOLDED = 28; // rows that are shown at first, at most, if folding can do
 export class HeatMap {
   /**
    * @param {HTMLElement} container
-   * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void}} options
+   * @param {{theme: () => "light"|"dark", onCell: (node: StepNode, step: number) => void, onFold: () => void}} options
    */
   constructor(container, options) {
     this.options = options;
@@ -149,6 +150,8 @@ export class HeatMap {
     if (!node?.children.length) return;
     if (!this.folded.delete(node.key)) this.folded.add(node.key);
     this.#arrange();
+    this.#read(this.at);
+    this.options.onFold();
   }
 
   #onKey(event) {
@@ -211,7 +214,7 @@ export class HeatMap {
     const [left, width] = [this.plot.offsetLeft, this.plot.clientWidth];
     const ticks = roundSteps(this.track.steps, Math.max(2, Math.floor(width / 70)));
     this.axis.replaceChildren(...ticks.map((index) => {
-      const tick = h("span", {}, this.track.steps[index].toLocaleString("en-US"));
+      const tick = h("span", {}, count(this.track.steps[index]));
       tick.style.left = `${left + ((index + 0.5) / this.track.steps.length) * width}px`;
       return tick;
     }));

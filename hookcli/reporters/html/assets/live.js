@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 /**
  * Fetch new steps as long as the record grows.
  * @param {{path: string, seconds: number, version: string}} live
- * @param {{take: (data: Object<string, any>) => Promise<void>}} view
+ * @param {{take: (news: {steps: Object<string, any>, reports: Report[]}) => Promise<void>}} view
  */
 export function followLive({ path, seconds, version }, view) {
   let have = version;
@@ -21,12 +21,12 @@ export function followLive({ path, seconds, version }, view) {
     if (answer.status !== 200) return;
     const found = await answer.json();
     have = found.version;
-    await view.take(found.steps);
+    await view.take(found);
   };
   const again = async () => {
     try {
       await look();
-      say(`live · ${have.split(".").slice(1).reduce((sum, n) => sum + Number(n), 0).toLocaleString("en-US")} steps`, false);
+      say(`live · ${have.split(".").slice(2).reduce((sum, n) => sum + Number(n), 0).toLocaleString("en-US")} steps`, false);
     } catch {
       say("no longer live: hookcli report --serve has ended", true);
     }

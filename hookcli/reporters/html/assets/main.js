@@ -3,6 +3,9 @@
 import { loadPayload } from "./data.js";
 import { h } from "./dom.js";
 import { mountDetail } from "./detail.js";
+import { mountDiffSummary } from "./diff.js";
+import { mountDiffDetail } from "./diff_detail.js";
+import { comparisonOf } from "./diff_model.js";
 import { mountHeader } from "./header.js";
 import { joinReports } from "./model.js";
 import { mountModels } from "./models.js";
@@ -30,20 +33,23 @@ async function start(app) {
 
 function build(app, payload) {
   const theme = themeSwitch();
-  const context = { payload, model: joinReports(payload), theme: theme.current };
+  const comparison = comparisonOf(payload);
+  const joined = payload.steps ? { reports: [] } : payload; // those of steps are joined for the step that is chosen
+  const context = { payload, comparison, model: comparison?.a.model ?? joinReports(joined), theme: theme.current };
   const header = h("header", { class: "page-head" });
   const verdict = h("section", { class: "verdicts", id: "verdict", "aria-label": "Verdict" });
-  const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: -1 });
+  const beside = h("aside", { class: "beside", id: "detail", "aria-label": "Selected module", tabindex: 0 });
   const work = h("main", { class: "work" });
   app.append(header, verdict, h("div", { class: "panes" }, work, beside));
-  mountHeader(header, { ...context, setTheme: theme.set, theme });
-  mountVerdict(verdict, context);
-  mountNotes(verdict, context);
-  beside.hidden = !context.model.modules.length;
-  const mounted = beside.hidden ? null : mountDetail(beside, context);
+  const told = comparison ? { ...payload, reports: comparison.diffs } : payload; // totals of one side would be no facts of both
+  mountHeader(header, { ...context, payload: told, setTheme: theme.set, theme });
+  if (!payload.steps) (comparison ? mountDiffSummary : mountVerdict)(verdict, context); // else findings are those of a step
+  if (!payload.steps) mountNotes(verdict, context);
+  beside.hidden = !comparison && !context.model.modules.length && !payload.steps?.tracks.length;
+  const mounted = beside.hidden ? null : (comparison ? mountDiffDetail : mountDetail)(beside, context);
   let moved = () => {};
   const tabs = mountTabs(work, viewsOf(context), context, () => moved());
-  if (context.model.byFqn.has("")) select("", "start");
+  if (!comparison && context.model.byFqn.has("")) select("", "start");
   moved = mountPlace(tabs, context.model);
   mountTooltip(app);
   mountPrinting(tabs.shown);

@@ -71,7 +71,7 @@ function isOfModules(report) {
 function addRow(byFqn, row, list) {
   if (row.kind === "parameter" && list === "outputGrads") return;
   const module = moduleAt(byFqn, String(row.fqn ?? ""));
-  module.type ||= row.type ?? "";
+  if (list !== "flow" || row.kind === "module") module.type ||= row.type ?? ""; // of a function's row it is the function's name
   module[list === "outputGrads" ? (GRADIENTS[row.kind] ?? list) : list].push(row);
 }
 

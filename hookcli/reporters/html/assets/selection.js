@@ -22,6 +22,11 @@ export function select(fqn, source, row = null) {
   listeners.forEach((listener) => listener(chosen));
 }
 
+/** Tell all views of the selection again, since what they show of it has changed. */
+export function repeatSelection() {
+  listeners.forEach((listener) => listener({ ...chosen, source: "repeat" }));
+}
+
 /** @returns {Selection} */
 export function selected() {
   return chosen;

@@ -11,7 +11,7 @@ export function mountSkipped(container, { model }) {
   const reasons = Map.groupBy(model.skipped, (item) => item.reason);
   const groups = [...reasons].map(([reason, items]) => {
     const distinct = [...new Map(items.map((item) => [`${item.fqn}\0${item.path}`, item])).values()];
-    return h("section", { class: "reason" }, h("h3", {}, reason, h("span", { class: "count" }, count(distinct.length))), names(distinct, model));
+    return h("section", { class: "reason" }, h("h2", {}, reason, h("span", { class: "count" }, count(distinct.length))), names(distinct, model));
   });
   container.append(h("div", { class: "skipped" }, h("p", { class: "lead" }, "An absent row is never a zero: these were not measured."), groups));
   return {};

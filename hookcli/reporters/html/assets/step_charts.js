@@ -129,7 +129,7 @@ function placesOf(track) {
 function chartOfSteps(track, onSelect) {
   const x = placesOf(track);
   const ticks = x === track.steps ? undefined : x.map((i) => ({ x: i, text: String(track.steps[i]) }));
-  return { x, ticks, names: track.steps.map((_, i) => track.stepName(i)), unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
+  return { x, ticks, names: track.names, unit: "step", marks: track.marks ?? [], sync: "steps", height: 150, onSelect };
 }
 
 function linesOf(track, names) {

@@ -1,7 +1,7 @@
 // What a record says of steps besides figures: findings, notes, parameter groups, and what was not measured.
 
 import { h } from "./dom.js";
-import { num } from "./format.js";
+import { count, num } from "./format.js";
 import { select } from "./selection.js";
 import { stepFigure } from "./step_figures.js";
 
@@ -30,7 +30,7 @@ export function stepRemarks(track, index, onStep) {
 
 function remarkList(title, items, item) {
   const more = items.length > MOST_REMARKS ? h("p", { class: "dim" }, `and ${items.length - MOST_REMARKS} more`) : null;
-  return items.length ? h("div", { class: "remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST_REMARKS).map(item)), more) : null;
+  return items.length ? h("div", { class: "step-remarks" }, h("h2", {}, title), h("ul", {}, items.slice(0, MOST_REMARKS).map(item)), more) : null;
 }
 
 function placeButton(text, fqn = text) {
@@ -38,7 +38,7 @@ function placeButton(text, fqn = text) {
 }
 
 function spanList(track, spans, onStep) {
-  const named = ([from, until]) => (from === until ? track.steps[from].toLocaleString("en-US") : `${track.steps[from].toLocaleString("en-US")}–${track.steps[until].toLocaleString("en-US")}`);
+  const named = ([from, until]) => (from === until ? count(track.steps[from]) : `${count(track.steps[from])}–${count(track.steps[until])}`);
   const button = (span) => h("button", { type: "button", class: "place", title: "Go to this step", on: { click: () => onStep(span[0]) } }, named(span));
   const every = spans.length === 1 && spans[0][0] === 0 && spans[0][1] === track.steps.length - 1;
   return h("span", { class: "dim" }, every ? "every step" : ["step ", ...spans.slice(0, 6).flatMap((span) => [button(span)]), spans.length > 6 ? ` and ${spans.length - 6} more spans` : ""]);
@@ -54,5 +54,5 @@ function groupTable(track, index) {
   };
   const head = h("tr", {}, h("th", { scope: "col" }, "Group"), names.map(({ title }) => h("th", { scope: "col" }, title)));
   const rows = track.groups.map((group) => h("tr", {}, h("th", { scope: "row" }, group.title), names.map(({ name }) => h("td", {}, figureAt(group, name)))));
-  return h("div", { class: "remarks" }, h("h2", {}, `Optimizer at ${track.stepName(index)}`), h("div", { class: "group-scroller" }, h("table", { class: "group-table" }, h("thead", {}, head), h("tbody", {}, rows))));
+  return h("div", { class: "step-remarks" }, h("h2", {}, `Optimizer at ${track.stepName(index)}`), h("div", { class: "group-scroller" }, h("table", { class: "group-table" }, h("thead", {}, head), h("tbody", {}, rows))));
 }

@@ -4,6 +4,8 @@ import { h } from "./dom.js";
 import { count, counted, fixed, seconds } from "./format.js";
 import { mountReport } from "./report_table.js";
 
+const NO_LINES = { verdict: "", run: "", totals: [], remarks: [], next: "" }; // around the table of a report
+
 /**
  * What is said of the run: pairs of a name and a text, for the header.
  * @param {Object<string, any>} steps of the payload
@@ -59,7 +61,7 @@ export function firstBadSection(context, steps, goTo) {
   if (!found) return null;
   const go = h("button", { type: "button", class: "button", on: { click: () => goTo(found) } }, `Go to ${found.fqn || "the model"} at step ${count(found.step)}`);
   const rows = h("details", { class: "first-bad-rows", open: true }, h("summary", {}, "Rows before it, in the order in which they were measured; its own is the last one"));
-  const tables = found.reports.map((place) => reportBox(context, steps.reports?.[place] ?? context.payload.reports[place]));
+  const tables = found.reports.map((place) => reportBox(context, context.payload.reports[place]));
   rows.append(...tables);
   const later = steps.non_finite.length > 1 ? h("p", { class: "dim" }, `and on ${counted(steps.non_finite.length - 1, "other rank")}`) : null;
   return h("section", { class: "first-bad", "aria-label": "First value that is not finite" }, h("p", {}, h("strong", {}, found.line)), later, h("div", {}, go), found.reports.length ? rows : null);
@@ -75,6 +77,6 @@ export function ranksSection(context, { ranks }) {
 function reportBox(context, report) {
   const box = h("div", { class: "report-box" });
   box.style.height = `${Math.min(report.rows.length, 12) * 24 + 104}px`;
-  mountReport(box, context, report);
+  mountReport(box, context, report, NO_LINES);
   return box;
 }

@@ -9,6 +9,7 @@ import { stepFigure } from "./step_figures.js";
 
 const GROUPS = { output: "Output", gradient: "Gradients", parameters: "Parameters", time: "Time" };
 const SHORT_TITLES = { output_grad: "Output", param_grad: "Params", weight: "Weight", update: "Update" };
+const TICK_SAMPLE = 2000;
 const FOLDED_AWAY = new Set(["min", "max", "l2", "weight", "update"]); // at first
 
 /**
@@ -57,7 +58,7 @@ function figureColumn(statistic, matrix, track, at) {
     text: (row) => (counts && !read(row) ? "" : stepFigure(statistic, read(row))),
     tone: (row) => (counts && read(row) ? "bad" : ""),
     share: (row) => {
-      scale ??= { found: heatScale(matrix, "auto") };
+      scale ??= { found: heatScale(matrix, "auto", TICK_SAMPLE) };
       const value = read(row);
       return value === null || !Number.isFinite(value) || !scale.found || counts || statistic.unit === "share" ? null : scale.found.shade(value) / 255;
     },

@@ -1,5 +1,6 @@
 // The steps of a record as views read them: a track per model and phase, with its matrices and its tree of modules.
 
+import { count } from "./format.js";
 import { ABSENT, unpackCounts, unpackFigures } from "./matrix.js";
 
 /**
@@ -45,6 +46,7 @@ export class StepTrack {
     this.rows = new Map(data.modules.map((module, row) => [modulePlace(module), row]));
     this.nodes = stepTree(data.modules);
     this.byFqn = new Map(this.nodes.toReversed().map((node) => [node.fqn, node]));
+    this.names = data.steps.map((_, index) => this.stepName(index));
     this.known.clear();
     this.bad.clear();
   }
@@ -85,7 +87,8 @@ export class StepTrack {
 
   async #marked(names) {
     const found = new Uint8Array(this.modules.length * this.steps.length);
-    for (const name of names.filter((one) => this.statistics.some((statistic) => statistic.name === one))) {
+    const speaks = (name) => this.chunks.some(({ blocks }) => blocks.some((block) => block.name === name && (block.counts || block.odd)));
+    for (const name of names.filter(speaks)) {
       const isBad = COUNTS_OF_BAD.includes(name) ? (count) => count > 0 : (norm) => !Number.isFinite(norm);
       (await this.matrix(name)).forEach((value, i) => isBad(value) && (found[i] = 1));
     }
@@ -95,7 +98,7 @@ export class StepTrack {
   /** The name of a step, for people: "step 30", of forwards without gradients "step 30, forward 2". */
   stepName(index) {
     const forward = this.forwards[index];
-    const said = `step ${this.steps[index].toLocaleString("en-US")}`;
+    const said = `step ${count(this.steps[index])}`;
     return forward === null || forward === undefined ? said : `${said}, forward ${forward}`;
   }
 

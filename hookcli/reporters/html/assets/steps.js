@@ -1,11 +1,13 @@
 // A recorded training: charts, a heat map and a table that show one step together.
 
 import { h } from "./dom.js";
+import { recordHead } from "./header.js";
 import { HeatMap } from "./heatmap.js";
 import { choice } from "./menu.js";
 import { onSelect, select, selected } from "./selection.js";
 import { StepBar } from "./step_bar.js";
 import { RowChart, StepCharts } from "./step_charts.js";
+import { StepDetail } from "./step_detail.js";
 import { mountStepTable } from "./step_table.js";
 import { stepRemarks } from "./step_remarks.js";
 import { firstBadSection, ranksSection } from "./step_run.js";
@@ -42,6 +44,8 @@ class StepsView {
     this.remarks = h("section", { class: "step-section", "aria-label": "Remarks on steps" });
     this.table = h("section", { class: "step-table", "aria-label": "Modules at the chosen step" });
     this.charts = new StepCharts(charts, (index) => this.setStep(index));
+    this.detail = new StepDetail(this.context);
+    this.detail.show(this.track, this.track.steps.length - 1);
     this.whole = h("div", { class: "step-whole" });
     this.container.replaceChildren(h("div", { class: "steps" }, this.bar.root, this.whole, this.data.ranks && this.rankChoice(), charts, this.heatSection(), this.table, this.remarks));
     this.drawWhole();
@@ -76,7 +80,7 @@ class StepsView {
 
   heatSection() {
     const box = h("div", { class: "heat" });
-    this.heat = new HeatMap(box, { theme: this.context.theme, onCell: (node, step) => this.onCell(node, step) });
+    this.heat = new HeatMap(box, { theme: this.context.theme, onCell: (node, step) => this.onCell(node, step), onFold: () => this.drawRow() });
     this.statistics = h("select", { "aria-label": "Statistic", class: "heat-statistic" });
     this.statistics.addEventListener("change", () => this.drawHeat());
     const scales = choice("Scale", SCALES, this.kind, (kind) => {
@@ -145,6 +149,7 @@ class StepsView {
   setStep(index) {
     this.index = Math.min(Math.max(index, 0), this.track.steps.length - 1);
     this.bar.show(this.track, this.index, this.firstBad);
+    this.detail.show(this.track, this.index);
     this.charts.choose(this.index);
     this.heat.choose(selected().fqn, this.index, false);
     this.rowChart.choose(this.index);
@@ -166,10 +171,12 @@ class StepsView {
   }
 
   /** Take in what a growing record has by now; what the reader has chosen stays, and the last step stays the last. */
-  async take(data) {
+  async take({ steps, reports }) {
     const atEnd = this.track && this.index === this.track.steps.length - 1;
-    this.data = data;
-    data.tracks.forEach((one, i) => (this.tracks[i] ? this.tracks[i].take(one) : this.tracks.push(new StepTrack(one))));
+    this.data = steps;
+    this.context.payload.reports = reports;
+    document.getElementById("record-head").replaceChildren(...recordHead(steps).filter(Boolean));
+    steps.tracks.forEach((one, i) => (this.tracks[i] ? this.tracks[i].take(one) : this.tracks.push(new StepTrack(one))));
     if (!this.track) {
       if (this.tracks.length) this.build();
       return;

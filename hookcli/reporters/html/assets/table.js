@@ -20,7 +20,7 @@ export function mountTable(container, data) {
   const table = new Table(data);
   container.append(table.element);
   onSelect((selection) => table.follow(selection));
-  return { show: () => table.shown(), resize: () => table.draw(), print: (all) => table.print(all) };
+  return { show: () => table.shown(), resize: () => table.layOut(), print: (all) => table.print(all) };
 }
 
 class Table {
@@ -51,14 +51,14 @@ class Table {
   }
 
   shown() {
+    this.layOut();
     this.follow(selected());
-    this.draw();
   }
 
   /** Draw the header and all widths anew: columns, their order or the mode have changed. */
   layOut() {
     const shown = this.columns.filter((column, i) => i === 0 || column.shown);
-    this.scroller.style.setProperty("--columns", gridTemplate(shown, this.state.rows, this.state.mode === "tree", this.width));
+    this.scroller.style.setProperty("--columns", gridTemplate(shown, this.state, { first: this.width, room: this.scroller.clientWidth }));
     const focused = document.activeElement?.dataset?.key;
     this.head.replaceChildren(headerRow(shown, this.state, (column) => this.sortBy(column)));
     if (focused) [...this.head.querySelectorAll("button")].find((button) => button.dataset.key === focused)?.focus();
@@ -155,10 +155,10 @@ class Table {
 
   /** Show what another view selected. */
   follow({ fqn, source, row: values }) {
-    if (source === this.state.id) return;
-    const row = this.state.rows.find((each) => each.values === values) ?? this.state.rows.find((each) => each.fqn === fqn);
+    if (source === this.state.id || (fqn === null && !this.active)) return;
+    const row = this.state.rows.find((each) => each.values === values) ?? (fqn === null ? null : this.state.rows.find((each) => each.fqn === fqn));
     this.active = row ?? null;
-    if (row) this.scrollTo(reveal(this.state, row), true);
+    if (row && source !== "start") this.scrollTo(reveal(this.state, row), true);
     this.tools.sync();
     this.drawRows();
   }

@@ -7,31 +7,45 @@ import { isFolded } from "./table_state.js";
 export const ROW_HEIGHT = 24;
 const SPARE = 8; // rows beyond the edges
 const SAMPLE = 400; // rows whose texts set a column's width
-const WIDEST = { words: 24, number: 36, name: 44 }; // characters
+const WIDEST = [80, 56, 40, 32, 24, 18]; // characters of words, as there is room
+const NAME = 28; // characters of a name that always have room
+const CHARACTER = 7.3; // pixels
+const PADDING = 16;
 
-/** Widths of columns as a grid template: the longest text of a sample of rows; `width` is that of the first by hand. */
-export function gridTemplate(columns, rows, tree, width) {
-  const step = Math.max(1, Math.floor(rows.length / SAMPLE));
-  const sample = rows.filter((_, i) => i % step === 0);
-  const widths = columns.map((column, i) => {
-    const lead = i === 0 && tree ? (row) => Math.ceil(2.3 * row.level) + 3 + row.name.length : (row) => column.text(row).length;
-    const longest = sample.reduce((most, row) => Math.max(most, lead(row)), column.title.length + 2);
-    const look = column.look === "tick" ? 2 : 0;
-    const most = WIDEST[i ? (column.numeric ? "number" : "words") : "name"];
-    return i === 0 && width ? `${width}px` : `calc(${Math.min(Math.max(longest, i ? 4 : 18) + look, most)}ch + 16px)`;
-  });
+/**
+ * Widths of columns as a grid template: the longest text of a sample of rows, cut where there is no room for all.
+ * @param {TableColumn[]} columns
+ * @param {TableState} state
+ * @param {{first: number, room: number}} space width of the first column if a person set it, and of the table, in pixels
+ */
+export function gridTemplate(columns, state, { first, room }) {
+  const step = Math.max(1, Math.floor(state.rows.length / SAMPLE));
+  const sample = state.rows.filter((_, i) => i % step === 0);
+  const lengths = columns.map((column, i) => longestText(column, sample, i === 0 && state.mode === "tree", i === 0));
+  const cut = (most) => lengths.map((length, i) => (columns[i].numeric ? length : Math.min(length, i ? most : Math.max(most, NAME))));
+  const fits = (widths) => widths.reduce((sum, width) => sum + width * CHARACTER + PADDING, 0) <= room;
+  const found = WIDEST.map(cut).find(fits) ?? cut(WIDEST.at(-1));
+  const widths = found.map((width, i) => (i === 0 && first ? `${first}px` : `calc(${width}ch + ${PADDING}px)`));
   return [...widths, "minmax(0, 1fr)"].join(" ");
+}
+
+function longestText(column, sample, tree, first) {
+  const lead = tree ? (row) => Math.ceil(2.3 * row.level) + 3 + row.name.length + (row.children.length ? 4 : 0) : (row) => column.text(row).length;
+  const least = Math.max(column.title.length + 2, first && !column.numeric ? 18 : 4);
+  const longest = sample.reduce((most, row) => Math.max(most, lead(row)), least);
+  return longest + (column.look === "tick" ? 2 : 0) + (first ? 2 : 0);
 }
 
 /** The header. `sort` is called with a column that was clicked. */
 export function headerRow(columns, state, sort) {
+  const grouped = columns.some((column) => column.group);
   const cells = columns.map((column, i) => {
     const by = state.sort?.column.key === column.key ? (state.sort.descending ? "descending" : "ascending") : "none";
     const group = column.group && column.group !== columns[i - 1]?.group ? column.group : "";
     const hint = [column.group, column.title, column.hint && column.hint !== column.title ? `(${column.hint})` : ""].filter(Boolean).join(" ");
     const title = h("button", { type: "button", tabindex: -1, title: `Sort by ${hint}`, "data-key": column.key, on: { click: () => sort(column) } }, h("span", {}, column.title));
     const kind = `${column.numeric ? "number" : "words"}${column.group && column.group !== columns[i - 1]?.group ? " begins" : ""}`;
-    return h("div", { role: "columnheader", class: kind, "aria-sort": by, "aria-label": hint }, h("span", { class: "group" }, group), title, i ? null : h("span", { class: "edge" }));
+    return h("div", { role: "columnheader", class: kind, "aria-sort": by, "aria-label": hint }, grouped ? h("span", { class: "group" }, group) : null, title, i ? null : h("span", { class: "edge" }));
   });
   return h("div", { class: "table-head", role: "row", "aria-rowindex": 1 }, cells);
 }
@@ -68,7 +82,7 @@ function nameCell(row, column, tree, folds, folded) {
   const text = tree ? row.name : column.text(row);
   const hidden = folded ? h("span", { class: "hidden-rows", title: `${counted(row.inside, "row")} folded` }, `+${count(row.inside)}`) : null;
   const fold = tree ? h("span", { class: "fold", "aria-hidden": "true", "data-fold": folds }, folds ? (folded ? "▸" : "▾") : "") : null;
-  const cell = h("div", { role: "rowheader", class: "name" }, fold, h("span", { class: "text" }, text), hidden, lamp(row, folded));
+  const cell = h("div", { role: "rowheader", class: `name ${column.numeric ? "number" : ""} ${column.tone(row)}` }, fold, h("span", { class: "text" }, text), hidden, lamp(row, folded));
   cell.style.setProperty("--level", tree ? row.level : 0);
   return cell;
 }

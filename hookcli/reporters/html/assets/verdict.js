@@ -42,8 +42,18 @@ function checkGroup(id, findings, explanation, open, item) {
 }
 
 function placeList(findings, item) {
+  return [...findingPlaces(findings, item), ...remedies(findings)];
+}
+
+/** Each remedy once: findings of one check mostly share it. */
+function remedies(findings) {
+  const distinct = new Set(findings.map((finding) => finding.remedy).filter(Boolean));
+  return [...distinct].map((remedy) => h("p", { class: "remedy" }, `${findings.some((finding) => finding.cause) ? "Else" : "Try"}: ${remedy}`));
+}
+
+function findingPlaces(findings, item) {
   const list = h("ul", { class: "place-list" }, findings.slice(0, PLACES).map(item));
-  if (findings.length <= PLACES) return list;
+  if (findings.length <= PLACES) return [list];
   const more = h("button", { type: "button", class: "button" }, `Show all ${count(findings.length)}`);
   more.addEventListener("click", () => {
     list.append(...findings.slice(PLACES).map(item));
@@ -54,7 +64,7 @@ function placeList(findings, item) {
 
 function placeItem(finding, fqn) {
   const place = h("button", { type: "button", class: "place", title: finding.fqn || "(model)", on: { click: () => select(fqn, "verdict") } }, finding.fqn || "(model)");
-  return h("li", {}, place, h("span", {}, finding.message), ...advice(finding));
+  return h("li", {}, place, h("span", {}, finding.message), finding.cause ? h("span", { class: "remedy" }, ` (may follow from ${finding.cause}: fix that first)`) : null);
 }
 
 /** What a finding may follow from, and what to try. */
@@ -67,5 +77,6 @@ export function advice(finding) {
 function explained(explanation) {
   if (!explanation) return null;
   const paragraphs = explanation.text.split("\n\n").map((text) => h("p", {}, text));
-  return h("div", { class: "explanation" }, paragraphs, h("p", {}, h("strong", {}, "Usually means: "), explanation.means));
+  const means = h("p", {}, h("strong", {}, "Usually means: "), explanation.means);
+  return h("details", { class: "explanation" }, h("summary", {}, `About ${explanation.name}`), paragraphs, means);
 }

@@ -1,6 +1,10 @@
 // The views of a page. Each has a tab, which is there if the payload has what the view needs.
 
 import { hasDepth, mountDepth } from "./depth.js";
+import { hasDiffDepth, mountDiffDepth } from "./diff_depth.js";
+import { mountDiffSteps } from "./diff_steps.js";
+import { mountDiffPart } from "./diff_table.js";
+import { mountPicture } from "./picture.js";
 import { mountModules, mountParameters, mountReport } from "./report_table.js";
 import { mountSkipped } from "./skipped.js";
 import { mountSteps } from "./steps.js";
@@ -29,11 +33,12 @@ import { mountSteps } from "./steps.js";
 const FIRST = [
   { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
+  { id: "picture", title: "Picture", applies: ({ model }) => model.reports("flow").some((report) => report.rows.length > 0), mount: mountPicture },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
 ];
 /** @type {ViewKind[]} after them */
 const LAST = [
-  { id: "depth", title: "Through depth", applies: hasDepth, mount: mountDepth },
+  { id: "depth", title: "Through depth", applies: (context) => !context.comparison && hasDepth(context), mount: mountDepth },
   { id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length },
 ];
 
@@ -41,9 +46,23 @@ function isModel({ payload, model }) {
   return payload.kind === "model" && model.modules.length > 0;
 }
 
-/** The views of this page. */
+/** The views of this page; a record has one, which shows all of it. */
 export function viewsOf(context) {
+  if (context.payload.steps) return FIRST.slice(0, 1);
+  if (context.comparison) return [...diffViews(context), ...LAST].filter((view) => view.applies(context));
   return [...FIRST, ...reportViews(context), ...LAST].filter((view) => view.applies(context));
+}
+
+/** The views of a comparison: a tab for each kind of tensor, for what both sides' figures show, and for each side. */
+function diffViews({ comparison: { parts, history, a, b } }) {
+  const tables = parts.map((part, i) => ({ id: `diff-${i}`, title: part.title, applies: () => true, mount: (container) => mountDiffPart(container, part), count: () => part.rows.length }));
+  const alone = [a, b].map((side) => ({
+    id: `side-${side.label}`, title: `${side.label.toUpperCase()} alone`, applies: () => side.model.modules.length > 0, count: () => side.model.modules.length,
+    mount: (container, context) => mountModules(container, { ...context, model: side.model }),
+  }));
+  const steps = { id: "steps", title: "Over steps", applies: () => history.length > 0, mount: (container) => mountDiffSteps(container, history) };
+  const depth = { id: "depth", title: "Through depth", applies: hasDiffDepth, mount: mountDiffDepth };
+  return [...tables, steps, depth, ...alone];
 }
 
 /** A tab for each report of a page that joins none. */

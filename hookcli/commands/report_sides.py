@@ -1,0 +1,135 @@
+"""Compares two models, saved reports or records for a page: the work of `hookcli report A B`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hookcli.commands.backward_options import StepOptions
+from hookcli.commands.diff import DiffOptions, initialised, narrowing
+from hookcli.commands.diff_models import ModelRuns
+from hookcli.commands.diff_records import is_record, require_records
+from hookcli.commands.diff_sides import SideSpec, parse_side
+from hookcli.commands.next_command import with_same_weights
+from hookcli.commands.output import remark
+from hookcli.commands.progress import Progress, working
+from hookcli.commands.report_file import Page
+from hookcli.diff.rows import diff_reports, unlike
+from hookcli.diff.tolerance import Tolerance
+from hookcli.diff.verdict import weights_come_first
+from hookcli.errors import HookcliError, NoGradientsError, UsageError
+from hookcli.record.file.comparison.against import beside
+from hookcli.record.file.comparison.record_diff import diff_records
+from hookcli.record.file.comparison.remarks import record_remarks
+from hookcli.record.file.ranks.ranked_record import open_record
+from hookcli.record.file.views.query import Query
+from hookcli.report import Report
+from hookcli.report.files import read_reports, unfamiliar
+
+if TYPE_CHECKING:
+    from hookcli.probes.base import Probe
+
+SIDE = "side"
+"""The key in a report's meta that tells which side of a comparison it is of: "a" or "b"."""
+
+
+def report_sides(a: str, b: str, own: DiffOptions, step: StepOptions, page: Page) -> int:
+    """Write the page of a comparison: what `hookcli diff` reports, then what each side's own figures are.
+
+    Two models run once in step, with a backward pass if `own` asks for it and they have gradients, and once more each.
+    A failing model leaves the page of what was compared until then. Raises UsageError and ModelError.
+    """
+    tolerance = Tolerance(own.rtol, own.atol)
+    if is_record(a) or is_record(b):
+        require_records(a, b)
+        return _written(_of_records(a, b, tolerance, page), page)
+    sides = [parse_side(label, text, page.options) for label, text in (("A", a), ("B", b))]
+    try:
+        with working(page.options) as progress:
+            if any(side.file for side in sides):
+                reports = _of_files(sides, tolerance, ModelRuns(page.options, progress, step=step))
+            else:
+                reports = _of_models(sides, tolerance, own, ModelRuns(page.options, progress, own.backward, step))
+    except (HookcliError, KeyboardInterrupt) as error:
+        if partial := getattr(error, "reports", ()):
+            page.salvage(partial)
+        raise
+    return _written(reports, page)
+
+
+def _written(reports: Sequence[Report], page: Page) -> int:
+    for report in reports:
+        if report.probe == "diff":
+            remark(report.totals["verdict"], page.options)
+    page.write(reports)
+    return 0
+
+
+def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report]:
+    """The comparison of two records, and the figures of their models over the steps of both."""
+    with Progress(page.options.quiet) as progress:
+        progress.stage(f"comparing {a} and {b}")
+        records = open_record(a), open_record(b)
+        reports = diff_records(*records, tolerance, narrowing(page.options))
+        notes = list(record_remarks(*records))
+        history: list[Report] = []
+        with suppress(UsageError):  # one has no figure of the whole model
+            ours, theirs = (Query(over_time=".").reports(record) for record in records)
+            history = beside(ours, theirs, (a, b))
+    for text in notes:
+        remark(text, page.options)
+    noted = replace(reports[0], meta={**reports[0].meta, "notes": notes}) if notes else reports[0]
+    return [noted, *reports[1:], *history]
+
+
+def _of_files(sides: Sequence[SideSpec], tolerance: Tolerance, live: ModelRuns) -> list[Report]:
+    """The comparison of saved reports, or of one with a model, and the reports of both sides."""
+    saved = [read_reports(side.file) if side.file else None for side in sides]
+    known = next(reports for reports in saved if reports is not None)
+    for side, held in zip(sides, saved, strict=True):
+        if side.file and held and (unknown := unfamiliar(side.file, held)):
+            remark(unknown, live.options)
+    a, b = (held if held is not None else live.like(known, side) for side, held in zip(sides, saved, strict=True))
+    found = diff_reports(a, b, tolerance)
+    for report in found:
+        if said := unlike(report):
+            remark(said, live.options)
+    return [*found, *_labelled("a", a), *_labelled("b", b)]
+
+
+def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions, live: ModelRuns) -> list[Report]:
+    """The comparison of two models, and the reports of each. Without gradients only their forwards are compared."""
+    pair = live.pair(sides[0], sides[1], own.same_weights)
+    try:
+        compared = live.compare(pair, tolerance)
+    except NoGradientsError as error:
+        remark(f"{error}; only forward is compared", live.options)
+        live = replace(live, backward=False)
+        compared = live.compare(pair, tolerance)
+    if initialised(sides, own) and weights_come_first(compared):
+        options = replace(live.options, output=None, format=None)
+        then = with_same_weights([side.text for side in sides], own, live.step, options)
+        compared = replace(compared, meta={**compared.meta, "next": then})
+    found = [compared]
+    for label, built, inputs in zip("ab", pair.built, pair.inputs, strict=True):
+        for probes in _probes(live.backward):
+            found += _labelled(label, live.observed(built, inputs, pair.described, probes))
+    return found
+
+
+def _probes(backward: bool) -> Iterator[list[Probe]]:
+    """The probes of a side's runs: operations are counted apart, since that changes the last bits of values."""
+    from hookcli.probes.activations import ActivationsProbe
+    from hookcli.probes.grads import GradsProbe
+    from hookcli.probes.parameters import ParametersProbe
+    from hookcli.probes.shapes import ShapesProbe
+
+    yield [ShapesProbe(memory=False)]
+    gradients = [GradsProbe(hist=True), GradsProbe("outputs", hist=True)] if backward else []
+    yield [ActivationsProbe(hist=True), *gradients, ParametersProbe()]
+
+
+def _labelled(side: str, reports: Iterable[Report]) -> list[Report]:
+    return [replace(report, meta={**report.meta, SIDE: side}) for report in reports]

@@ -1,0 +1,83 @@
+// The top of a comparison: its verdict, the first divergence, and what "beyond tolerance" means.
+
+import { h } from "./dom.js";
+import { count, num, number } from "./format.js";
+import { agreement, firstBeyond, isOverSteps } from "./diff_model.js";
+import { select } from "./selection.js";
+
+export const AGREEMENTS = { beyond: "beyond tolerance", within: "within tolerance", equal: "equal", added: "only in B", removed: "only in A" };
+const WHAT = { grad_output: "gradient of its output", grad: "gradient", weight: "parameter or buffer", parameter: "gradient", input: "gradient of its input" };
+const SAID = ["structure", "settings", "grew", "weights"];
+
+/**
+ * Mount the summary of the comparisons.
+ * @param {HTMLElement} container
+ * @param {{payload: Payload, comparison: Comparison}} context
+ */
+export function mountDiffSummary(container, { payload, comparison }) {
+  const several = comparison.diffs.length > 1;
+  const first = comparison.diffs.map(firstBeyond).find(Boolean);
+  if (first) select(first.fqn, "diff", first);
+  container.append(h("div", { class: "diff" }, unlike(comparison), sizes(comparison), comparison.diffs.map((diff) => diffSummary(diff, several)), next(payload), explanation(comparison.diffs[0])));
+}
+
+/** The settings in which the two runs differ. */
+function unlike({ diffs: [diff] }) {
+  const [a, b] = ["a", "b"].map((side) => diff.meta[side] ?? {});
+  const differ = Object.keys(a).filter((key) => key in b && JSON.stringify(a[key]) !== JSON.stringify(b[key]) && typeof a[key] !== "object" && !/seconds|value|record/.test(key));
+  return differ.length ? h("p", { class: "diff-dim" }, "The runs differ: ", differ.map((key) => `${key} ${a[key]} → ${b[key]}`).join(" · ")) : null;
+}
+
+/** Parameters and operations, where the sides have other numbers of them. */
+function sizes({ a, b }) {
+  const totals = [a, b].map((side) => Object.assign({}, ...side.reports.map((report) => report.totals)));
+  const named = [["params", "parameters"], ["macs", "MACs"], ["kept_bytes", "bytes kept for backward"]];
+  const differ = named.filter(([key]) => totals.every((each) => Object.hasOwn(each, key)) && totals[0][key] !== totals[1][key]);
+  return differ.length ? h("p", { class: "diff-dim" }, differ.map(([key, title]) => `${title} ${count(totals[0][key])} → ${count(totals[1][key])}`).join(" · ")) : null;
+}
+
+function diffSummary(diff, several) {
+  const bad = Number(diff.totals.beyond) > 0;
+  const name = several ? `${diff.meta.a?.record ? diff.model : (diff.meta.of ?? diff.model)}: ` : "";
+  return h(
+    "section", { class: "diff-one" },
+    h("p", { class: `verdict ${bad ? "error" : "good"}` }, h("span", { class: "lamp", "aria-hidden": "true" }), `${name}${diff.totals.verdict ?? ""}`),
+    firstCard(diff),
+    agreements(diff),
+    SAID.filter((key) => diff.totals[key]).map((key) => h("p", { class: "diff-said" }, String(diff.totals[key]))),
+  );
+}
+
+function firstCard(diff) {
+  const row = firstBeyond(diff);
+  if (!row) return null;
+  const name = h("button", { type: "button", class: "place", on: { click: () => select(row.fqn, "diff", row) } }, row.fqn || "(model)");
+  const what = [row.type, Object.hasOwn(WHAT, row.kind) ? WHAT[row.kind] : null, row.path, row.call ? `call ${row.call}` : null].filter(Boolean);
+  const facts = [what.join(" · "), row.differs, `${number(num(row.times))} times the tolerance`].filter(Boolean);
+  return h("div", { class: "diff-first" }, h("strong", {}, "First divergence"), name, facts.map((fact) => h("span", {}, fact)));
+}
+
+function agreements(diff) {
+  if (isOverSteps(diff)) return null;
+  const groups = Map.groupBy(diff.rows, agreement);
+  const found = Object.keys(AGREEMENTS).filter((state) => groups.has(state));
+  return h("ul", { class: "diff-legend", "aria-label": "Rows by agreement" }, found.map((state) => h("li", {}, h("span", { class: `diff-swatch diff-${state}` }), `${count(groups.get(state).length)} ${AGREEMENTS[state]}`)));
+}
+
+function next({ reports, lines }) {
+  const command = reports.map((report, i) => report.probe === "diff" && lines?.[i]?.next).find(Boolean);
+  return command ? h("p", { class: "diff-dim" }, command) : null;
+}
+
+function explanation(diff) {
+  return h("details", { class: "diff-how" }, h("summary", {}, "How differences are judged"), howJudged(diff).map((text) => h("p", {}, text)));
+}
+
+function howJudged({ meta: { rtol, atol, of, a } }) {
+  const given = (rtol ?? null) !== null ? `rtol is ${number(num(rtol))}, as given` : "rtol is the square root of the dtype's epsilon, so that half of its digits agree: 3.5e-4 for float32, 0.031 for float16, 0.088 for bfloat16; for gradients ten times that";
+  const absolute = (atol ?? null) !== null ? `, and atol ${number(num(atol))}` : "";
+  const rule = of || a?.record
+    ? "Each statistic may differ by as much as it would if every element moved by rtol times the root mean square of A's elements. Shapes, dtypes and counts of NaN and Inf must be equal."
+    : "A tensor is beyond tolerance if the l2 norm of its difference, relative to that of A's tensor, is above rtol.";
+  return [`${rule} Here ${given}${absolute}.`, "Excess is the difference in units of what is allowed: above 1 it is beyond tolerance.", "The first divergence is the first in the order of execution: a part comes before the module that contains it."];
+}

@@ -1,0 +1,66 @@
+// Differences through depth: how the excess grows in the order of execution, and both sides' spread beside it.
+
+import { h } from "./dom.js";
+import { LineChart } from "./chart.js";
+import { cell, num } from "./format.js";
+import { agreement } from "./diff_model.js";
+import { onSelect, select } from "./selection.js";
+
+/** True if a comparison has tensors in an order to draw. */
+export function hasDiffDepth({ comparison }) {
+  return comparison.parts.some((part) => drawnRows(part).length > 1);
+}
+
+function drawnRows({ rows, kind }) {
+  return kind === "weight" ? [] : rows.filter((row) => num(row.times) !== null && "fqn" in row);
+}
+
+/**
+ * Mount the charts; they follow the selection, and a click selects.
+ * @param {HTMLElement} container
+ * @param {{comparison: Comparison}} context
+ */
+export function mountDiffDepth(container, { comparison }) {
+  const box = h("div", { class: "diff-charts" });
+  container.append(box);
+  const charts = comparison.parts.flatMap((part) => {
+    const rows = drawnRows(part);
+    const found = rows.length > 1 ? [excessChart(part, rows), sidesChart(part, rows)].filter(Boolean) : [];
+    return found.map((spec) => {
+      const own = h("div", { class: "diff-chart" });
+      box.append(own);
+      return { rows, chart: new LineChart(own, spec) };
+    });
+  });
+  const follow = ({ fqn, row }) => charts.forEach(({ rows, chart }) => chart.choose(placeIn(rows, fqn, row)));
+  onSelect(follow);
+  const each = (method) => () => charts.forEach(({ chart }) => chart[method]());
+  return { resize: each("resize"), show: each("resize"), retheme: each("retheme") };
+}
+
+function placeIn(rows, fqn, row) {
+  const place = rows.includes(row) ? rows.indexOf(row) : rows.findIndex((one) => one.fqn === fqn);
+  return place < 0 ? null : place;
+}
+
+function shared(rows, part) {
+  return {
+    x: rows.map((_, place) => place),
+    names: rows.map((row) => [cell(row, "fqn"), row.type, row.path].filter(Boolean).join(" · ")),
+    onSelect: (place) => select(rows[place].fqn, "diff", rows[place]),
+    sync: `diff ${part.title} ${part.diff.model}`,
+  };
+}
+
+function excessChart(part, rows) {
+  const excess = { label: "excess", color: "--series-1", values: rows.map((row) => num(row.times)) };
+  const limit = { label: "tolerance", color: "--bad", values: rows.map(() => 1) };
+  const marks = rows.flatMap((row, index) => (agreement(row) === "beyond" ? [{ index, severity: "error", text: row.differs ?? "beyond tolerance" }] : []));
+  return { ...shared(rows, part), title: `${part.title}: difference in units of the tolerance`, lines: [excess, limit], marks };
+}
+
+function sidesChart(part, rows) {
+  if (!rows.some((row) => "a_std" in row || "b_std" in row)) return null;
+  const lines = ["a", "b"].map((side, place) => ({ label: side.toUpperCase(), color: `--series-${place + 1}`, values: rows.map((row) => num(row[`${side}_std`])) }));
+  return { ...shared(rows, part), title: `${part.title}: standard deviation in A and B`, lines };
+}

@@ -1,0 +1,106 @@
+// A comparison as its views need it: each difference beside the figures that each side measured for itself.
+
+import { joinReports } from "./model.js";
+import { num } from "./format.js";
+
+// The kinds of a comparison's rows, and where a side's own figures of the same tensor are: probe and kind.
+const MEASURED = { output: ["activations", null], grad_output: ["grads", "output"], grad: ["grads", "parameter"], weight: ["parameters", null] };
+const KINDS = { output: "Outputs", grad_output: "Gradients of outputs", grad: "Gradients of parameters", weight: "Parameters and buffers", parameter: "Gradients of parameters", input: "Gradients of inputs" };
+const OF_SIDES = [["mean", "Mean"], ["std", "Std"], ["l2", "L2"]];
+const RENAMED = "renamed: ";
+
+/**
+ * @typedef {Object} Comparison
+ * @property {Report[]} diffs with the figures of both sides joined
+ * @property {Part[]} parts the rows of the diffs by kind, a tab each
+ * @property {Report[]} history of two records: figures over steps, those of B under names that end in _b
+ * @property {Side} a
+ * @property {Side} b
+ *
+ * @typedef {{title: string, diff: Report, kind: string, rows: Row[]}} Part
+ * @typedef {{label: string, reports: Report[], rows: Map<string, Row>, model: Model}} Side
+ */
+
+/**
+ * The comparison that the reports hold, or null.
+ * @param {Payload} payload
+ * @returns {Comparison|null}
+ */
+export function comparisonOf(payload) {
+  const found = payload.reports.filter((report) => report.probe === "diff");
+  if (!found.length) return null;
+  const [a, b] = ["a", "b"].map((label) => sideOf(payload, label));
+  const diffs = found.map((diff) => joinedSides([a, b], diff));
+  const history = payload.reports.filter((report) => report.meta.against);
+  return { diffs, parts: diffs.flatMap(partsOf), history, a, b };
+}
+
+function sideOf(payload, label) {
+  const reports = payload.reports.filter((report) => report.meta.side === label);
+  const rows = new Map();
+  for (const report of reports) {
+    const kind = (row) => (report.probe === "parameters" ? null : row.kind); // parameters and buffers share no name
+    for (const row of report.rows) rows.set(tensorKey(report.probe, kind(row), row.fqn, row), row);
+  }
+  return { label, reports, rows, model: joinReports({ ...payload, reports }) };
+}
+
+function tensorKey(probe, kind, fqn, { call, path }) {
+  return JSON.stringify([probe, kind || null, fqn, call || 0, path || ""]);
+}
+
+function partsOf(diff) {
+  const kinds = Map.groupBy(diff.rows, (row) => row.kind ?? "");
+  const named = (kind) => (Object.hasOwn(KINDS, kind) ? KINDS[kind] : kind || probeTitle(diff));
+  return [...kinds].map(([kind, rows]) => ({ title: named(kind), diff, kind, rows }));
+}
+
+function probeTitle(diff) {
+  const said = isOverSteps(diff) ? "Steps" : String(diff.meta.of ?? "Differences");
+  return said.slice(0, 1).toUpperCase() + said.slice(1);
+}
+
+/** True if the rows of a comparison of records are steps, not tensors. */
+export function isOverSteps(diff) {
+  return diff.columns.some((column) => column.name === "step");
+}
+
+/** The rows of A's and B's own reports on the tensor that a row compares, undefined where a side has none. */
+export function ownRows({ a, b }, diff, row) {
+  const [probe, kind] = diff.meta.of ? [diff.meta.of, row.kind] : Object.hasOwn(MEASURED, row.kind) ? MEASURED[row.kind] : ["activations", null];
+  const ours = row.change === "added" ? undefined : a.rows.get(tensorKey(probe, kind, row.fqn, row));
+  return [ours, row.change === "removed" ? undefined : b.rows.get(tensorKey(probe, kind, nameInB(row), row))];
+}
+
+/** The name of a row's place in B: another one if its module was renamed. */
+export function nameInB(row) {
+  return row.change?.startsWith(RENAMED) ? row.change.slice(RENAMED.length).replace(/^\(model\)$/, "") : row.fqn;
+}
+
+/** The report whose rows have both sides' figures, too: a_mean, b_mean ... */
+function joinedSides([a, b], diff) {
+  const known = new Set();
+  const rows = diff.rows.map((row) => {
+    const figures = ownRows({ a, b }, diff, row).flatMap((own, place) => OF_SIDES.filter(([name]) => own && name in own).map(([name]) => [`${"ab"[place]}_${name}`, own[name]]));
+    figures.forEach(([name]) => known.add(name));
+    return { ...row, ...Object.fromEntries(figures) };
+  });
+  const columns = OF_SIDES.flatMap(([name, title]) => [["a", title], ["b", title]].map(([side]) => ({ name: `${side}_${name}`, title: `${title} ${side.toUpperCase()}`, unit: null })));
+  return { ...diff, rows, columns: [...diff.columns, ...columns.filter((column) => known.has(column.name))] };
+}
+
+/**
+ * How far the sides of a row agree.
+ * @returns {"beyond"|"within"|"equal"|"added"|"removed"}
+ */
+export function agreement(row) {
+  if (row.change === "added" || row.change === "removed") return row.change;
+  if (row.beyond) return "beyond";
+  return num(row.times) > 0 ? "within" : "equal";
+}
+
+/** The first row beyond tolerance, which the report's finding names; null if all agree. */
+export function firstBeyond(diff) {
+  const error = diff.findings.find((finding) => finding.check === "diff" && finding.severity === "error");
+  return (error && diff.rows.find((row) => row.beyond && row.fqn === error.fqn && num(row.times) === num(error.value))) ?? null;
+}

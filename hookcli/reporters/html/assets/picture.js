@@ -1,0 +1,146 @@
+// The architecture as a forward picture: modules as boxes, which fold and unfold as the table's tree does.
+
+import { h } from "./dom.js";
+import { count, counted } from "./format.js";
+import { boxesIn, flowTree, openedTo } from "./flow_tree.js";
+import { layOutFlow } from "./flow_layout.js";
+import { boxSize, drawFlow, markBoxes } from "./picture_boxes.js";
+import { boxKey } from "./picture_keys.js";
+import { colorChoice } from "./picture_color.js";
+import { zoomed } from "./picture_zoom.js";
+import { onSelect, select, selected } from "./selection.js";
+
+const BOXES_AT_FIRST = 40; // boxes
+const MOST_BOXES = 1500; // more would take seconds to place, and nobody could read them
+
+/**
+ * Mount the picture of the report "flow".
+ * @param {HTMLElement} container
+ * @param {Context} context
+ * @returns {Mounted}
+ */
+export function mountPicture(container, context) {
+  const picture = new Picture(context);
+  container.append(picture.element);
+  onSelect((selection) => picture.follow(selection));
+  return { show: () => picture.shown(), retheme: () => picture.paint(), resize: () => picture.zoom.resized() };
+}
+
+class Picture {
+  constructor({ model, theme }) {
+    [this.model, this.theme] = [model, theme];
+    this.tree = flowTree(model.reports("flow")[0], model);
+    this.open = openedTo(this.tree.root, BOXES_AT_FIRST, true).open;
+    this.active = null;
+    this.told = h("span", { class: "picture-told", role: "status" });
+    this.canvas = h("div", { class: "picture-canvas", tabindex: 0, role: "tree", "aria-label": "Architecture, in the order in which tensors flow" });
+    this.zoom = zoomed(this.canvas);
+    this.colors = colorChoice(model, () => this.paint());
+    this.element = h("section", { class: "picture" }, this.tools(), this.canvas);
+    this.canvas.addEventListener("click", (event) => this.click(event));
+    this.canvas.addEventListener("keydown", (event) => boxKey(this, event));
+    this.draw();
+  }
+
+  tools() {
+    const button = (text, label, run) => h("button", { type: "button", class: "button", "aria-label": label, title: label, on: { click: run } }, text);
+    const folds = [button("Fold", "Fold all", () => this.foldAll()), button("Unfold", "Unfold all", () => this.unfoldAll())];
+    const sizes = [button("−", "Smaller", () => this.zoom.by(0.8)), button("+", "Larger", () => this.zoom.by(1.25)), button("Fit", "Fit the picture", () => this.zoom.fit())];
+    return h("div", { class: "picture-tools" }, h("span", { class: "choice" }, folds), h("span", { class: "choice" }, sizes), this.colors.element, this.told);
+  }
+
+  draw() {
+    const began = performance.now();
+    this.layout = layOutFlow(this.tree, this.open, (box) => boxSize(box, this.model));
+    this.placed = new Map(this.layout.boxes.map((placed) => [placed.box.key, placed]));
+    this.svg = drawFlow(this.layout, this.model);
+    this.zoom.replace(this.svg, this.layout);
+    this.element.dataset.milliseconds = Math.round(performance.now() - began);
+    this.paint();
+    this.tell(`${count(this.layout.boxes.length)} boxes, ${counted(this.tree.calls.length, "call")}`);
+  }
+
+  tell(text) {
+    this.told.textContent = text;
+  }
+
+  /** Colours and marks, which change without a new layout. */
+  paint() {
+    this.colors.paint(this.layout.boxes, this.svg, this.theme());
+    markBoxes(this.svg, this.drawnFor(selected().fqn), this.active);
+    if (this.active && this.placed.has(this.active)) this.canvas.setAttribute("aria-activedescendant", `box-${this.active}`);
+    else this.canvas.removeAttribute("aria-activedescendant");
+  }
+
+  shown() {
+    this.zoom.resized();
+    this.follow(selected());
+  }
+
+  /** The boxes of a module: its own, or the folded ones that hold it. */
+  drawnFor(fqn) {
+    if (!fqn) return new Map();
+    const boxes = this.tree.byFqn.get(fqn) ?? boxesIn(this.tree.root).filter((box) => box.fqn === fqn || box.fqn.startsWith(`${fqn}.`)).slice(0, 1);
+    return new Map(boxes.map((box) => [this.drawn(box).key, this.placed.has(box.key) ? "self" : "holds"]));
+  }
+
+  drawn(box) {
+    while (!this.placed.has(box.key) && box.parent?.parent) box = box.parent;
+    return box;
+  }
+
+  follow({ fqn, source }) {
+    const [key] = this.drawnFor(fqn).keys();
+    if (source !== "picture" && key) {
+      this.active = key;
+      this.zoom.reveal(this.placed.get(key));
+    }
+    this.paint();
+  }
+
+  click(event) {
+    const element = event.target.closest("[data-key]");
+    const placed = element && this.placed.get(element.dataset.key);
+    if (!placed || this.zoom.dragged()) return;
+    if (event.target.closest("[data-fold]") || event.detail === 2) this.toggle(placed.box);
+    else this.choose(placed.box);
+  }
+
+  choose(box) {
+    this.active = box.key;
+    this.zoom.reveal(this.placed.get(box.key));
+    select(box.fqn, "picture", box.row?.kind === "module" ? null : box.row);
+    this.paint();
+  }
+
+  toggle(box) {
+    if (!box.parts.length) return;
+    const opens = !this.open.has(box.key);
+    const open = new Set(this.open);
+    if (opens) open.add(box.key);
+    else [box, ...boxesIn(box)].forEach((each) => open.delete(each.key));
+    const drawn = this.layout.boxes.length + box.parts.length;
+    if (opens && drawn > MOST_BOXES) {
+      this.tell(`Not unfolded: ${count(drawn)} boxes, of at most ${count(MOST_BOXES)}; fold others first`);
+      return;
+    }
+    const before = this.placed.get(box.key);
+    [this.open, this.active] = [open, box.key];
+    this.draw();
+    this.zoom.keep(before, this.placed.get(box.key));
+  }
+
+  foldAll() {
+    this.open = new Set([""]);
+    this.draw();
+    this.zoom.fit();
+  }
+
+  unfoldAll() {
+    const { open, all } = openedTo(this.tree.root, MOST_BOXES, false);
+    this.open = open;
+    this.draw();
+    this.zoom.fit();
+    if (!all) this.tell(`${this.told.textContent}; unfolded as far as ${count(MOST_BOXES)} boxes go`);
+  }
+}

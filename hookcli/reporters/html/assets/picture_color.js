@@ -1,0 +1,62 @@
+// Colours the boxes of the forward picture by a figure of their modules.
+
+import { css, scaleOf, sequential } from "./color.js";
+import { h } from "./dom.js";
+import { number, quantity } from "./format.js";
+import { figureOf, merged } from "./model.js";
+
+const sumOfRows = (rows, key) => rows.reduce((sum, row) => (row[key] === null || row[key] === undefined ? sum : (sum ?? 0) + row[key]), null);
+const rmsOfRows = (rows) => {
+  const all = merged(rows);
+  const finite = all ? all.numel - (all.nan ?? 0) - (all.inf ?? 0) : 0;
+  return finite > 0 ? figureOf(rows, "l2") / Math.sqrt(finite) : null;
+};
+const FIGURES_OF_BOXES = [
+  { key: "params", title: "Parameters", of: (module) => module.shapes[0]?.params ?? null, text: quantity },
+  { key: "macs", title: "MACs", of: (module) => sumOfRows(module.shapes, "macs"), text: quantity },
+  { key: "rms", title: "Activation rms", of: (module) => rmsOfRows(module.activations), text: number },
+  { key: "grad", title: "Gradient L2", of: (module) => figureOf(module.outputGrads, "l2"), text: number },
+];
+
+/**
+ * A choice of the figure, with a legend.
+ * @param {Model} model
+ * @param {() => void} changed
+ * @returns {{element: HTMLElement, paint: (boxes: Placed[], svg: SVGElement, theme: string) => void}}
+ */
+export function colorChoice(model, changed) {
+  const offered = FIGURES_OF_BOXES.filter((figure) => model.modules.some((module) => figure.of(module) !== null));
+  const choice = h("select", { class: "picture-by", on: { change: changed } }, h("option", { value: "" }, "none"), offered.map(({ key, title }) => h("option", { value: key }, title)));
+  const legend = h("span", { class: "picture-legend", hidden: true });
+  const element = h("span", { class: "picture-color", hidden: !offered.length }, h("label", {}, "Colour ", choice), legend);
+  const paint = (boxes, svg) => {
+    const figure = offered.find(({ key }) => key === choice.value);
+    const values = new Map(boxes.filter(({ open }) => !open).map(({ box }) => [box.key, figure ? figureOfBox(box, figure, model) : null]));
+    const scale = scaleOf(values.values());
+    for (const element of svg.querySelectorAll(".flow-box")) colorBox(element, values.get(element.dataset.key), scale);
+    legend.hidden = !figure || !(scale.high >= scale.low);
+    if (!legend.hidden) legend.replaceChildren(figure.text(scale.low), legendRamp(), figure.text(scale.high));
+  };
+  return { element, paint };
+}
+
+function figureOfBox(box, figure, model) {
+  const own = box.kind === "module" || box.row?.kind === "module";
+  const module = own && model.byFqn.get(box.fqn);
+  return module ? figure.of(module) : null;
+}
+
+function colorBox(element, value, scale) {
+  const share = scale.at(value ?? null);
+  const rgb = share === null ? null : sequential(share);
+  element.querySelector("rect").style.fill = rgb ? css(rgb) : "";
+  element.classList.toggle("flow-on-dark", rgb !== null && rgb[0] * 0.3 + rgb[1] * 0.59 + rgb[2] * 0.11 < 125);
+  element.classList.toggle("flow-on-light", rgb !== null && rgb[0] * 0.3 + rgb[1] * 0.59 + rgb[2] * 0.11 >= 125);
+}
+
+function legendRamp() {
+  const steps = Array.from({ length: 9 }, (_, i) => css(sequential(i / 8)));
+  const bar = h("span", { class: "picture-ramp", "aria-hidden": "true" });
+  bar.style.background = `linear-gradient(to right, ${steps.join(", ")})`;
+  return bar;
+}

@@ -1,0 +1,163 @@
+"""Charts over depth, distributions and details, as a reader finds them: by keys, by clicks, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookcli
+from hookcli import registry
+from hookcli.probes.activations import ActivationsProbe
+from hookcli.probes.grads import GradsProbe
+from hookcli.probes.parameters import ParametersProbe
+from hookcli.probes.shapes import ShapesProbe
+from hookcli.report import Report, Row
+from hookcli.report.formatting import number
+from hookcli.report.grouping import View
+from hookcli.report.histogram import QUANTILES
+
+Visit = Callable[..., Any]
+FIRST = ".chart-plot >> nth=0"
+
+
+class Net(nn.Module):
+    """A container that returns what its last part does, a module called twice, and values that are not finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
+        self.twice = nn.Linear(16, 16)
+        self.root = nn.Identity()
+        self.lost = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        self.root((x - x.mean()).sqrt())
+        self.lost(x * torch.nan)
+        return self.twice(self.twice(x))
+
+
+@pytest.fixture(scope="module")
+def reports() -> Sequence[Report]:
+    torch.manual_seed(0)
+    probes = [ShapesProbe(), ActivationsProbe(hist=True), GradsProbe("outputs", hist=True), GradsProbe(hist=True)]
+    return hookcli.capture(Net(), torch.randn(32, 8), [*probes, ParametersProbe()])
+
+
+@pytest.fixture
+def depth(visit: Visit, reports: Sequence[Report]) -> Any:
+    page = visit(registry.load("reporters", "html")().render(reports, View()))
+    page.get_by_role("tab", name="Through depth").click()
+    return page
+
+
+def rows(reports: Sequence[Report], probe: str = "activations") -> dict[tuple[str, int], Row]:
+    report = next(report for report in reports if report.probe == probe)
+    return {(row.fqn, row.get("call") or 0): row for row in report.rows}
+
+
+def said(page: Any, chart: int = 0) -> str:
+    text: str = page.locator(".chart-plot").nth(chart).get_attribute("aria-valuetext")
+    return text
+
+
+def along(page: Any) -> Iterator[str]:
+    """What the keys read out, from the first point to the last."""
+    page.locator(FIRST).focus()
+    page.keyboard.press("Home")
+    before = None
+    while (text := said(page)) != before:
+        yield text
+        before = text
+        page.keyboard.press("ArrowRight")
+
+
+def test_keys_read_every_output_in_the_order_in_which_it_was_made(depth: Any, reports: Sequence[Report]) -> None:
+    found = rows(reports)
+    # Neither body nor the model: they return what their last part does.
+    order = [("body.0", 0), ("body.1", 0), ("root", 0), ("lost", 0), ("twice", 0), ("twice", 1)]
+    texts = list(along(depth))
+    assert len(texts) == len(order)
+    for text, (fqn, call) in zip(texts, order, strict=True):
+        row = found[fqn, call]
+        assert text.startswith(f"{fqn} call {call}, " if call else f"{fqn}, ")
+        figures = {name: number(row[name]) for name in ("min", "max", "mean")} | {"rms": number(row.stats.rms)}
+        figures = dict.fromkeys(figures, "NaN") if fqn == "lost" else figures
+        assert all(f"{name} {figure}" in text for name, figure in figures.items()), text
+
+
+def test_both_charts_follow_one_cursor_and_enter_selects(depth: Any, reports: Sequence[Report]) -> None:
+    depth.locator(FIRST).focus()
+    for key in ("End", "ArrowLeft"):
+        depth.keyboard.press(key)
+    gradient = rows(reports, "grads")["twice", 0]
+    assert said(depth, 1).startswith(f"twice, L2 of output {number(gradient['l2'])}")
+    depth.keyboard.press("Enter")
+    assert depth.locator(".detail-name").inner_text() == "twice"
+    assert depth.locator(".detail select").input_value() == "call 1"
+    for key in ("ArrowRight", "Enter"):
+        depth.keyboard.press(key)
+    assert depth.locator(".detail select").input_value() == "call 2"
+
+
+def test_a_row_of_the_table_is_marked_in_the_charts_and_described(depth: Any, reports: Sequence[Report]) -> None:
+    depth.get_by_role("tab", name="Activations").click()
+    depth.locator("[data-fqn='body.0']:visible").first.click()
+    detail = depth.locator(".detail").inner_text()
+    row = rows(reports)["body.0", 0]
+    quantiles = [f"{share:.0%}\xa0{number(row[key])}" for key, share in QUANTILES.items()]
+    assert all(text in detail for text in (*quantiles, "32x8", "weight", "bias")), detail
+    depth.get_by_role("tab", name="Through depth").click()
+    assert depth.locator(".chart-point").all_inner_texts() == ["body.0", "body.0"]
+
+
+def test_bars_hold_all_elements(depth: Any, reports: Sequence[Report]) -> None:
+    depth.locator(FIRST).focus()
+    for key in ("Home", "ArrowRight", "Enter"):  # a ReLU
+        depth.keyboard.press(key)
+    titles = depth.locator(".hist").first.locator("title").all_text_contents()
+    counts = [int(title.split(": ")[1].split(" ")[0].replace(",", "")) for title in titles]
+    row = rows(reports)["body.1", 0]
+    assert sum(counts) == row["numel"] and titles[0].startswith(f"0: {row['zeros']} (")
+
+
+def test_what_is_not_finite_is_marked_and_listed(depth: Any, reports: Sequence[Report]) -> None:
+    row = rows(reports)["root", 0]
+    assert row["nan"]
+    depth.locator(FIRST).focus()
+    for key in ("Home", "ArrowRight", "ArrowRight", "Enter"):
+        depth.keyboard.press(key)
+    assert f"{row['nan']} NaN (" in depth.locator(".hist-bad").first.inner_text()
+    first = depth.locator(".chart").first
+    assert "NaN or infinite" in first.locator(".chart-legend").inner_text()
+    assert "; 1 NaN or infinite." in first.locator(".chart-summary").inner_text()
+    columns = depth.locator(".detail-grid tr").filter(has_text="NaN").first.inner_text()
+    assert f"{row['nan']:,}" in columns
+
+
+def test_lines_hide_and_axes_change_and_the_theme_too(depth: Any) -> None:
+    first = depth.locator(".chart").first
+    entry = first.get_by_role("button", name="mean")
+    entry.click()
+    assert first.get_by_role("button", name="mean").get_attribute("aria-pressed") == "false"
+    kind = first.locator(".chart-tools button:visible")
+    before = kind.inner_text()
+    kind.focus()
+    depth.keyboard.press("Enter")
+    assert kind.inner_text() != before and kind.evaluate("e => e === document.activeElement")
+    depth.get_by_role("button", name="Dark").click()
+    assert first.get_by_role("button", name="mean").get_attribute("aria-pressed") == "false"
+    assert first.locator("canvas").count() == 1
+
+
+def test_charts_fit_a_narrow_page(visit: Visit, reports: Sequence[Report]) -> None:
+    page = visit(registry.load("reporters", "html")().render(reports, View()), width=420)
+    page.get_by_role("tab", name="Through depth").click()
+    assert page.locator(".chart").first.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+    assert page.locator(".chart canvas").first.evaluate("e => e.clientWidth > 200")
+    page.set_viewport_size({"width": 900, "height": 800})
+    page.wait_for_function("document.querySelector('.chart canvas').clientWidth > 420")

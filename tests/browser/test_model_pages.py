@@ -1,0 +1,98 @@
+"""The page of a model's run, of several models, and in a notebook, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import hookcli
+from hookcli.report import Report, document
+from hookcli.report.grouping import View
+from hookcli.reporters.html import HtmlReporter
+
+
+class Net(nn.Module):
+    def __init__(self, *, forgets: bool = False) -> None:
+        super().__init__()
+        self.fc, self.act, self.head = nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)
+        if forgets:
+            self.unused = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.act(self.fc(x)))
+        return out
+
+
+@pytest.fixture(scope="module")
+def sound() -> Sequence[Report]:
+    torch.manual_seed(0)
+    return hookcli.report(Net(), torch.randn(32, 8), name="sound").reports
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Sequence[Report]:
+    return hookcli.report(Net(forgets=True), torch.randn(32, 8), name="faulty").reports
+
+
+def modules(page: Any) -> list[str]:
+    """The names in the table of modules."""
+    found: list[str] = page.locator("#view-modules [role=row] > :first-child").all_inner_texts()
+    return [text.split()[-1] for text in found[1:]]
+
+
+def test_a_page_of_a_run_joins_its_reports(visit: Callable[..., Any], sound: Sequence[Report]) -> None:
+    page = visit(HtmlReporter().render(sound, View()))
+    assert page.inner_text("h1") == "sound" and "All 25 checks passed" in page.inner_text("#verdict")
+    assert modules(page) == ["(model)", "fc", "act", "head"]
+    page.get_by_role("tab", name="Parameters").click()
+    assert page.locator("#view-parameters [role=row]").count() == 1 + 4
+    with page.expect_download() as saved:
+        page.click("#save-json")
+    assert json.loads(Path(saved.value.path()).read_text()) == document(sound)
+
+
+def test_several_models_are_shown_one_at_a_time(
+    visit: Callable[..., Any], sound: Sequence[Report], faulty: Sequence[Report]
+) -> None:
+    page = visit(HtmlReporter().render([*sound, *faulty], View()))
+    bar = page.get_by_role("navigation", name="Models").get_by_role("button")
+    assert bar.all_inner_texts() == ["sound\npassed", "faulty\n1 error, 1 warning"]
+    assert page.inner_text("h1") == "faulty" and modules(page) == ["(model)", "fc", "act", "head", "unused"]
+    page.locator("[role=row]", has_text="head").first.click()
+    assert "head" in page.inner_text("#detail")
+    bar.first.click()
+    assert page.inner_text("h1") == "sound" and modules(page) == ["(model)", "fc", "act", "head"]
+    assert "head" in page.inner_text("#detail")  # the same module of the other model
+    bar.last.click()
+    page.locator("[role=row]", has_text="unused").first.click()
+    bar.first.click()
+    assert modules(page) == ["(model)", "fc", "act", "head"] and "unused" not in page.inner_text("#detail")
+
+
+def test_a_notebook_shows_the_page_in_a_frame_that_cannot_reach_it(
+    visit: Callable[..., Any], sound: Sequence[Report]
+) -> None:
+    page = visit("<!doctype html><title>Notebook</title><div id=cell></div><div id=other></div>", policy=True)
+    for place, shown in (("cell", hookcli.report.ReportPage(sound)), ("other", sound[1].table(columns="fqn, params"))):
+        page.evaluate(
+            "([place, html]) => { document.getElementById(place).innerHTML = html }", [place, shown._repr_html_()]
+        )
+    whole, table = (page.frame_locator(f"#{place} iframe") for place in ("cell", "other"))
+    whole.locator("#view-modules [role=row]", has_text="head").click()
+    assert "head" in whole.locator("#detail").inner_text()
+    heads = table.locator("[role=columnheader]").all_inner_texts()
+    assert [text.split()[0] for text in heads] == ["Layer", "Params"]
+    assert page.locator(".hookcli-plain:visible").count() == 0
+    frame = page.frames[1]
+    assert frame.evaluate("() => { try { return parent.document.title } catch (error) { return error.name } }") == (
+        "SecurityError"
+    )
+    # A notebook that is not trusted takes frames and styles away.
+    page.evaluate("document.querySelectorAll('iframe, style').forEach((each) => each.remove())")
+    assert "head" in page.locator("#other .hookcli-plain").inner_text()

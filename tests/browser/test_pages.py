@@ -1,0 +1,196 @@
+"""Every kind of page as a reader uses it: in a browser, with mouse and keyboard, against the JSON that it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import NET
+from records import HEADER, end, recorded_step, save
+
+from hookcli.cli import main
+from hookcli.system.escaping import visible
+
+INPUT = ("--input", "2x3x4x4", "--quiet")
+Visit = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a page of each kind, and with the document that --format json writes of each."""
+    folder = tmp_path_factory.mktemp("pages")
+    before = Path.cwd()
+    os.chdir(folder)
+    (folder / "net.py").write_text(NET)
+    for name, off in (("a", 0.0), ("b", 1.0)):
+        save(folder / f"{name}.run.jsonl", [HEADER, *(recorded_step(n, std=1.0 + off * n) for n in range(4)), end()])
+    documents = {
+        "model": ("report", "net.py:Net", *INPUT),
+        "table": ("activations", "net.py:Net", *INPUT),
+        "two": ("report", "net.py:Net", "net.py:Net --seed 1", *INPUT),
+        "records": ("report", "a.run.jsonl", "b.run.jsonl", "--quiet"),
+        "diff": ("diff", "net.py:Net", "net.py:Net --seed 1", *INPUT),
+    }
+    for name, argv in documents.items():
+        assert main([*argv, "--output", f"{name}.json"]) in (0, 1)  # hookcli diff found differences
+        assert main(["report", f"{name}.json", "--quiet", "--output", f"{name}.html"]) == 0
+    assert main(["report", "a.run.jsonl", "--quiet", "--output", "record.html"]) == 0
+    os.chdir(before)
+    return folder
+
+
+def document(pages: Path, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((pages / f"{name}.json").read_text())["reports"]
+    return found
+
+
+def rows(page: Any) -> Any:
+    """The rows of the table in sight."""
+    return page.locator(".panel:not([hidden]) .table-row")
+
+
+def said(page: Any) -> str:
+    """What the toolbar says of the number of rows."""
+    return str(page.locator(".panel:not([hidden]) .tools output").inner_text())
+
+
+def names(page: Any) -> list[str]:
+    return [row.get_attribute("data-fqn") for row in rows(page).all()]
+
+
+def test_the_page_of_a_model_has_what_its_document_has(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "model.html")
+    reports = document(pages, "model")
+    shapes = next(report for report in reports if report["probe"] == "shapes")
+    parameters = next(report for report in reports if report["probe"] == "parameters")
+    fqns = [row["fqn"] for row in shapes["rows"]]
+    assert names(page) == fqns == ["", "conv", "act", "fc"] and said(page) == "4 rows"
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save JSON").click()
+    assert Path(saved.value.path()).read_text().rstrip("\n") == (pages / "model.json").read_text().rstrip("\n")
+    page.get_by_role("tab", name="Parameters").click()
+    assert said(page) == f"{len(parameters['rows'])} rows"
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        assert page.locator(".panel:not([hidden])").inner_text().strip()
+
+
+def test_a_table_sorts_folds_searches_and_selects(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "model.html")
+    page.get_by_role("columnheader", name="Params").get_by_role("button").or_(
+        page.get_by_role("button", name="Params", exact=True)
+    ).first.click()
+    sizes = {"": 1514, "conv": 224, "act": 0, "fc": 1290}
+    assert {frozenset(names(page))} == {frozenset(sizes)} and names(page) in (
+        sorted(sizes, key=lambda n: sizes[n]),
+        sorted(sizes, key=lambda n: -sizes[n]),
+    )
+    search = page.get_by_role("searchbox", name="Search rows")
+    search.fill("type=ReLU")
+    page.wait_for_function(
+        "document.querySelector('.panel:not([hidden]) .tools output').textContent.startsWith('1 of')"
+    )
+    search.press("Escape")
+    page.wait_for_function("document.querySelector('.panel:not([hidden]) .tools output').textContent === '4 rows'")
+    rows(page).filter(has_text="conv").click()
+    detail = page.get_by_role("complementary", name="Selected module")
+    assert (
+        "conv" in detail.inner_text() and "2x3x4x4" in detail.inner_text() and detail.locator("figure svg").count() >= 2
+    )
+    row = page.locator("[aria-selected='true'].table-row")
+    assert row.get_attribute("data-fqn") == "conv"
+
+
+def test_the_keyboard_alone_reaches_everything(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "model.html")
+    page.keyboard.press("/")
+    page.keyboard.type("fc")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "treegrid"
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    assert "fc" in page.get_by_role("complementary", name="Selected module").inner_text()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowLeft")  # folds the model
+    page.wait_for_function("document.querySelector('.panel:not([hidden]) [aria-expanded=false]') !== null")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.querySelector('.panel:not([hidden]) [aria-expanded=false]') === null")
+    page.get_by_role("tab").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("tab").nth(1).get_attribute("aria-selected") == "true"
+
+
+def test_themes_and_print(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "model.html", color_scheme="dark")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = page.evaluate(ground)
+    page.get_by_role("button", name="Light", exact=True).click()
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Dark", exact=True).click()
+    assert page.evaluate(ground) == dark != light
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert {"conv", "act", "fc"} <= set(names(page)) and not page.get_by_role("button", name="Save JSON").is_visible()
+
+
+@pytest.mark.parametrize("name", ["model", "table", "two", "records", "diff", "record"])
+def test_no_kind_of_page_is_hard_to_read_for_a_screen_reader(visit: Visit, pages: Path, name: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = visit(pages / f"{name}.html")
+    tabs = page.get_by_role("tab").all()
+    for tab in (tabs[0], tabs[-1]) if tabs and tabs[0].is_visible() else ():
+        tab.click()
+    found = axe.run(page, options={"resultTypes": ["violations"], "rules": {"region": {"enabled": False}}})
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_page_of_one_report(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "table.html", width=420)
+    (report,) = document(pages, "table")
+    assert names(page) == [row["fqn"] for row in report["rows"]]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+
+
+def test_a_comparison_shows_the_first_divergence_and_both_sides(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "two.html")
+    diff, *others = document(pages, "two")
+    assert visible(diff["totals"]["verdict"]) in page.locator("#verdict").inner_text()
+    tabs = {tab.inner_text() for tab in page.get_by_role("tab").all()}
+    kinds = {"Outputs": "output", "Gradients of outputs": "grad_output", "Gradients of parameters": "grad"}
+    for title, kind in kinds.items():
+        total = sum(row["kind"] == kind for row in diff["rows"])
+        assert f"{title}\n{total}" in {text.replace("  ", "\n") for text in tabs} or f"{title}{total}" in tabs
+    outputs = [row["fqn"] for row in diff["rows"] if row["kind"] == "output"]
+    assert (
+        names(page) == outputs and page.locator("[aria-selected='true'].table-row").get_attribute("data-fqn") == "conv"
+    )
+    detail = page.get_by_role("complementary", name="Selected module")
+    own = [
+        row for report in others if report["probe"] == "activations" for row in report["rows"] if row["fqn"] == "conv"
+    ]
+    for row in own:
+        assert f"{row['l2']:.4g}"[:5] in detail.inner_text()
+    assert "beyond tolerance" in detail.inner_text() and detail.locator("figure svg").count() >= 4
+    page.get_by_role("tab", name="Through depth").click()
+    assert page.locator(".panel:not([hidden]) canvas").count() == 6
+    page.get_by_role("tab", name="A alone").click()
+    assert names(page) == ["", "conv", "act", "fc"]
+
+
+def test_records_side_by_side(visit: Visit, pages: Path) -> None:
+    page = visit(pages / "records.html")
+    over, place, _ = document(pages, "records")
+    told = page.locator("#verdict").inner_text()
+    assert over["totals"]["verdict"] in told and over["totals"]["grew"] in told and place["totals"]["verdict"] in told
+    assert said(page) == f"{len(over['rows'])} rows"
+    page.get_by_role("tab", name="Over steps").click()
+    assert (
+        page.locator(".panel:not([hidden]) .chart-title").first.inner_text() == "Loss"
+        and page.locator("canvas").count() >= 4
+    )
+    page = visit(pages / "diff.html")  # the same view, of what `hookcli diff` alone wrote
+    assert page.get_by_role("tab", name="Outputs").is_visible() and page.get_by_role("tab", name="A alone").count() == 0

@@ -1,0 +1,118 @@
+"""The page of a record in a browser: charts, the map of modules by steps and the table show one step together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from records import HEADER, activation, bad, end, ran, recorded_step, save
+
+from hookcli.report import Report, TensorStats
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+HOSTILE = "</script><script>window.ran=1</script><img src=x onerror=window.ran=1>"
+
+
+@pytest.fixture
+def record(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Callable[..., Any]:
+    """Writes the page of a record with these lines, and returns its file."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(*lines: Any) -> Any:
+        save(tmp_path / "a.run.jsonl", lines)
+        assert cli("report", "a.run.jsonl").code == 0
+        return tmp_path / "a.html"
+
+    return write
+
+
+def pick(page: Page, name: str) -> str:
+    return page.locator(name).first.inner_text()
+
+
+def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
+    spoiled = activation("body.1", "ReLU", TensorStats(128, 0.4, 1.0, 0.0, 2.0, 8.0, nan=12, inf=1))
+    steps = [recorded_step(number, std=1.0 + number) for number in range(0, 300, 100)]
+    steps[1] = replace(steps[1], reports=(replace(steps[1].reports[0], rows=[spoiled]), *steps[1].reports[1:]))
+    other = recorded_step(0, model="Other", phase="no_grad", forward=3)
+    page = visit(record(HEADER, steps[0], steps[1], bad(100), steps[2], other, end([ran(), ran("Other")])))
+    page.wait_for_selector(".step-table .table-row")
+    assert pick(page, ".step-name") == "step 200 · 3 of 3" and "train.py --epochs 3" in pick(page, ".facts")
+    assert "13 " not in pick(page, ".first-bad p") and "12 NaN and 1 Inf in the output of body.1" in pick(
+        page, ".first-bad p"
+    )
+    assert [label.inner_text().split()[0] for label in page.locator(".heat-name").all()] == [
+        "(model)",
+        "body",
+        "0",
+        "1",
+        "head",
+    ]
+    page.click(".first-bad button")
+    assert pick(page, ".step-name") == "step 100 · 2 of 3"
+    assert pick(page, ".heat-readout").endswith("not finite") and "body.1 ReLU" in pick(page, ".heat-readout")
+    chosen = page.locator(".step-table .table-row.selected")
+    assert chosen.get_attribute("data-fqn") == "body.1" and "1.000" in chosen.inner_text()
+    page.locator(".heat-scroller").press("ArrowLeft")
+    assert pick(page, ".step-name") == "step 0 · 1 of 3"
+    page.locator(".heat-scroller").press("ArrowDown")
+    assert (
+        "head Linear" in pick(page, ".heat-readout")
+        and page.locator(".step-table .selected").get_attribute("data-fqn") == "head"
+    )
+    page.select_option(".heat-statistic", "weight")
+    page.wait_for_function("document.querySelector('.heat-readout').textContent.includes('L2 of the weights 120.0')")
+    page.locator(".heat-label", has_text="body").first.click()
+    page.locator(".heat-scroller").press(" ")
+    assert "L2 of the weights 50.00" in pick(page, ".heat-readout")  # of 30 and 40
+    page.click("text=Other, no grad")
+    page.wait_for_function("document.querySelector('.step-name').textContent.includes('forward 3')")
+    page.select_option(".heat-statistic", "std")
+    page.wait_for_function("document.querySelector('.heat-legend').textContent.includes('1.000')")
+    with page.expect_download() as saved:
+        page.click("#save-json")
+    assert {report["probe"] for report in json.loads(saved.value.path().read_text())["reports"]} >= {
+        "activations",
+        "grads",
+    }
+
+
+def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], record: Callable[..., Any]) -> None:
+    rows = [
+        activation(name, HOSTILE, TensorStats(8, 0.0, 1.0, 0.0, 1.0, 2.0, nan=1)) for name in ("", HOSTILE, "x" * 9_000)
+    ]
+    report = Report("activations", HOSTILE, (), rows)
+    step = replace(recorded_step(0, model=HOSTILE), reports=(report,), notes=[HOSTILE], losses=[float("nan")])
+    file = record(
+        replace(HEADER, name=HOSTILE, argv=[HOSTILE]),
+        step,
+        replace(step, step=1),
+        replace(bad(0), cause=HOSTILE),
+        end(),
+    )
+    for how in ({"width": 420}, {"color_scheme": "dark"}, {"policy": False}):
+        page = visit(file, **how)
+        page.wait_for_selector(".step-table .table-row")
+        assert HOSTILE in pick(page, ".first-bad p")
+        wide = (
+            "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
+        )
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.evaluate(
+            f"{wide}.map((e) => `${{e.tagName}}.${{e.className}}`).slice(0, 12)"
+        )
+
+
+def test_a_record_without_a_whole_step_opens_and_says_so(
+    visit: Callable[..., Page], record: Callable[..., Any]
+) -> None:
+    page = visit(record(HEADER, end([])))
+    assert "No whole step was recorded" in page.locator("main").inner_text()
+    assert "no step was recorded" in pick(page, ".record-notes")
+    page = visit(record(HEADER, replace(recorded_step(0), losses=[float("nan")]), end()))
+    page.wait_for_selector(".step-table .table-row")
+    assert pick(page, ".step-name") == "step 0 · 1 of 1"
