@@ -160,4 +160,5 @@ def test_charts_fit_a_narrow_page(visit: Visit, reports: Sequence[Report]) -> No
     assert page.locator(".chart").first.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
     assert page.locator(".chart canvas").first.evaluate("e => e.clientWidth > 200")
     page.set_viewport_size({"width": 900, "height": 800})
-    page.wait_for_function("document.querySelector('.chart canvas').clientWidth > 420")
+    grown = "e => new Promise(done => new ResizeObserver(() => e.clientWidth > 420 && done(true)).observe(e))"
+    assert page.locator(".chart canvas").first.evaluate(grown)

@@ -50,7 +50,7 @@ export async function loadPayload() {
  * @param {string} text
  * @returns {Payload}
  */
-export function parsePayload(text) {
+function parsePayload(text) {
   const end = text.indexOf("\0");
   const written = text.slice(0, end);
   const rest = JSON.parse(text.slice(end + 1));

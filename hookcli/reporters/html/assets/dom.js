@@ -22,8 +22,8 @@ function escaped(character) {
 }
 
 /**
- * An element with attributes and children. `class`, `text` and `on` (listeners by event) are special; true sets an
- * empty attribute, false and null set none. Strings and numbers among the children become text nodes.
+ * An element with attributes and children. `on` has listeners by event; true sets an empty
+ * attribute, false and null set none. Strings and numbers among the children become text nodes.
  * @param {string} tag
  * @param {Object<string, any>} [attributes]
  * @param {...(Node|string|number|null|undefined|false)} children

@@ -76,7 +76,7 @@ function comparison(column, operator, given) {
 }
 
 /** A number as people type it: 1M, 12MiB, 5%, nan, -inf; null for anything else. */
-export function numberGiven(text) {
+function numberGiven(text) {
   const special = { nan: NaN, inf: Infinity, "-inf": -Infinity }[text.toLowerCase()];
   if (special !== undefined) return special;
   const [, digits, unit] = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z%]*)$/i.exec(text) ?? [];
