@@ -58,6 +58,8 @@ def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., A
     assert pick(page, ".heat-readout").endswith("not finite") and "body.1 ReLU" in pick(page, ".heat-readout")
     chosen = page.locator(".step-table .table-row.selected")
     assert chosen.get_attribute("data-fqn") == "body.1" and "1.000" in chosen.inner_text()
+    over_steps = page.locator(".step-row-chart")
+    assert "Std of the output: body.1" in over_steps.inner_text() and "Reset zoom" not in over_steps.inner_text()
     page.locator(".heat-scroller").press("ArrowLeft")
     assert pick(page, ".step-name") == "step 0 · 1 of 3"
     page.locator(".heat-scroller").press("ArrowDown")
