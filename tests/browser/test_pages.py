@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,11 +92,9 @@ def test_a_table_sorts_folds_searches_and_selects(visit: Visit, pages: Path) -> 
     )
     search = page.get_by_role("searchbox", name="Search rows")
     search.fill("type=ReLU")
-    page.wait_for_function(
-        "document.querySelector('.panel:not([hidden]) .tools output').textContent.startsWith('1 of')"
-    )
+    page.locator(".panel:not([hidden]) .tools output", has_text="1 of").wait_for()
     search.press("Escape")
-    page.wait_for_function("document.querySelector('.panel:not([hidden]) .tools output').textContent === '4 rows'")
+    page.locator(".panel:not([hidden]) .tools output", has_text=re.compile("^4 rows$")).wait_for()
     rows(page).filter(has_text="conv").click()
     detail = page.get_by_role("complementary", name="Selected module")
     assert (
@@ -116,9 +115,10 @@ def test_the_keyboard_alone_reaches_everything(visit: Visit, pages: Path) -> Non
     assert "fc" in page.get_by_role("complementary", name="Selected module").inner_text()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowLeft")  # folds the model
-    page.wait_for_function("document.querySelector('.panel:not([hidden]) [aria-expanded=false]') !== null")
+    folded = page.locator(".panel:not([hidden]) [aria-expanded=false]").first
+    folded.wait_for()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('.panel:not([hidden]) [aria-expanded=false]') === null")
+    folded.wait_for(state="detached")
     page.get_by_role("tab").first.focus()
     page.keyboard.press("ArrowRight")
     assert page.get_by_role("tab").nth(1).get_attribute("aria-selected") == "true"

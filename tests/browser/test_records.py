@@ -58,6 +58,8 @@ def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., A
     assert pick(page, ".heat-readout").endswith("not finite") and "body.1 ReLU" in pick(page, ".heat-readout")
     chosen = page.locator(".step-table .table-row.selected")
     assert chosen.get_attribute("data-fqn") == "body.1" and "1.000" in chosen.inner_text()
+    over_steps = page.locator(".step-row-chart")
+    assert "Std of the output: body.1" in over_steps.inner_text() and "Reset zoom" not in over_steps.inner_text()
     page.locator(".heat-scroller").press("ArrowLeft")
     assert pick(page, ".step-name") == "step 0 · 1 of 3"
     page.locator(".heat-scroller").press("ArrowDown")
@@ -66,14 +68,14 @@ def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., A
         and page.locator(".step-table .selected").get_attribute("data-fqn") == "head"
     )
     page.select_option(".heat-statistic", "weight")
-    page.wait_for_function("document.querySelector('.heat-readout').textContent.includes('L2 of the weights 120.0')")
+    page.locator(".heat-readout", has_text="L2 of the weights 120.0").wait_for()
     page.locator(".heat-label", has_text="body").first.click()
     page.locator(".heat-scroller").press(" ")
     assert "L2 of the weights 50.00" in pick(page, ".heat-readout")  # of 30 and 40
     page.click("text=Other, no grad")
-    page.wait_for_function("document.querySelector('.step-name').textContent.includes('forward 3')")
+    page.locator(".step-name", has_text="forward 3").wait_for()
     page.select_option(".heat-statistic", "std")
-    page.wait_for_function("document.querySelector('.heat-legend').textContent.includes('1.000')")
+    page.locator(".heat-legend", has_text="1.000").wait_for()
     with page.expect_download() as saved:
         page.click("#save-json")
     assert {report["probe"] for report in json.loads(saved.value.path().read_text())["reports"]} >= {

@@ -205,10 +205,11 @@ export class LineChart {
     this.zoomOut.hidden = !this.#isZoomed();
   }
 
+  /** uPlot lays its scales out after it was made: one that is drawn twice at once has none yet. */
   #isZoomed() {
     const { min, max } = this.plot.scales.x;
     const { x } = this.spec;
-    return x.length > 1 && (min > x[0] || max < x[x.length - 1]);
+    return x.length > 1 && min !== null && (min > x[0] || max < x[x.length - 1]);
   }
 
   /** Show all points again, in all charts of one key. */
