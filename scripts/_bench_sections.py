@@ -7,6 +7,7 @@ do not survive one. So _bench_work is imported in children only.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -169,3 +170,22 @@ def ranks(rounds: int) -> None:
     console.print(
         f"  1,000 rows of 1,000 processes: read and merged in {took:.2f} s, peak {peak:,.0f} MiB (2 s, 500: {judged})"
     )
+
+
+def page(rounds: int) -> None:
+    """Milliseconds in a browser, from a click or a key to the frame that shows its effect."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None or not installed("playwright"):
+        console.print(f"page: needs Playwright and one of {', '.join(names)}: left out\n", markup=False)
+        return
+    script = str(Path(__file__).with_name("_bench_page.py"))
+    ran = subprocess.run([sys.executable, script, str(rounds), browser], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr[-2000:])
+    said = json.loads(ran.stdout)
+    console.print(f"A page of {said.pop('rows'):,} rows, {said.pop('bytes') / 1e6:.2f} MB, in {Path(browser).name}")
+    for what, target in (("opened", 1000), ("sorted", 100), ("searched", 100)):
+        judged = "met" if said[what] <= target else "over"
+        console.print(f"  {what} in {said[what]:.0f} ms ({target:,}: {judged})")
+    console.print("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -17,6 +18,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No terminal's width or colour leaks in from outside; pytest-xdist sets a width.
 for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)
+# The last that is done: a worker leaves PyTorch as it is, which takes seconds to take apart; else libraries find no
+# leak in what `quiet_machine` has frozen.
+atexit.register(os._exit, 0) if "PYTEST_XDIST_WORKER" in os.environ else atexit.register(gc.unfreeze)
 
 import forks
 import pytest
@@ -33,11 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
         import hypothesis
 
         hypothesis.settings.register_profile("sweep", max_examples=1000)
-
-
-def pytest_unconfigure() -> None:
-    """Let libraries find no leak in what `quiet_machine` has frozen."""
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

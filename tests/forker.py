@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import types
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -235,6 +236,8 @@ if __name__ == "__main__":
 
     torch.set_num_threads(1)
     gc.freeze()  # a child that collects copies no page for it
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False  # PyTorch's, which take apart its operators
     subprocess.Popen = handler.Popen = forks.Popen  # type: ignore[misc]
     os.execvpe = execute  # type: ignore[assignment]
     multiprocessing.spawn.set_executable(forks.python())

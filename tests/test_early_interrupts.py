@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
+import forks
 import pytest
 
 import hookcli
@@ -40,20 +42,23 @@ def console_script() -> tuple[str, ...]:
 
 
 def interrupted(
-    folder: Path, at: str, *command: str, ignoring: bool = False, **values: str
+    folder: Path, at: str, *command: str, ignoring: bool = False, fork: bool = False, **values: str
 ) -> subprocess.CompletedProcess[str]:
+    """Run the command as a new process, or as a fork that has imported torch, where others are interrupted."""
     (folder / "sitecustomize.py").write_text(INTERRUPTS)
     (folder / "net.py").write_text(NET)
     paths = os.pathsep.join([str(folder), *filter(None, sys.path)])
-    return subprocess.run(
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignoring else signal.default_int_handler)
+    return forks.run(
         command,
+        fresh=not fork,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": paths, "AT": at, **values},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignoring else signal.default_int_handler),
+        preexec_fn=None if fork else heed,
     )
 
 
@@ -87,8 +92,16 @@ def test_a_job_in_the_background_that_ignores_interrupts_goes_on(tmp_path: Path)
     assert ran.returncode == 0 and ran.stdout.startswith("hookcli ") and ran.stderr == ""
 
 
+LAUNCHER = """
+import forks, sys
+from hookcli.__main__ import entry
+forks._understood = lambda argv: False  # ranks are new processes
+sys.exit(entry())
+"""
+
+
 @pytest.mark.parametrize("at", ["typer", "torch"])
 def test_ranks_leave_it_to_their_launcher(tmp_path: Path, at: str) -> None:
     command = ("comm", "net.py:Net", "--input", "2x4", "--nproc", "2")
-    ran = interrupted(tmp_path, at, *MODULE, *command, RANKS="1")
+    ran = interrupted(tmp_path, at, sys.executable, "-c", LAUNCHER, *command, fork=True, RANKS="1")
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "hookcli: interrupted\n")

@@ -16,9 +16,11 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
+import forks
 from torch_parts import PARTS
 
 ROOM = "hookcli.tensors.torch_private"
+KEPT = {"report", "diff", "checks", "reporters", "system", "errors"}  # they import no torch, as import-linter sees to
 Lookup = list[str]  # the room, the owner, the private name, and what is said to be lost without it
 
 
@@ -27,7 +29,7 @@ class Without:
 
     def __enter__(self) -> Without:
         command = [sys.executable, __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, kept=True)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -79,8 +81,10 @@ def _answer(part: str, missing: Lookup | None) -> dict[str, Any]:
 
 def _import_without(missing: Lookup | None) -> list[Lookup]:
     """Import the lowest room with a `getattr` of its own, which does not find that name; returns what is looked up."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "hookcli"]:
-        del sys.modules[name]
+    for name in list(sys.modules):
+        package, _, place = name.partition(".")
+        if package == "hookcli" and place and place.partition(".")[0] not in KEPT:
+            del sys.modules[name]
     import_module("hookcli.tensors")
     spec = find_spec(ROOM)
     assert spec is not None and spec.loader is not None

@@ -119,7 +119,7 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     """Build a job's model, run it and judge it; `in_full` is that of `examine`. Raises UsageError and ModelError."""
     from hookcli.engine.capture import Hooking, capture_recipe
     from hookcli.engine.checking import examine
-    from hookcli.engine.examiner import costs_probes
+    from hookcli.engine.examiner import LAYOUT
     from hookcli.engine.prepare import prepare_run, runs_only_for_real
 
     options, settings = job.options, job.settings
@@ -127,17 +127,17 @@ def examined(job: Job, progress: Progress, *, in_full: bool = False) -> Examinat
     recipe = find_recipe(job.spec, options)
     setting = _setting(options, bool(settings["meta"]))
     feedback = feedback_of(options, progress)
-    costs = partial(
-        capture_recipe,
-        recipe,
-        costs_probes(in_full),
-        setting_of(options, bool(options.train)),
-        hooking=Hooking(fastpath=options.fastpath),
-        feedback=feedback,
-    )
+    capture = partial(capture_recipe, recipe, hooking=Hooking(fastpath=options.fastpath), feedback=feedback)
     try:
         run = prepare_run(recipe, setting, step, feedback)
-        examination = examine(run, job.plan, costs, in_full=in_full, edits=edits)
+        examination = examine(
+            run,
+            job.plan,
+            lambda: capture("shapes", setting_of(options, bool(options.train)))[0],
+            partial(capture, LAYOUT, setting),
+            in_full=in_full,
+            edits=edits,
+        )
     except ModelError as error:
         if settings["meta"] and runs_only_for_real(error):
             raise _needs_values(recipe.name, error) from error

@@ -16,7 +16,7 @@ from hookcli.reporters.html.page import page
 from hookcli.system.files import exists, is_file
 
 _HEAD = 1024  # bytes in which a page says that hookcli wrote it
-_MARK = b'content="hookcli"'
+_MARK = b'<meta name="generator" content="hookcli '
 
 
 class Page:

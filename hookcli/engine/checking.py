@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
@@ -16,7 +16,7 @@ from hookcli.checks.crash import with_crash
 from hookcli.checks.judgement import judge
 from hookcli.checks.plan import CheckPlan, CheckSettings, make_plan
 from hookcli.diff.baseline import Baseline, add_baselines
-from hookcli.engine.examiner import Costs, Examiner
+from hookcli.engine.examiner import Examiner, Layout
 from hookcli.engine.prepare import PreparedRun
 from hookcli.engine.probing import Edits
 from hookcli.engine.step import Loss, Step
@@ -44,7 +44,8 @@ class Examination:
     def shown(self) -> list[Report]:
         """The reports for people: the findings, then the figures of modules and parameters."""
         probes = _SHOWN if self.report.meta.get("device") != "meta" else _SHOWN[:2]
-        reports = [r for r in (*self.measured, *self.further) if r.probe in probes and (r.rows or not self.error)]
+        measured = [r for r in self.measured if not (self.further and r.probe == "shapes")]  # another run's
+        reports = [r for r in (*measured, *self.further) if r.probe in probes and (r.rows or not self.error)]
         return [self.report, *sorted(reports, key=lambda report: _SHOWN.index(report.probe))]
 
     @property
@@ -94,17 +95,23 @@ def plan_of(function: str, model: Any, settings: CheckSettings, *, keep: bool = 
 
 
 def examine(
-    run: PreparedRun, plan: CheckPlan, costs: Costs | None = None, *, in_full: bool = False, edits: Edits = ()
+    run: PreparedRun,
+    plan: CheckPlan,
+    shapes: Callable[[], Report] | None = None,
+    layout: Layout | None = None,
+    *,
+    in_full: bool = False,
+    edits: Edits = (),
 ) -> Examination:
-    """Judge a prepared run by a plan. `costs` makes the report of MACs, else the run's model does.
+    """Judge a prepared run by a plan. `shapes` makes the report of MACs that checks read, else the run's model does.
 
-    `in_full`: measure in the same run everything that a page shows, whether a check reads it or not. `edits` change
-    tensors in that run, not in those in eval mode.
+    `in_full`: measure in the same run everything that a page shows, whether a check reads it or not, and then `layout`:
+    the shapes, costs and flow of that run, without values. `edits` change tensors in that run, not in later ones.
     """
     started, own = time.perf_counter(), ProgramClock.total
     examiner = Examiner(run, plan, in_full, edits)
     with others_run_on():
-        found = examiner.measured(costs or examiner.costs)
+        found = examiner.measured(shapes or examiner.shapes, layout or examiner.layout)
     if found.baseline and found.activations and not examiner.error:
         found.baseline.require_same_run(found.activations.meta)
     checks = with_crash(plan.checks) if examiner.error else plan.checks

@@ -23,16 +23,12 @@ from hookcli.probes.parameters import ParametersProbe
 from hookcli.probes.settings import SettingsProbe
 from hookcli.report import Report
 
-Costs = Callable[[], Sequence[Report]]
-"""Makes the report of `shapes`, and others of the same run."""
+LAYOUT = ("shapes", "flow")
+"""The probes that need no values, in a run of their own: on the meta device if the model can run there."""
+Layout = Callable[[], Sequence[Report]]
 _RUNS = ("inventory", "settings", "activations", "grads", "again")
 _IN_EVAL = ("evaluation", "companions", "halves")
-_FULL = {"shapes", "activations", "grads"}
-
-
-def costs_probes(in_full: bool) -> list[str]:
-    """The probes of a run for MACs: beside shapes, in full, the flow of tensors."""
-    return ["shapes", *(["flow"] if in_full else [])]
+_FULL = {"activations", "grads"}
 
 
 class Examiner:
@@ -55,8 +51,23 @@ class Examiner:
         if not self.backward:
             self.missing["grads"] = "nothing requires a gradient" if plan.backward else "skipped by --no-backward"
 
-    def measured(self, costs: Costs) -> Measurements:
-        """Run the model and return what the plan's checks need; `costs` counts its operations."""
+    def measured(self, shapes: Callable[[], Report], layout: Layout) -> Measurements:
+        """Run the model and return what the plan's checks need; in full, `layout` measures the same run's shapes."""
+        found = self._judged(shapes)
+        return self._laid_out(found, layout) if self.in_full else found
+
+    def _laid_out(self, found: Measurements, layout: Layout) -> Measurements:
+        """Measure what needs no values, also of a model that fails: the shapes of the parts that run."""
+        try:
+            self.further += layout()
+        except ModelError as error:
+            self.further += [report for report in error.reports if report.rows]
+            if not self.error:
+                self.error = error
+                return replace(found, crash=error)
+        return found
+
+    def _judged(self, shapes: Callable[[], Report]) -> Measurements:
         needs, plan = self.needs, self.plan
         measured = Measurements(
             expected=plan.expected or None,
@@ -70,9 +81,8 @@ class Examiner:
         if self.error:
             unseen = [name for name in _RUNS if not getattr(getattr(measured, name), "rows", ())]
             absent: dict[str, Any] = dict.fromkeys(unseen)
-            self._despite_crash(costs)
             return replace(measured, **absent, crash=self.error)
-        return replace(measured, **self._in_eval(needs, costs), eval_crash=self.error)
+        return replace(measured, **self._in_eval(shapes), eval_crash=self.error)
 
     def _measured(self) -> dict[str, Any]:
         needs, full = self.needs, self.in_full
@@ -114,31 +124,17 @@ class Examiner:
             self.error = error
             return tuple(error.reports)
 
-    def _in_eval(self, needs: set[str], costs: Costs) -> dict[str, Any]:
+    def _in_eval(self, shapes: Callable[[], Report]) -> dict[str, Any]:
         """The measurements in eval mode. A model that fails only there is still judged by the others."""
         found: dict[str, Any] = {}
         self._stage(" in eval mode")
         try:
-            found = self._compared(needs) if self.values else {}
-            if "shapes" in needs:
-                found["shapes"], *others = costs()
-                self.further += others
+            found = self._compared(self.needs) if self.values else {}
+            found["shapes"] = shapes() if "shapes" in self.needs else None
         except ModelError as error:
             self.error = error
-            self._keep(error.reports)
             self.missing |= dict.fromkeys((*_IN_EVAL, "shapes"), "the model fails in eval mode")
         return found
-
-    def _despite_crash(self, costs: Costs) -> None:
-        """Measure the shapes of the parts that run."""
-        try:
-            self.further += costs() if self.in_full else ()
-        except ModelError as error:
-            self._keep(error.reports)
-
-    def _keep(self, reports: Sequence[Report]) -> None:
-        """Show the reports of a run that failed, if it is examined in full."""
-        self.further += [report for report in reports if self.in_full and report.rows]
 
     def _compared(self, needs: set[str]) -> dict[str, Any]:
         wanted = [name for name in _IN_EVAL if name in needs]
@@ -146,7 +142,11 @@ class Examiner:
         self.missing |= {name: reason for name, reason in found.items() if isinstance(reason, str)}
         return {name: fact for name, fact in found.items() if not isinstance(fact, str)}
 
-    def costs(self) -> Sequence[Report]:
-        """Return the report of `shapes` in eval mode, in full also that of `flow`."""
+    def shapes(self) -> Report:
+        """Return the report of `shapes` in eval mode."""
         with in_eval(self.model), torch.no_grad():
-            return capture(self.model, self.run.inputs, costs_probes(self.in_full), name=self.run.name)
+            return capture(self.model, self.run.inputs, ["shapes"], name=self.run.name)[0]
+
+    def layout(self) -> Sequence[Report]:
+        """Return the reports of LAYOUT in the mode that the model is in."""
+        return capture(self.model, self.run.inputs, LAYOUT, name=self.run.name)

@@ -86,7 +86,7 @@ class Visits:
             if url.partition("#")[0] != address and not url.startswith(("blob:", "data:")):
                 note(f"requests {url[:200]}")
 
-        page.set_default_timeout(5000)
+        page.set_default_timeout(20_000)  # a busy machine
         page.on("console", lambda said: note(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: note(f"raises {error}"))
         page.on("request", lambda request: requested(request.url))

@@ -91,7 +91,7 @@ def test_figures_are_those_of_the_commands(cli: Cli, place: Path) -> None:
     assert cli("report", "net.py:Net", *INPUT, "--loss", "sum", "--output", "page.json").code == 0
     found = reports_of(place / "page.json")
     alone = {
-        "shapes": ("shapes",),
+        "shapes": ("shapes", "--train"),
         "activations": ("activations", "--hist", "--train"),
         "grads of parameters": ("grads", "--hist", "--loss", "sum"),
         "grads of outputs": ("grads", "--hist", "--of", "outputs", "--loss", "sum"),

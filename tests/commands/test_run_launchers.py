@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,12 @@ DDP = TRAIN.replace("model = ", "torch.distributed.init_process_group('gloo')\nm
 
 def test_torchrun(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(DDP.replace("\nmodel", "\n    model").replace("\noptim", "\n    optim")))
-    ran = run(tmp_path, "torchrun", "--nproc-per-node", "2", "train.py", "a")
+    torchrun = tmp_path / "bin" / "torchrun"  # as pip makes it, with forks as processes
+    torchrun.parent.mkdir()
+    torchrun.write_text(f'#!/bin/sh\nexec {forks.python()} -m torch.distributed.run "$@"\n')
+    torchrun.chmod(0o755)
+    path = f"{torchrun.parent}{os.pathsep}{os.environ['PATH']}"
+    ran = run(tmp_path, "torchrun", "--nproc-per-node", "2", "train.py", "a", PATH=path)
     assert ran.returncode == 0 and ran.stdout.count("['a']") == 2, ran.stderr
     assert names(tmp_path) == ["train.run/rank0.jsonl", "train.run/rank1.jsonl"]
     announced, summary = [line for line in ran.stderr.splitlines() if line.startswith("hookcli: ")]
@@ -103,7 +109,7 @@ def test_a_script_that_starts_ranks_twice(tmp_path: Path) -> None:
 
 
 def test_a_script_that_executes_itself_again(tmp_path: Path) -> None:
-    again = "import os, sys, torch\nif sys.argv[1:]: os.execv(sys.executable, [sys.executable, sys.argv[0]])\n"
+    again = f"import os, sys, torch\nif sys.argv[1:]: os.execv({forks.python()!r}, [sys.executable, sys.argv[0]])\n"
     (tmp_path / "train.py").write_text(again + dedent(TRAIN))
     ran = run(tmp_path, "train.py", "again")
     assert ran.returncode == 0 and names(tmp_path) == ["train.run.jsonl"], ran.stderr

@@ -27,6 +27,7 @@ USES = {
     "hookcli.hooks.torch_private.dynamo": "compiled",
     "hookcli.hooks.torch_private.exchange": "run",
     "hookcli.hooks.torch_private.distributed": "comm",
+    "hookcli.hooks.torch_private.data": "run",
 }
 
 
@@ -41,6 +42,7 @@ def lookups(without: Without) -> dict[str, list[Lookup]]:
     """What each part looks up, and nothing lost with all of it there."""
     found = {part: without.run(part) for part in sorted(set(USES.values()))}
     assert all(not answer["failed"] and not answer["notes"] for answer in found.values()), found
+    assert {room for answer in found.values() for room, *_ in answer["lookups"]} == USES.keys()
     return {part: answer["lookups"] for part, answer in found.items()}
 
 

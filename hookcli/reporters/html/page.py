@@ -30,7 +30,6 @@ _PAGE = """\
 <html lang="en"{compact}>
 <head>
 <meta charset="utf-8">
-<meta name="generator" content="hookcli">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">

@@ -1,0 +1,48 @@
+"""Questions that a page answers: each is made by the command that the documentation names, and read as its JSON."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from questions.asking import Asker, settled
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Asker:
+    return settled(tmp_path)
+
+
+def reports_in(page: Path) -> list[dict[str, Any]]:
+    """The reports that a page carries, as it reads them itself."""
+    [packed] = re.findall(r'<script id="data"[^>]*>([^<]*)</script>', page.read_text())
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(base64.b64decode(packed)).decode().partition("\0")[0])[
+        "reports"
+    ]
+    return found
+
+
+def test_what_is_there_to_know_about_my_model(ask: Asker) -> None:
+    """One page of one run: the sizes of the GPT as counted by hand, and what each probe has of its embedding."""
+    assert "wrote GPT.html: 7 reports" in ask("hookcli report gpt.py:GPT --input 2x16:int64").err
+    reports = reports_in(ask.folder / "GPT.html")
+    assert [report["probe"] for report in reports] == [
+        *("check", "shapes", "flow", "activations"),
+        *("grads", "grads", "parameters"),
+    ]
+    block = 12 * 96 * 96 + 9 * 96 + 4 * 96
+    assert reports[1]["totals"]["params"] == 6 * block + (1000 + 128) * 96 + 2 * 96
+    assert {report["model"] for report in reports} == {"gpt.py:GPT"}
+
+
+def test_what_did_ci_find(ask: Asker) -> None:
+    """The artefact has what check says on stdout, and the figures that the finding was read from."""
+    answer = ask("hookcli check gpt.py:GPT --input 2x16:int64 --report check.html --format json")
+    reports = reports_in(ask.folder / "check.html")
+    assert reports[0]["rows"] == json.loads(answer.out)["reports"][0]["rows"]
+    assert {"activations", "grads"} <= {report["probe"] for report in reports}
