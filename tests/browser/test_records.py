@@ -99,7 +99,7 @@ def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], re
         replace(bad(0), cause=HOSTILE),
         end(),
     )
-    for how in ({"width": 420}, {"color_scheme": "dark"}, {"policy": False}):
+    for how in ({"width": 420, "dark": True}, {"policy": False}):
         page = visit(file, **how)
         page.wait_for_selector(".step-table .table-row")
         assert HOSTILE in pick(page, ".first-bad p")
