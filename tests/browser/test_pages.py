@@ -177,6 +177,10 @@ def test_a_comparison_shows_the_first_divergence_and_both_sides(visit: Visit, pa
     assert "beyond tolerance" in detail.inner_text() and detail.locator("figure svg").count() >= 4
     page.get_by_role("tab", name="Through depth").click()
     assert page.locator(".panel:not([hidden]) canvas").count() == 6
+    page.locator(".panel:not([hidden]) .chart-plot").first.focus()
+    for key, fqn in (("Home", "conv"), ("End", "(model)")):  # a container comes after its parts
+        page.keyboard.press(key)
+        assert page.locator(".chart-plot").first.get_attribute("aria-valuetext").startswith(fqn)
     page.get_by_role("tab", name="A alone").click()
     assert names(page) == ["", "conv", "act", "fc"]
 
