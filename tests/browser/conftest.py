@@ -30,6 +30,7 @@ def _missing() -> str | None:
     return None if any(map(shutil.which, _NAMES)) else f"needs one of {', '.join(_NAMES)}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = _missing() if os.environ.get("HOOKCLI_TEST_BROWSER") != "required" else None
     mark = pytest.mark.skip(reason=missing) if missing else pytest.mark.xdist_group("browser")

@@ -12,6 +12,7 @@ import pytest
 from hookcli.hooks.native import build
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = build.compiler() is None and os.environ.get("HOOKCLI_TEST_NATIVE") != "required"
     mark = pytest.mark.skip(reason="needs a C++ compiler") if missing else pytest.mark.xdist_group("native")
