@@ -13,6 +13,7 @@ from records import HEADER, end, recorded_step, save
 
 from hookcli import registry
 from hookcli.cli import main
+from hookcli.report import Row
 from hookcli.report.grouping import View
 from hookcli.system.escaping import visible
 
@@ -64,3 +65,18 @@ def test_without_scripts_the_tables_are_text(visit: Visit, hostile: dict[str, st
     assert page.locator(_TEMPTED).count() == 0
     cells = page.locator("noscript td").all_text_contents()
     assert {"<script>window.ran=1</script>", visible("\u202egnp.eman\u2066\u200f"), "__proto__"} <= set(cells)
+
+
+def test_a_view_that_cannot_be_shown_says_so_beside_the_others(chromium: Any, tmp_path: Path) -> None:
+    """A page whose data was edited by hand. Its error is on the console, too, so that this is no page for `visit`."""
+    findings, *measured, flow = hostile_reports()["model"]
+    edited = replace(flow, rows=[Row({**row.values, "inputs": True}) for row in flow.rows])
+    file = tmp_path / "edited.html"
+    file.write_text(registry.load("reporters", "html")().render([findings, *measured, edited], View()))
+    page = chromium.new_page()
+    page.goto(file.as_uri())
+    page.get_by_role("tab", name="Picture").click()
+    page.get_by_text("This view can't be shown: TypeError").wait_for()
+    page.get_by_role("tab", name="Modules").click()
+    assert page.locator(".panel:not([hidden]) .table").is_visible()
+    page.close()
