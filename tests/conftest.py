@@ -24,19 +24,23 @@ atexit.register(os._exit, 0) if "PYTEST_XDIST_WORKER" in os.environ else atexit.
 
 import forks
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hookcli.cli import main
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Have one server for all of xdist's workers, which imports torch while they do; and a profile for sweeps."""
+    """Have one server for all of xdist's workers, which imports torch while they do.
+
+    And profiles of Hypothesis by which no test fails because the machine is slow.
+    """
     if config.getoption("numprocesses", None):
         forks.address()
-    if config.getoption("hypothesis_profile", None) == "sweep":
-        import hypothesis
-
-        hypothesis.settings.register_profile("sweep", max_examples=1000)
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("patient", patient)
+    settings.register_profile("sweep", patient, max_examples=1000)
+    settings.load_profile(config.getoption("hypothesis_profile", None) or "patient")
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,7 @@ def hostile_reports() -> dict[str, list[Report]]:
     plugin = Report("plugin", MARKUP[0], columns, [Row(dict(zip(MARKUP, MARKUP, strict=True)))])
     sides = [replace(report, meta={**report.meta, "side": side}) for side in "ab" for report in measured]
     return {
-        "reports": [*measured, plugin],
+        "reports": [*measured[:3], plugin],
         "model": [_findings(), *measured, _flow()],
         "diff": [_differences(), *sides],
     }

@@ -221,7 +221,6 @@ def examples(number: int) -> Any:
     """So many, and ten times as many in sweeps."""
     return settings(
         max_examples=number * settings.default.max_examples // 100,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
 

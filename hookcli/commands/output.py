@@ -60,7 +60,8 @@ class Output:
 
     def _require_suited(self, columns: Sequence[Column]) -> None:
         if missing := selection.missing(self._reporter, columns):
-            commands = " or ".join(f"`{command}`" for command in selection.commands(self._reporter))
+            *others, last = [f"`{command}`" for command in selection.commands(self._reporter)] or [""]
+            commands = f"{', '.join(others)} or {last}" if others else last
             lacks = f"this report has no column {' or '.join(missing)}"
             why = f"only for {commands} ({lacks})" if commands else lacks
             raise UsageError(f"--format {self.name}: {why}; choose from: {', '.join(selection.suited(columns))}")

@@ -26,7 +26,7 @@ _ATTRIBUTES: dict[str, dict[str, str | type]] = {
         **dict.fromkeys(("suffixes", "needs", "commands"), "str"),
         "needs_one": "tuple",
         **dict.fromkeys(("command", "target", "then"), str),
-        **dict.fromkeys(("for_people", "live"), bool),
+        **dict.fromkeys(("for_people", "with_figures", "live"), bool),
     },
     "checks": {
         **dict.fromkeys(("id", "name", "severity", "means", "advice"), str),

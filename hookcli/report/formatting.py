@@ -186,7 +186,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("macs", "parameters"), quantity),
     **dict.fromkeys(("params_share", "macs_share"), percent),
     **dict.fromkeys(("bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"), size),
-    **dict.fromkeys(("loss", "first_loss"), loss),
+    **dict.fromkeys(("loss", "first_loss", "loss_a", "loss_b"), loss),
     "us": microseconds,
     **dict.fromkeys(("seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"), seconds),
     **dict.fromkeys(("lr", "weight_decay", "momentum", "betas"), setting),

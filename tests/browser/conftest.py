@@ -1,7 +1,7 @@
 """Pages are opened in a real browser. Without one these tests are skipped, unless it is required, as in CI.
 
-One worker runs them all. Each file of tests starts the browser once: Playwright's event loop is this thread's until it
-is stopped, and tests of other files have loops of their own.
+One worker runs them all, in one browser, which ends with the last of them: until then Playwright's event loop is this
+thread's, and tests elsewhere have loops of their own.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(mark)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
@@ -51,39 +51,46 @@ def chromium() -> Iterator[Browser]:
 
 
 class Visits:
-    """Opens pages from files, as users do, and notes what a page must not do: requests, errors, dialogs."""
+    """Opens pages from files, as users do, and notes what a page must not do: requests, errors, dialogs.
 
-    def __init__(self, browser: Browser, folder: Path) -> None:
+    All are opened in one tab, since a new one costs more than most pages; a second one runs no scripts.
+    """
+
+    def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._folder = folder
-        self._contexts: list[Any] = []
-        self.pages: list[Page] = []
-        self.troubles: list[str] = []
+        self._tabs: dict[bool, Page] = {}
+        self._opened: list[Page] = []
+        self._address = ""
+        self._troubles: list[str] = []
+        self.folder = Path()
 
-    def __call__(self, page: str | Path, *, policy: bool = True, width: int = 1280, **how: Any) -> Page:
-        """Open a page, given as its text or its file; without `policy` its Content-Security-Policy is taken out.
-
-        `how` are options of Playwright's `new_context`: `color_scheme`, `java_script_enabled` ...
-        """
+    def __call__(
+        self, page: str | Path, *, policy: bool = True, width: int = 1280, dark: bool = False, scripts: bool = True
+    ) -> Page:
+        """Open a page, given as its text or its file; without `policy` its Content-Security-Policy is taken out."""
+        self._leave()
         text = page.read_text() if isinstance(page, Path) else page
         if not policy:
             text, removed = re.subn(r"<meta http-equiv=.?Content-Security-Policy[^>]*>", "", text)
             assert removed == 1
-        file = self._folder / f"page{len(self.pages)}.html"
+        file = self.folder / f"page{len(self._opened)}.html"
         file.write_text(text)
-        context = self._browser.new_context(viewport={"width": width, "height": 900}, **how)
-        opened = context.new_page()
-        self._listen(opened, file.as_uri())
-        opened.goto(file.as_uri())
-        self._contexts.append(context)
-        self.pages.append(opened)
-        return opened
+        self._address = file.as_uri()
+        tab = self._tabs.get(scripts) or self._new_tab(scripts)
+        self._opened.append(tab)
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(media="null", color_scheme="dark" if dark else "light")
+        tab.goto(self._address)
+        if scripts and '<div id="app">' in text:
+            tab.locator("#app > *").first.wait_for(state="attached")  # the data are unpacked after the page has loaded
+        return tab
 
-    def _listen(self, page: Page, address: str) -> None:
-        note = self.troubles.append
+    def _new_tab(self, scripts: bool) -> Page:
+        page = self._tabs[scripts] = self._browser.new_context(java_script_enabled=scripts).new_page()
+        note = self._troubles.append
 
         def requested(url: str) -> None:
-            if url.partition("#")[0] != address and not url.startswith(("blob:", "data:")):
+            if url.partition("#")[0] != self._address and not url.startswith(("blob:", "data:")):
                 note(f"requests {url[:200]}")
 
         page.set_default_timeout(20_000)  # a busy machine
@@ -92,19 +99,29 @@ class Visits:
         page.on("request", lambda request: requested(request.url))
         page.on("dialog", lambda dialog: (note(f"shows {dialog.message}"), dialog.dismiss()))
         page.on("popup", lambda other: note(f"opens {other.url}"))
+        return page
 
-    def close(self) -> None:
-        """Close all pages. Fails if one of them did what a page must not do."""
-        for page in self.pages:
-            if page.evaluate(f"{_FLAG} !== undefined"):
-                self.troubles.append("runs what a name says")
-        for context in self._contexts:
-            context.close()
-        assert not self.troubles
+    def _leave(self) -> None:
+        """Ask the page opened last whether it ran what a name says, and forget its choice of a theme."""
+        if self._opened and self._opened[-1].evaluate(f"localStorage.clear(), {_FLAG} !== undefined"):
+            self._troubles.append("runs what a name says")
+
+    def end(self) -> None:
+        """End a test. Fails if one of its pages did what a page must not do."""
+        self._leave()
+        self._opened.clear()
+        troubles = self._troubles.copy()
+        self._troubles.clear()
+        assert not troubles
+
+
+@pytest.fixture(scope="package")
+def visits(chromium: Browser) -> Visits:
+    return Visits(chromium)
 
 
 @pytest.fixture
-def visit(chromium: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    visits = Visits(chromium, tmp_path)
+def visit(visits: Visits, tmp_path: Path) -> Iterator[Visits]:
+    visits.folder = tmp_path
     yield visits
-    visits.close()
+    visits.end()

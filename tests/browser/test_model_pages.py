@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 from torch import nn
 
 import hookcli
-from hookcli.report import Report, document
+from hookcli.report import Report, Skipped, document
 from hookcli.report.grouping import View
+from hookcli.report.report import Reason
 from hookcli.reporters.html import HtmlReporter
 
 
@@ -55,6 +57,21 @@ def test_a_page_of_a_run_joins_its_reports(visit: Callable[..., Any], sound: Seq
     with page.expect_download() as saved:
         page.click("#save-json")
     assert json.loads(Path(saved.value.path()).read_text()) == document(sound)
+
+
+def test_what_was_not_measured_is_said_once(visit: Callable[..., Any], sound: Sequence[Report]) -> None:
+    check = Skipped("HK002 input-not-finite", "not judged: the run crashed", kind=Reason.NOT_JUDGED)
+    failed = [
+        replace(one, skipped=(check, Skipped("act", "no call")), meta={**one.meta, "complete": False}) for one in sound
+    ]
+    page = visit(HtmlReporter().render(failed, View()))
+    assert "in the forward until it failed" in page.inner_text(".tiles")
+    page.get_by_role("tab", name="Not measured").click()
+    assert page.get_by_role("tab", name="Not measured").inner_text().endswith("2")
+    assert page.locator("#view-skipped button").all_inner_texts() == ["act"]  # a check is no module
+    page.click("#view-skipped button")
+    detail = page.get_by_role("complementary", name="Selected module").inner_text()
+    assert detail.count("no call") == 1 and "not judged" not in detail
 
 
 def test_several_models_are_shown_one_at_a_time(

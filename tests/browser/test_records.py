@@ -62,6 +62,8 @@ def test_one_step_everywhere(visit: Callable[..., Page], record: Callable[..., A
     assert "Std of the output: body.1" in over_steps.inner_text() and "Reset zoom" not in over_steps.inner_text()
     page.locator(".heat-scroller").press("ArrowLeft")
     assert pick(page, ".step-name") == "step 0 · 1 of 3"
+    assert "(the page has no details of step 0)" in pick(page, ".detail-step")
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")  # the parts scroll, not the page
     page.locator(".heat-scroller").press("ArrowDown")
     assert (
         "head Linear" in pick(page, ".heat-readout")
@@ -97,7 +99,7 @@ def test_hostile_names_and_narrow_or_dark_windows(visit: Callable[..., Page], re
         replace(bad(0), cause=HOSTILE),
         end(),
     )
-    for how in ({"width": 420}, {"color_scheme": "dark"}, {"policy": False}):
+    for how in ({"width": 420, "dark": True}, {"policy": False}):
         page = visit(file, **how)
         page.wait_for_selector(".step-table .table-row")
         assert HOSTILE in pick(page, ".first-bad p")

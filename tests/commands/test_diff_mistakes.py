@@ -36,7 +36,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
     (NET, NET, *INPUT, "--loss", "mean"): "--loss: without --backward nothing is differentiated",
     (NET, NET, *INPUT, "--match", "zz*"): "no module or parameter matches 'zz*'",
     (NET, NET, *INPUT, "--sort", "rel"): "--sort: unknown column 'rel'",
-    (NET, NET, *INPUT, "-f", "dot"): "--format dot: only for `hookcli graph` (",
+    (NET, NET, *INPUT, "-f", "dot"): "--format dot: only for `hookcli graph` or `hookcli flow` (",
     ("a.json", "a.json", "--columns", "rel_l2"): "--columns: unknown column 'rel_l2'",
     (NET, f"{NET} --edit zz:output=zero", *INPUT): "zz",
     (NET, f"{NET} --weights no.pt", *INPUT): "B: --weights: no file 'no.pt'",

@@ -96,7 +96,7 @@ def vit_b_16(): return small("vit_b_32")
 def convnext_tiny(): return small("convnext_tiny")
 resnet50 = resnet18
 """
-COMPUTE = re.compile("hookcli (inputs|activations|grads|graph|trace|comm|check|diff) ")
+COMPUTE = re.compile("hookcli (report|inputs|activations|grads|graph|trace|comm|check|diff) ")
 MODEL = re.compile(r"\b(resnet18|resnet50|vit_b_16|convnext_tiny)\b")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -186,7 +187,8 @@ def test_every_output_comes_from_the_input(name: str) -> None:
         assert all(number < row["id"] for number in row["inputs"])
         if reached.intersection(row["inputs"]):
             reached.add(row["id"])
-    outputs = [row["id"] for row in report.rows if row["kind"] == "output"]
-    assert outputs and reached.issuperset(outputs)
+    outputs = [row for row in report.rows if row["kind"] == "output"]
+    # Without a detection, the keypoints of none are zeros that come from nowhere.
+    assert outputs and reached.issuperset(row["id"] for row in outputs if math.prod(row["output_shape"]))
     kinds = Counter(row["kind"] for row in report.rows)
     assert report.totals == {"module calls": kinds["module"], "function calls": kinds["function"]}

@@ -20,7 +20,7 @@ from hookcli.report.merging import merge_parts
 from hookcli.tensors.stats import Reducer, resolve, stats
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([0.0, 1e4]), st.booleans())
 def test_the_parts_of_a_batch_are_merged_exactly(size, count, offset, holes) -> None:
     torch.manual_seed(size * 10 + count)
@@ -78,7 +78,7 @@ def test_single_numbers_are_merged_and_stay_single() -> None:
     assert found["shape"] == [] and found["mean"] == 2.0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_many_tensors_are_merged_as_each_by_itself(data: st.DataObject) -> None:
     """Equal to float64 of the concatenated tensors, and to the last digit but one to `TensorStats.merge`."""

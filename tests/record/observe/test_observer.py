@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from record.observe.observed_models import PROBES, WIDTH, Residual, assert_grads_match, run
 from support import equal, hooks_on
@@ -70,7 +70,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     names=st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=6),
     probe=st.sampled_from(sorted(PROBES)),
@@ -94,7 +94,7 @@ def test_hooks_change_nothing(names: list[str], probe: str, train: bool, seed: i
     assert seen.reports()[0].rows
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     names=st.lists(st.sampled_from(sorted(set(LAYERS) - {"relu", "dropout_"})), min_size=1, max_size=5),
     of=st.sampled_from(["outputs", "inputs"]),

@@ -117,7 +117,7 @@ export class LineChart {
     const parts = this.spec.lines.map((line) => drawable(line.values, this.axis.kind === "log"));
     this.odd = parts.flatMap((part, i) => (this.hidden.has(legendName(this.spec.lines[i])) ? [] : part.odd));
     this.legend.append(...this.#oddTexts());
-    const data = [this.spec.x, ...parts.map((part) => part.drawn)];
+    const data = [[...this.spec.x], ...parts.map((part) => part.drawn)];
     this.plot = new uPlot(chartOptions(this), data, this.plotBox);
     if (zoom) this.plot.setScale("x", { min: zoom.min, max: zoom.max });
   }
@@ -208,7 +208,7 @@ export class LineChart {
   /** uPlot lays its scales out after it was made: one that is drawn twice at once has none yet. */
   #isZoomed() {
     const { min, max } = this.plot.scales.x;
-    const { x } = this.spec;
+    const [x] = this.plot.data; // those drawn: the spec may have more by now
     return x.length > 1 && min !== null && (min > x[0] || max < x[x.length - 1]);
   }
 

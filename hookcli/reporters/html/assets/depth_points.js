@@ -60,7 +60,7 @@ function depthPoint(fqn, row, figures) {
 }
 
 /** Rows come in the order in which modules were entered; they leave in the order of their outputs. */
-function leavesFirst(entered) {
+export function leavesFirst(entered) {
   const [left, open] = [[], []];
   for (const item of entered) {
     while (open.length && !isPartOf(item.module.fqn, open[open.length - 1].module.fqn)) left.push(open.pop());

@@ -96,7 +96,7 @@ export function skippedList(skipped, fqn) {
   if (!skipped.length) return null;
   const lines = skipped.map((item) => {
     const name = item.fqn === fqn ? item.path : [item.fqn.slice(fqn ? fqn.length + 1 : 0), item.path].filter(Boolean).join(" ");
-    return `${item.probe}${name ? ` of ${name}` : ""}: ${item.reason}`;
+    return name ? `${name}: ${item.reason}` : item.reason;
   });
-  return h("ul", { class: "detail-skipped" }, ...[...new Set(lines)].map((line) => h("li", {}, line)));
+  return h("ul", { class: "detail-skipped" }, ...lines.map((line) => h("li", {}, line)));
 }

@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { LineChart } from "./chart.js";
 import { cell, num } from "./format.js";
+import { depthTicks, leavesFirst } from "./depth_points.js";
 import { agreement } from "./diff_model.js";
 import { onSelect, select } from "./selection.js";
 
@@ -12,7 +13,9 @@ export function hasDiffDepth({ comparison }) {
 }
 
 function drawnRows({ rows, kind }) {
-  return kind === "weight" ? [] : rows.filter((row) => num(row.times) !== null && "fqn" in row);
+  const drawn = kind === "weight" ? [] : rows.filter((row) => num(row.times) !== null && "fqn" in row);
+  if (kind !== "output") return drawn;
+  return leavesFirst(drawn.map((row) => ({ module: { fqn: String(row.fqn) }, row }))).map(({ row }) => row);
 }
 
 /**
@@ -46,6 +49,7 @@ function placeIn(rows, fqn, row) {
 function shared(rows, part) {
   return {
     x: rows.map((_, place) => place),
+    ticks: depthTicks(rows),
     names: rows.map((row) => [cell(row, "fqn"), row.type, row.path].filter(Boolean).join(" · ")),
     onSelect: (place) => select(rows[place].fqn, "diff", rows[place]),
     sync: `diff ${part.title} ${part.diff.model}`,

@@ -79,7 +79,7 @@ function openBoxes(stack, around, id) {
   let same = 0;
   while (same < around.length && stack[same + 1]?.fqn === around[same]) same += 1;
   const kept = stack.slice(0, same + 1);
-  for (const fqn of around.slice(same)) kept.push(newBox(`${fqn}@${id}`, "module", fqn, kept[kept.length - 1]));
+  for (const fqn of around.slice(same)) kept.push(newBox(`m${id}-${kept.length}`, "module", fqn, kept[kept.length - 1]));
   return kept;
 }
 
@@ -101,7 +101,7 @@ function inRuns(box) {
     const parts = box.parts;
     box.parts = [];
     for (let i = 0; i < parts.length; i += RUN_LENGTH) {
-      const run = newBox(`${parts[i].key}…${i}/${parts.length}`, "run", box.fqn, box);
+      const run = newBox(`r${parts[i].key}-${i}-${parts.length}`, "run", box.fqn, box);
       run.parts = parts.slice(i, i + RUN_LENGTH);
       run.parts.forEach((part) => (part.parent = run));
       run.size = run.parts.reduce((sum, part) => sum + part.size, 0);

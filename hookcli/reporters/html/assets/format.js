@@ -7,7 +7,7 @@ const each = (names, write) => names.forEach((name) => (WRITTEN[name] = write));
 each(["macs", "parameters"], quantity);
 each(["params_share", "macs_share"], percent);
 each(["bytes", "kept", "bytes_before", "bytes_after", "resident_bytes", "peak_bytes"], bytes);
-each(["loss", "first_loss"], (value) => (Number.isNaN(value) ? "NaN" : number(value)));
+each(["loss", "first_loss", "loss_a", "loss_b"], (value) => (Number.isNaN(value) ? "NaN" : number(value)));
 each(["us"], microseconds);
 each(["seconds", "forward_seconds", "backward_seconds", "a_seconds", "b_seconds"], seconds);
 each(["lr", "weight_decay", "momentum", "betas"], setting);

@@ -43,9 +43,10 @@ function facts(reports) {
   const versions = ["torch", "torchvision"].flatMap((name) => all(name).map((version) => `${name} ${version}`));
   return [
     ["Input", all("input").join(" / ")],
-    ["Device", all("device").join(" / ")],
+    ["Device", devices(all("device"))],
     ["Dtype", all("dtype").join(" / ")],
     ["Mode", all("mode").join(" / ")],
+    ["Backward", loss ? "" : all("backward_vector").map((vector) => `vector-Jacobian product with ${vector}`).join(" / ")],
     ["Loss", loss ? `${Number.isNaN(num(loss.loss_value)) ? "NaN" : number(num(loss.loss_value))}${loss.loss ? ` (${loss.loss})` : ""}` : ""],
     ["Processes", all("processes").join(" / ")],
     ["Took", took ? seconds(took) : ""],
@@ -53,6 +54,12 @@ function facts(reports) {
     ["Seed", all("seed").join(" / ")],
     ["Versions", versions.join(", ")],
   ].filter(([, text]) => text);
+}
+
+/** The devices; what needs no values may have been computed on meta beside another one. */
+function devices(names) {
+  const others = names.filter((name) => name !== "meta");
+  return others.length && others.length < names.length ? `${others.join(" / ")} (shapes, MACs and memory: meta)` : names.join(" / ");
 }
 
 /** What is said of a record: it changes while the record grows. */
@@ -68,11 +75,12 @@ function totals(reports) {
   const found = Object.assign({}, ...reports.map((report) => report.totals).filter((each) => "params" in each));
   if (!("params" in found)) return "";
   const parts = Object.keys(MEMORY).filter((key) => key in found);
+  const forward = reports.some((report) => "macs" in report.totals && report.meta.complete === false) ? "the forward until it failed" : "one forward";
   const training = parts.reduce((sum, key) => sum + found[key], 0);
   const tiles = [
-    ["Parameters", `${quantity(found.params)}`, found.trainable === found.params ? "all trainable" : `${quantity(found.trainable)} trainable`],
-    "macs" in found && ["MACs", quantity(found.macs), `${count(found.macs)} in one forward`],
-    "kept_bytes" in found && ["Kept for backward", bytes(found.kept_bytes), `by one forward${found.kept_mode ? ` in ${found.kept_mode} mode` : ""}`],
+    ["Parameters", `${quantity(found.params)}`, !found.params ? "" : found.trainable === found.params ? "all trainable" : `${quantity(found.trainable)} trainable`],
+    "macs" in found && ["MACs", quantity(found.macs), `${count(found.macs)} in ${forward}`],
+    "kept_bytes" in found && ["Kept for backward", bytes(found.kept_bytes), `by ${forward}${found.kept_mode ? ` in ${found.kept_mode} mode` : ""}`],
     "grad_bytes" in found && ["Memory to train", bytes(training), parts.map((key) => `${bytes(found[key])} ${MEMORY[key]}`).join(" + ")],
   ];
   return h("ul", { class: "tiles" }, tiles.filter(Boolean).map(([name, figure, note]) => h("li", {}, h("span", { class: "tile-name" }, name), h("strong", {}, figure), h("span", { class: "tile-note", title: note }, note))));

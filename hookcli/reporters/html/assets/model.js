@@ -24,7 +24,7 @@ import { num } from "./format.js";
  * @property {Unmeasured[]} skipped at it or at its parameters
  *
  * @typedef {{fqn: string, name: string, module: Module|null, values: Row[], gradients: Row[]}} Parameter
- * @typedef {{fqn: string, path: string, reason: string, probe: string}} Unmeasured
+ * @typedef {{fqn: string, path: string, reason: string, kind?: string}} Unmeasured
  *
  * @typedef {Object} Model
  * @property {Module[]} modules containers before their parts, in the order of calls: the order of a tree
@@ -52,7 +52,7 @@ export function joinReports(payload) {
   for (const [probe, list] of Object.entries(JOINED)) {
     byProbe(probe).filter(isOfModules).forEach((report) => report.rows.forEach((row) => addRow(byFqn, row, list)));
   }
-  const skipped = payload.reports.flatMap((report) => report.skipped.map((item) => ({ path: "", ...item, probe: report.probe })));
+  const skipped = unmeasured(payload.reports);
   if (!byFqn.size) addOwners(byFqn, byProbe("grads"));
   if (byFqn.size) skipped.filter((item) => item.kind === "never_called").forEach((item) => moduleAt(byFqn, item.fqn));
   const modules = inTreeOrder(byFqn);
@@ -60,8 +60,14 @@ export function joinReports(payload) {
   const parameters = parametersOf(byProbe, owner);
   const findings = payload.reports.flatMap((report) => report.findings);
   findings.forEach((finding) => owner(finding.fqn)?.findings.push(finding));
-  skipped.forEach((item) => owner(item.fqn)?.skipped.push(item));
+  skipped.filter((item) => item.kind !== "not_judged").forEach((item) => owner(item.fqn)?.skipped.push(item)); // of a check, not of a module
   return { modules, byFqn, parameters, findings, skipped, reports: byProbe, owner };
+}
+
+/** What was not measured: once, though several reports of one run say it. */
+function unmeasured(reports) {
+  const items = reports.flatMap((report) => report.skipped.map((item) => ({ path: "", ...item })));
+  return [...new Map(items.map((item) => [JSON.stringify([item.fqn, item.path, item.reason]), item])).values()];
 }
 
 function isOfModules(report) {

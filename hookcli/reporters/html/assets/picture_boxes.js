@@ -56,7 +56,7 @@ function shapeText(value) {
  * @returns {SVGElement}
  */
 export function drawFlow(layout, model) {
-  const tip = s("marker", { id: "flow-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" }, s("path", { d: "M0 0 8 4 0 8z", class: "flow-tip" }));
+  const tip = s("marker", { id: "flow-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0 0 8 4 0 8z", class: "flow-tip" }));
   const opened = layout.boxes.filter((placed) => placed.open);
   const closed = layout.boxes.filter((placed) => !placed.open);
   return s(

@@ -10,8 +10,7 @@ const NAMES = 30; // of one reason that are shown at first
 export function mountSkipped(container, { model }) {
   const reasons = Map.groupBy(model.skipped, (item) => item.reason);
   const groups = [...reasons].map(([reason, items]) => {
-    const distinct = [...new Map(items.map((item) => [`${item.fqn}\0${item.path}`, item])).values()];
-    return h("section", { class: "reason" }, h("h2", {}, reason, h("span", { class: "count" }, count(distinct.length))), names(distinct, model));
+    return h("section", { class: "reason" }, h("h2", {}, reason, h("span", { class: "count" }, count(items.length))), names(items, model));
   });
   container.append(h("div", { class: "skipped" }, h("p", { class: "lead" }, "An absent row is never a zero: these were not measured."), groups));
   return {};
@@ -30,7 +29,7 @@ function names(items, model) {
 
 function nameItem(item, model) {
   const text = `${item.fqn || "(model)"} ${item.path}`.trim();
-  const owner = model.owner(item.fqn);
+  const owner = item.kind === "not_judged" ? null : model.owner(item.fqn);
   if (!owner) return h("li", {}, h("span", { class: "place", title: text }, text));
   return h("li", {}, h("button", { type: "button", class: "place", title: text, on: { click: () => select(owner.fqn, "skipped") } }, text));
 }

@@ -133,12 +133,18 @@ function chartOfSteps(track, onSelect) {
 }
 
 function linesOf(track, names) {
-  const shown = names.map((name) => track.figure(name)).filter(Boolean);
+  const figures = names.map((name) => track.figure(name)).filter(Boolean);
+  const shown = figures.filter((figure) => figure.name !== "unclipped_grad" || wasClipped(figure, figures[0]));
   const lines = shown.map((figure) => ({ label: names.length > 1 ? (SHORT[figure.name] ?? figure.title) : "all parameters", figure }));
   if (names[0] === "lr") lines.splice(0, lines.length, ...track.groups.flatMap((group) => ofGroup(group, "lr")));
   if (names[0] === "ratio" && track.groups.length > 1) lines.push(...track.groups.flatMap((group) => ofGroup(group, "ratio")));
   if (lines.length === 1 && names[0] === "loss") lines[0].label = "loss";
   return lines.map(({ label, figure }, i) => lineOf(label, figure, i));
+}
+
+/** True if the norm before clipping differs from the one after it at any step, by more than rounding. */
+function wasClipped(before, after) {
+  return before.values.some((value, i) => Math.abs(num(value) - num(after.values[i])) > 1e-3 * num(value));
 }
 
 function ofGroup(group, name) {

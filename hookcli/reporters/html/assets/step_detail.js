@@ -25,11 +25,11 @@ export class StepDetail {
     const exact = own.filter(({ meta }) => meta.step === track.steps[index] && (meta.forward ?? null) === (track.forwards[index] ?? null));
     const last = own.filter(({ meta }) => meta.step === own.at(-1).meta.step && meta.forward === own.at(-1).meta.forward);
     const reports = exact.length ? exact : last;
+    const why = exact.length ? "" : ` (the page has no details of step ${count(track.steps[index])})`;
+    this.note.textContent = reports.length ? `Step ${count(reports[0].meta.step)} of ${track.title}${why}` : "";
     if (reports[0] === this.shown) return;
     this.shown = reports[0];
     Object.assign(this.context.model, joinReports({ reports }));
-    const why = exact.length ? "" : ", which the page has in full";
-    this.note.textContent = reports.length ? `Step ${count(reports[0].meta.step)} of ${track.title}${why}` : "";
     repeatSelection();
   }
 }

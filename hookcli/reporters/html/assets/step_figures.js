@@ -14,6 +14,6 @@ export function stepFigure({ name, unit }, value) {
   if (unit === "seconds") return seconds(value);
   if (unit === "bytes") return bytes(value);
   if (unit === "elements") return count(value);
-  if (unit === "share") return value === 0 || value === 1 ? `${100 * value}%` : `${fixed(Math.min(Math.max(100 * value, 0.1), 99.9), 1)}%`;
+  if (unit === "share") return value === 0 ? "0" : value === 1 ? "100%" : `${fixed(Math.min(Math.max(100 * value, 0.1), 99.9), 1)}%`;
   return number(value);
 }

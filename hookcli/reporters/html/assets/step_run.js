@@ -30,7 +30,7 @@ export function recordFacts({ run, tracks, ranks }) {
 }
 
 function endText(ended) {
-  if (!ended) return "no end is recorded";
+  if (!ended) return "no end is recorded (running, or killed)";
   const code = ended.exit_code === null ? "" : `exit code ${ended.exit_code}`;
   return ended.error ? `${ended.error}${code ? ` (${code})` : ""}` : code || "by itself";
 }
