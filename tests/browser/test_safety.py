@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hostile import MARKUP, hostile_reports
 from records import HEADER, end, recorded_step, save
+from torch import nn
 
+import hookcli
 from hookcli import registry
 from hookcli.cli import main
-from hookcli.report import Row
+from hookcli.report import document
 from hookcli.report.grouping import View
+from hookcli.reporters.html.page import page as page_of
 from hookcli.system.escaping import visible
 
 Visit = Callable[..., Any]
@@ -69,10 +73,10 @@ def test_without_scripts_the_tables_are_text(visit: Visit, hostile: dict[str, st
 
 def test_a_view_that_cannot_be_shown_says_so_beside_the_others(chromium: Any, tmp_path: Path) -> None:
     """A page whose data was edited by hand. Its error is on the console, too, so that this is no page for `visit`."""
-    findings, *measured, flow = hostile_reports()["model"]
-    edited = replace(flow, rows=[Row({**row.values, "inputs": True}) for row in flow.rows])
+    reports = document(hookcli.capture(nn.Sequential(nn.ReLU()), torch.ones(2, 2), ["shapes", "flow"]))["reports"]
+    reports[1]["rows"][1]["inputs"] = True
     file = tmp_path / "edited.html"
-    file.write_text(registry.load("reporters", "html")().render([findings, *measured, edited], View()))
+    file.write_text(page_of({"schema": 1, "kind": "model", "title": "Net", "reports": reports}))
     page = chromium.new_page()
     page.goto(file.as_uri())
     page.get_by_role("tab", name="Picture").click()
