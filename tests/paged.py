@@ -18,12 +18,17 @@ from hookcli.report import relaxed
 OTHERS = {32767: None, 32766: math.nan, 32765: math.inf, 32764: -math.inf}
 
 
+def data(page: str) -> tuple[str, dict[str, Any]]:
+    """The JSON document of a page, as its text, and the rest of the payload."""
+    [packed] = re.findall(r'<script id="data"[^>]*>([^<]*)</script>', page)
+    document, rest = gzip.decompress(b64decode(packed)).decode().split("\0")
+    return document, json.loads(rest)
+
+
 def payload(page: str) -> dict[str, Any]:
     """The payload of a page, its JSON document among it."""
-    found = re.search(r'<script id="data"[^>]*>([^<]*)</script>', page)
-    assert found
-    document, rest = gzip.decompress(b64decode(found[1])).decode().split("\0")
-    return {**json.loads(rest), **json.loads(document)}
+    document, rest = data(page)
+    return {**rest, **json.loads(document)}
 
 
 def figures(text: str) -> list[float | None]:

@@ -50,10 +50,15 @@ class Page:
 
     def _open(self) -> None:
         if self._opens and self.output.path:
-            import webbrowser
+            open_in_browser(self.output.path.resolve().as_uri(), str(self.output.path), self.options)
 
-            if not webbrowser.open(self.output.path.resolve().as_uri()):
-                remark(f"no browser found: open {self.output.path}", self.options)
+
+def open_in_browser(address: str, name: str, options: Options) -> None:
+    """Open an address in the user's browser; without one a remark says what to open, by its name."""
+    import webbrowser
+
+    if not webbrowser.open(address):
+        remark(f"no browser found: open {name}", options)
 
 
 def _default(targets: Sequence[str]) -> str:

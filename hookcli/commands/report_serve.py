@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from hookcli.commands.options import Options
 from hookcli.commands.progress import Progress
+from hookcli.commands.report_file import open_in_browser
 from hookcli.commands.report_record import record_payload, told
 from hookcli.errors import UsageError
 from hookcli.record.file.page.record_page import RecordPage
@@ -44,9 +45,7 @@ def serve_record(name: str, port: int | None, options: Options, *, opens: bool =
         waiting = "" if exists(live.path) else "; the record does not exist yet"
         say(visible(f"{path} is at {address} (Ctrl-C ends it){waiting}"))
         if opens:
-            import webbrowser
-
-            webbrowser.open(address)
+            open_in_browser(address, address, options)
         server.serve_forever()
     live.close()
     return 0

@@ -17,7 +17,8 @@ from hookcli.report.report import Report
 class ReportPage:
     """The reports of one run of a model, which notebooks show as a page.
 
-    `reports` holds the findings of the checks first, then the figures: of shapes, activations, gradients, parameters.
+    `reports` holds the findings of the checks first, then shapes, the flow of tensors, and statistics of activations,
+    gradients and parameters.
     `error` is the error of a model that failed; the reports end there.
     """
 

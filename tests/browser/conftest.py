@@ -78,7 +78,7 @@ class Visits:
         self._address = file.as_uri()
         tab = self._tabs.get(scripts) or self._new_tab(scripts)
         self._opened.append(tab)
-        tab.set_viewport_size({"width": width, "height": 900})
+        tab.set_viewport_size({"width": width, "height": 700})
         tab.emulate_media(media="null", color_scheme="dark" if dark else "light")
         tab.goto(self._address)
         if scripts and '<div id="app">' in text:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+import paged
 import pytest
 from questions.asking import Asker, settled
 
@@ -19,11 +17,8 @@ def ask(tmp_path: Path) -> Asker:
 
 
 def reports_in(page: Path) -> list[dict[str, Any]]:
-    """The reports that a page carries, as it reads them itself."""
-    [packed] = re.findall(r'<script id="data"[^>]*>([^<]*)</script>', page.read_text())
-    found: list[dict[str, Any]] = json.loads(gzip.decompress(base64.b64decode(packed)).decode().partition("\0")[0])[
-        "reports"
-    ]
+    """The reports that a page carries."""
+    found: list[dict[str, Any]] = paged.payload(page.read_text())["reports"]
     return found
 
 

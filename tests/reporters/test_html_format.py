@@ -8,6 +8,7 @@ import random
 import shutil
 import struct
 import subprocess
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -16,7 +17,15 @@ from hookcli.report import Row, TensorStats, formatting, strict
 from hookcli.report.marks import mark
 from hookcli.reporters.html.scripts import ASSETS
 
-pytestmark = pytest.mark.skipif(not shutil.which("node"), reason="needs node, to run the page's JavaScript")
+
+def node() -> str | None:
+    """The path of Node: the machine's own, or the one that Playwright brings along."""
+    playwright = find_spec("playwright")
+    folders = (playwright.submodule_search_locations if playwright else None) or ()
+    return shutil.which("node") or next((shutil.which("node", path=f"{folder}/driver") for folder in folders), None)
+
+
+pytestmark = pytest.mark.skipif(not node(), reason="needs Node or Playwright, to run the page's JavaScript")
 PROGRAM = """
 import * as format from "ASSETS/format.js";
 const cases = JSON.parse(process.argv[1]);
@@ -52,7 +61,7 @@ COUNTS = [
 def in_node(cases: list[list[Any]]) -> list[str]:
     program = PROGRAM.replace("ASSETS", str(ASSETS))
     text = json.dumps(strict(cases), allow_nan=False)
-    command = ["node", "--input-type=module", "--eval", program, "--", text]
+    command = [str(node()), "--input-type=module", "--eval", program, "--", text]
     answers: list[str] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return answers
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
 import re
@@ -13,6 +12,7 @@ from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
 
+import paged
 import pytest
 
 from hookcli.report import Column, Finding, Report, Row, Skipped, TensorStats, columns_named, document
@@ -63,12 +63,6 @@ class Parsed(HTMLParser):
         self.attributes += attrs
 
 
-def data_of(text: str) -> tuple[str, dict[str, Any]]:
-    [packed] = re.findall(r'<script id="data"[^>]*>([^<]*)</script>', text)
-    written, rest = gzip.decompress(base64.b64decode(packed)).decode().split("\0")
-    return written, json.loads(rest)
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_module_imports_what_is_there_and_calls_nothing_that_makes_markup(name: str) -> None:
     source = asset(name)
@@ -90,6 +84,15 @@ def test_the_joined_script_has_each_name_once_and_neither_import_nor_export() ->
     assert all(order.index(file) < order.index(name) for name in order for file, _ in imports(asset(name)))
     names = Counter(name for script in order for name in DECLARED.findall(asset(script)))
     assert [name for name, times in names.items() if times > 1] == []
+    constants = re.compile(
+        r"(?<![.\w'\"`\\])[A-Z][A-Z_]{2,}\b(?!:)"
+    )  # in one script those of all modules would be found
+    for script in order:
+        source = re.sub(
+            r"/\*\*.*?\*/", "", re.sub(r"(^|\s)//.*$", "", asset(script), flags=re.MULTILINE), flags=re.DOTALL
+        )
+        known = {*DECLARED.findall(source), *(name for _, taken in imports(source) for name in taken)}
+        assert ({*constants.findall(source)} & {*names}) <= known, script
     assert not re.search(r"^(import|export)\b", joined("main.js"), re.MULTILINE)
 
 
@@ -123,14 +126,14 @@ def test_text_of_others_is_no_markup_and_nothing_is_loaded() -> None:
 
 
 def test_the_data_is_the_document_of_json_exactly() -> None:
-    written, rest = data_of(HtmlReporter().render([REPORT], View(sort="params", depth=2)))
+    written, rest = paged.data(HtmlReporter().render([REPORT], View(sort="params", depth=2)))
     assert written == JsonReporter().render([REPORT], View())
     assert json.loads(written)["reports"][0]["rows"][0]["params"] == 2**60
     assert rest["view"] == {"columns": [], "sort": "params", "depth": 2, "all": False}
     assert rest["kind"] == "reports" and rest["lines"][0]["remarks"] == HOSTILE[:2]
     assert rest["explain"]["HK010"]["name"] == "dead-units" and "exactly zero" in rest["explain"]["HK010"]["text"]
     unknown = replace(REPORT, findings=[Finding("XX999", "error", "", "")])
-    assert data_of(HtmlReporter().render([unknown], View()))[1]["explain"] == {}
+    assert paged.data(HtmlReporter().render([unknown], View()))[1]["explain"] == {}
 
 
 def test_a_page_has_the_libraries_that_it_needs() -> None:

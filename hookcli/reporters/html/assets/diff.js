@@ -79,5 +79,6 @@ function howJudged({ meta: { rtol, atol, of, a } }) {
   const rule = of || a?.record
     ? "Each statistic may differ by as much as it would if every element moved by rtol times the root mean square of A's elements. Shapes, dtypes and counts of NaN and Inf must be equal."
     : "A tensor is beyond tolerance if the l2 norm of its difference, relative to that of A's tensor, is above rtol.";
-  return [`${rule} Here ${given}${absolute}.`, "Excess is the difference in units of what is allowed: above 1 it is beyond tolerance.", "The first divergence is the first in the order of execution: a part comes before the module that contains it."];
+  const steps = a?.record ? ["All steps that both records have are compared up to the first difference, then some of the others."] : [];
+  return [`${rule} Here ${given}${absolute}.`, ...steps, "Excess is the difference in units of what is allowed: above 1 it is beyond tolerance.", "The first divergence is the first in the order of execution: a part comes before the module that contains it."];
 }

@@ -10,7 +10,7 @@ const SVG = "http://www.w3.org/2000/svg";
  * @param {unknown} value
  * @returns {string}
  */
-export function visible(value) {
+function visible(value) {
   const text = String(value);
   return ANY_HIDDEN.test(text) ? [...text].map((one) => one.replace(ANY_HIDDEN, escaped)).join("") : text;
 }

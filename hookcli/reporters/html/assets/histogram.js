@@ -54,7 +54,7 @@ function finiteCount(row) {
  * @param {object} row
  * @returns {{low: number, high: number, count: number, exponent?: number}[]}
  */
-export function binsOf({ hist, zeros = 0 }) {
+function binsOf({ hist, zeros = 0 }) {
   const positive = hist.positive.map((count, i) => ({ low: 2 ** (hist.low + i), high: 2 ** (hist.low + i + 1), count }));
   const negative = hist.negative.map((count, i) => ({ low: -(2 ** (hist.low + i + 1)), high: -(2 ** (hist.low + i)), count }));
   const all = [...negative.reverse(), { low: 0, high: 0, count: zeros }, ...positive];
@@ -68,7 +68,7 @@ export function binsOf({ hist, zeros = 0 }) {
  * @param {number} share
  * @returns {number} NaN without an element
  */
-export function quantileOf(row, share) {
+function quantileOf(row, share) {
   const [least, most] = [num(row.min), num(row.max)];
   const bins = binsOf(row);
   const total = bins.reduce((sum, bin) => sum + bin.count, 0);

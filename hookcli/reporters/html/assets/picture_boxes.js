@@ -32,7 +32,7 @@ function runText(box, model) {
 
 function clippedName(text) {
   const short = String(text ?? "");
-  return short.length > LONGEST_NAME ? `${short.slice(0, LONGEST_NAME / 2)}…${short.slice(-LONGEST / 2 + 1)}` : short;
+  return short.length > LONGEST_NAME ? `${short.slice(0, LONGEST_NAME / 2)}…${short.slice(-LONGEST_NAME / 2 + 1)}` : short;
 }
 
 function boxType(box, model) {

@@ -1,0 +1,49 @@
+"""The page of `hookcli report RECORD --serve` while the record grows, in a browser."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+from records import HEADER, recorded_step
+
+from hookcli.record.file.writer import RecordWriter
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.run.jsonl"
+
+
+@pytest.fixture
+def address(path: Path) -> Iterator[str]:
+    """Where the record is served; nothing of the server stays behind."""
+    command = [sys.executable, "-m", "hookcli", "report", str(path), "--serve"]
+    process = forks.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    found = re.search(r"http://\S+", process.stderr.readline())
+    yield found[0] if found else ""
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_charts_follow_the_record(chromium: Any, address: str, path: Path) -> None:
+    writer = RecordWriter(path).begun(HEADER)
+    for number in (0, 100):
+        writer.write(recorded_step(number))
+    page = chromium.new_page()
+    page.goto(address)
+    page.locator(".step-name", has_text="step 100 · 2 of 2").wait_for()
+    writer.write(recorded_step(200))
+    page.locator(".step-name", has_text="step 200 · 3 of 3").wait_for()
+    assert page.locator(".step-chart canvas").count() > 1
+    assert page.get_by_role("button", name="Reset zoom").count() == 0  # the first steps are no zoom of the reader's
+    page.close()
+    writer.close()
