@@ -35,6 +35,7 @@ def hostile() -> dict[str, str]:
 def test_no_name_runs_loads_or_is_markup(visit: Visit, hostile: dict[str, str], kind: str, policy: bool) -> None:
     """By escaping alone; and with its policy, which would tell of what escaping let through."""
     page = visit(hostile[kind], policy=policy)
+    page.get_by_role("tab").nth(3).wait_for()
     walked(page)
 
 
