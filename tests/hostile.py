@@ -63,7 +63,7 @@ def hostile_reports() -> dict[str, list[Report]]:
     sides = [replace(report, meta={**report.meta, "side": side}) for side in "ab" for report in measured]
     return {
         "reports": [*measured[:3], plugin],
-        "model": [_findings(), *measured, _flow()],
+        "model": [replace(report, model=MARKUP[0]) for report in (_findings(), *measured, _flow())],
         "diff": [_differences(), *sides],
     }
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from support import assert_stats, float64_stats
 from torch import Tensor, nn
-from torch.func import functional_call, hessian, jacrev, jvp, stack_module_state, vmap
+from torch.func import functional_call, grad, hessian, jacrev, jvp, stack_module_state, vmap
 from torch.utils.checkpoint import checkpoint
 
 import hookcli
@@ -124,6 +124,20 @@ def test_what_checks_ask_of_a_model_that_is_mapped_over() -> None:
     (report,) = hookcli.capture(Ensemble(), torch.randn(2, WIDTH), [InventoryProbe(backward=True)])
     assert {row.fqn for row in report.rows if row["kind"] == "called"} >= {"", "base", "base.1"}
     assert not [row for row in report.rows if row["kind"] == "received"]
+
+
+def test_what_checks_ask_of_a_model_that_differentiates_each_item() -> None:
+    class Gradients(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = nn.Linear(WIDTH, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            slopes: Tensor = vmap(grad(lambda item: self.base(item).sum()))(x)
+            return slopes + self.base(x)
+
+    (report,) = hookcli.capture(Gradients(), torch.randn(2, WIDTH), [InventoryProbe(backward=True)])
+    assert {row.fqn for row in report.rows if row["kind"] == "called"} == {"", "base"}
 
 
 @pytest.mark.parametrize("probe", sorted(PROBES))

@@ -41,7 +41,7 @@ def check_writable(path: Path, option: str = "--output") -> None:
         return
     try:
         with suppress(FileNotFoundError):
-            path.lstat()  # which tells a name that can't be
+            path.stat()  # which tells a name that can't be, and links that lead in a circle
         with tempfile.TemporaryFile(dir=followed(path).parent):
             pass
     except (OSError, ValueError) as error:  # a NUL, and what the file system's encoding lacks, are ValueErrors

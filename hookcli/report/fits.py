@@ -171,6 +171,7 @@ ROW: Mapping[str, Fits] = {
     "sharded": lambda value: value is True or optional(listed(is_count))(value),
     "mesh": optional(listed(is_count)),
     "settings": is_mapping,
+    "requires_grad": lambda value: value is None or isinstance(value, bool),
     "betas": optional(listed(is_figure)),
     "hist": is_histogram,
 }

@@ -96,10 +96,24 @@ is_view: Callable[[Tensor], bool] = private(
 )
 """True if autograd knows a tensor to be a view: an in-place change gives it another node, which drops its hooks."""
 
-is_mapped: Callable[[Tensor], bool] = private(
-    "torch._C._functorch", "is_batchedtensor", lambda tensor: False, "tensors inside torch.vmap are not told apart"
+is_batched, _is_differentiated = (
+    private("torch._C._functorch", name, lambda tensor: False, "tensors inside torch.vmap are not told apart")
+    for name in ("is_batchedtensor", "is_gradtrackingtensor")
 )
-"""True for a tensor inside `torch.vmap`, which stands for one item of a batch and can't be read back."""
+_inside: Callable[[Tensor], Tensor] = private(
+    "torch._C._functorch", "get_unwrapped", lambda tensor: tensor, "tensors inside torch.vmap are not told apart"
+)
+
+
+def is_mapped(tensor: Tensor) -> bool:
+    """True for a tensor inside `torch.vmap`, which stands for one item of a batch and can't be read back.
+
+    Also under the wrapper of `torch.func.grad`, which `vmap(grad(...))` puts around it.
+    """
+    while _is_differentiated(tensor) and (inner := _inside(tensor)) is not tensor:
+        tensor = inner
+    return bool(is_batched(tensor))
+
 
 is_copy_on_write: Callable[[Tensor], bool] = private(
     "torch._C", "_is_cow_tensor", lambda tensor: True, "statistics on the CPU take several times as long"

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hostile import MARKUP, hostile_reports
 from records import HEADER, end, recorded_step, save
+from torch import nn
 
+import hookcli
 from hookcli import registry
 from hookcli.cli import main
+from hookcli.report import document
 from hookcli.report.grouping import View
+from hookcli.reporters.html.page import page as page_of
 from hookcli.system.escaping import visible
 
 Visit = Callable[..., Any]
@@ -30,6 +35,7 @@ def hostile() -> dict[str, str]:
 def test_no_name_runs_loads_or_is_markup(visit: Visit, hostile: dict[str, str], kind: str, policy: bool) -> None:
     """By escaping alone; and with its policy, which would tell of what escaping let through."""
     page = visit(hostile[kind], policy=policy)
+    page.get_by_role("tab").nth(3).wait_for()
     walked(page)
 
 
@@ -64,3 +70,18 @@ def test_without_scripts_the_tables_are_text(visit: Visit, hostile: dict[str, st
     assert page.locator(_TEMPTED).count() == 0
     cells = page.locator("noscript td").all_text_contents()
     assert {"<script>window.ran=1</script>", visible("\u202egnp.eman\u2066\u200f"), "__proto__"} <= set(cells)
+
+
+def test_a_view_that_cannot_be_shown_says_so_beside_the_others(chromium: Any, tmp_path: Path) -> None:
+    """A page whose data was edited by hand. Its error is on the console, too, so that this is no page for `visit`."""
+    reports = document(hookcli.capture(nn.Sequential(nn.ReLU()), torch.ones(2, 2), ["shapes", "flow"]))["reports"]
+    reports[1]["rows"][1]["inputs"] = True
+    file = tmp_path / "edited.html"
+    file.write_text(page_of({"schema": 1, "kind": "model", "title": "Net", "reports": reports}))
+    page = chromium.new_page()
+    page.goto(file.as_uri())
+    page.get_by_role("tab", name="Picture").click()
+    page.get_by_text("This view can't be shown: TypeError").wait_for()
+    page.get_by_role("tab", name="Modules").click()
+    assert page.locator(".panel:not([hidden]) .table").is_visible()
+    page.close()

@@ -131,6 +131,9 @@ def test_parameters_are_those_before_the_run(cli: Cli, place: Path) -> None:
 def test_a_file_that_cannot_be_written_is_found_before_the_run(cli: Cli, place: Path) -> None:
     ran = cli("report", "nothing.py:There", "--output", "gone/x.html")
     assert ran.code == 2 and "--output gone/x.html: can't write to gone/" in ran.err
+    Path("circle.html").symlink_to("circle.html")
+    ran = cli("report", "nothing.py:There", "--output", "circle.html")
+    assert ran.code == 2 and "--output circle.html: can't write" in ran.err
     for form in ("sarif", "svg", "hist"):
         ran = cli("report", "nothing.py:There", "--output", "page.x", "--format", form)
         assert ran.code == 2 and f"--format {form}: only for `hookcli " in ran.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hookcli.diff.rows import diff_reports
 from hookcli.diff.tolerance import Tolerance
 from hookcli.errors import UsageError
 from hookcli.report import STATS_COLUMNS, STATS_KEYS, Report, Row, TensorStats, columns_named
+from hookcli.report.columns import PARAMETERS, STATISTICS
 from hookcli.report.files import read_reports, unfamiliar
 from hookcli.report.merged_rows import merged
 from hookcli.report.ranks import beside
@@ -69,6 +71,8 @@ def test_a_report_with_a_statistic_more_is_read_and_written_as_it_is(tmp_path: P
     assert document([report]) == json.loads(Path(file).read_text())
     assert "has kurtosis, which this version of hookcli does not know" in (unfamiliar(file, [report]) or "")
     assert unfamiliar("same.json", [REPORT, beside({0: REPORT, 1: REPORT})]) is None
+    for columns in (STATISTICS, PARAMETERS):
+        assert unfamiliar("same.json", [replace(REPORT, columns=columns)]) is None
 
 
 def test_counts_that_were_not_saved_are_unknown(tmp_path: Path) -> None:

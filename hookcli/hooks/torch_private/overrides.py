@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookcli.hooks.torch_private.exchange import Wrapper, replaced
-from hookcli.tensors.torch_private import caller, getter, is_mapped, private
+from hookcli.tensors.torch_private import caller, getter, is_batched, private
 
 # Modes.
 
@@ -128,7 +128,7 @@ def times_mapped(tensors: Iterable[Tensor]) -> int:
     for x in tensors:
         while is_wrapped(x):
             inner = unwrapped(x)
-            if is_mapped(x):
+            if is_batched(x):
                 sizes[level_of(x)] = inner.shape[dimension_of(x)]
             x = inner
     return prod(sizes.values())

@@ -23,7 +23,7 @@ export function mountTabs(container, views, context, moved) {
       tabs[i].tabIndex = each === view ? 0 : -1;
     });
     now = view;
-    if (!mounted.has(view)) mounted.set(view, view.mount(panels[views.indexOf(view)], context) ?? {});
+    if (!mounted.has(view)) mounted.set(view, mountedIn(panels[views.indexOf(view)], view, context));
     mounted.get(view).show?.();
   };
   tabs.forEach((tab, i) => tab.addEventListener("click", () => {
@@ -37,6 +37,17 @@ export function mountTabs(container, views, context, moved) {
   if (views.length) show(views[0]);
   const showNamed = (id) => views.filter((view) => view.id === id && view !== now).forEach(show);
   return { mounted: () => [...mounted.values()], shown: () => mounted.get(now) ?? null, show: showNamed, now: () => now?.id ?? "" };
+}
+
+/** Mount a view, or say why it can't be: its data may have been edited, and other views still have theirs. */
+function mountedIn(panel, view, context) {
+  try {
+    return view.mount(panel, context) ?? {};
+  } catch (error) {
+    panel.replaceChildren(h("p", { class: "failure", role: "alert" }, `This view can't be shown: ${error}`));
+    setTimeout(() => { throw error; }); // for the console
+    return {};
+  }
 }
 
 function tabOf(view, context) {
