@@ -120,13 +120,14 @@ def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions
 
 
 def _probes(backward: bool) -> Iterator[list[Probe]]:
-    """The probes of a side's runs: operations are counted apart, since that changes the last bits of values."""
+    """The probes of a side's runs: operations are seen apart, since that changes the last bits of values."""
     from hookcli.probes.activations import ActivationsProbe
+    from hookcli.probes.flow import FlowProbe
     from hookcli.probes.grads import GradsProbe
     from hookcli.probes.parameters import ParametersProbe
     from hookcli.probes.shapes import ShapesProbe
 
-    yield [ShapesProbe(memory=False)]
+    yield [ShapesProbe(memory=False), FlowProbe()]
     gradients = [GradsProbe(hist=True), GradsProbe("outputs", hist=True)] if backward else []
     yield [ActivationsProbe(hist=True), *gradients, ParametersProbe()]
 

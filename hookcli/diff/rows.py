@@ -10,6 +10,7 @@ from typing import Any
 
 from hookcli.diff import verdict
 from hookcli.diff.align import Alignment, NamedPart, align
+from hookcli.diff.comparable import check_pair, unfit
 from hookcli.diff.tolerance import EXACT, Tolerance, excess, gradient_scales, times_allowed
 from hookcli.diff.verdict import text_of
 from hookcli.errors import UsageError
@@ -57,7 +58,7 @@ def diff(a: Report, b: Report, tolerance: Tolerance | None = None) -> Report:
     Rows that only B has stand where they stand in B. Raises UsageError for reports of different probes, or of a probe
     whose rows are not modules or parameters, and where no figure is in both.
     """
-    _check(a, b)
+    check_pair(a, b)
     tolerance = tolerance or Tolerance()
     a, b = _known_to(a, b), _known_to(b, a)
     if a.rows and b.rows and not (_figures(a) & _figures(b)):
@@ -82,7 +83,7 @@ def diff_reports(a: Sequence[Report], b: Sequence[Report], tolerance: Tolerance)
     Of several reports, those that can't be compared are left out: findings, for example. Raises UsageError if the files
     have no probe in common, or one has more reports of a probe than the other.
     """
-    a, b = ([r for r in side if not _unfit(r)] or side for side in (a, b))
+    a, b = ([r for r in side if not unfit(r)] or side for side in (a, b))
     kinds = [[report.probe for report in reports] for reports in (a, b)]
     if sorted(kinds[0]) != sorted(kinds[1]):
         raise UsageError(f"A holds {_listed(kinds[0])}, B {_listed(kinds[1])}: compare reports of the same command")
@@ -108,25 +109,6 @@ def unlike(report: Report) -> str:
     said = [f"{key} {a[key]} → {b[key]}" for key in _RUN if key in a and key in b and a[key] != b[key]]
     said += [f"{side} is incomplete" for side in "ab" if report.meta[side].get("complete") is False]
     return f"the runs differ: {', '.join(said)}" if said else ""
-
-
-def _check(a: Report, b: Report) -> None:
-    if a.probe != b.probe:
-        raise UsageError(f"A is a report of {a.probe}, B of {b.probe}: compare reports of one command")
-    if said := _unfit(a):
-        raise UsageError(f"reports of {a.probe} can't be compared{said}")
-
-
-def _unfit(report: Report) -> str:
-    """The reason why a report can't be compared, after "can't be compared"; "" if it can."""
-    if report.probe in _UNFIT or report.grouping != "nested":
-        return "; those of shapes, inputs, activations and grads can"
-    if not any(column.name == "fqn" for column in report.columns):
-        return ": their rows are not places in a model"
-    return ""
-
-
-_UNFIT = ("diff", "check", "flow")
 
 
 def _known_to(report: Report, other: Report) -> Report:

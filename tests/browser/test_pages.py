@@ -175,6 +175,10 @@ def test_a_comparison_shows_the_first_divergence_and_both_sides(visit: Visit, pa
     for row in own:
         assert f"{row['l2']:.4g}"[:5] in detail.inner_text()
     assert "beyond tolerance" in detail.inner_text() and detail.locator("figure svg").count() >= 4
+    page.get_by_role("tab", name="Picture", exact=True).click()  # one, since both are wired alike
+    excess = [row["times"] for row in diff["rows"] if row["kind"] == "output" and "." not in row["fqn"] and row["fqn"]]
+    assert page.get_by_label("Colour").input_value() == "excess"
+    assert page.locator(".picture-legend").inner_text().endswith(f"{max(excess):.4g}")
     page.get_by_role("tab", name="Through depth").click()
     assert page.locator(".panel:not([hidden]) canvas").count() == 6
     page.locator(".panel:not([hidden]) .chart-plot").first.focus()

@@ -29,13 +29,13 @@ def test_two_models(cli: Cli, net: Path) -> None:
     assert (diff["rows"], diff["columns"]) == (told["rows"], told["columns"])
     assert diff["totals"] == told["totals"] and diff["totals"]["beyond"] > 0
     assert diff["totals"]["verdict"] in err and "--same-weights" in diff["meta"]["next"]
-    probes = ["shapes", "activations", "grads", "grads", "parameters"]
+    probes = ["shapes", "flow", "activations", "grads", "grads", "parameters"]
     assert [(r["probe"], r["meta"]["side"]) for r in others] == [(probe, side) for side in "ab" for probe in probes]
     again = cli("report", "page.json", "--format", "json")  # a saved comparison is read back whole
     assert json.loads(again.out)["reports"][0]["rows"] == diff["rows"]
     assert cli("report", "page.json", "--output", "page.html").code == 0
     by_place = {(row["fqn"], row["kind"]): row for row in diff["rows"]}
-    for report, side in ((others[1], "a"), (others[6], "b")):
+    for report, side in ((others[2], "a"), (others[8], "b")):
         for row in report["rows"]:
             assert row["l2"] == pytest.approx(by_place[row["fqn"], "output"][f"{side}_l2"], rel=1e-6) and "hist" in row
 
@@ -47,7 +47,7 @@ def test_the_same_model_in_another_tree(cli: Cli, net: Path) -> None:
     (diff, *others), _ = saved(cli, "net.py:Net --path old", "net.py:Net", *INPUT, "--no-backward", "--same-weights")
     beyond = {row["fqn"] for row in diff["rows"] if row.get("beyond")}
     assert beyond == {"", "fc"} and {row["kind"] for row in diff["rows"]} == {"output"}
-    assert [r["probe"] for r in others] == ["shapes", "activations", "parameters"] * 2
+    assert [r["probe"] for r in others] == ["shapes", "flow", "activations", "parameters"] * 2
     fc = [row for r in others if r["probe"] == "activations" for row in r["rows"] if row["fqn"] == "conv"]
     assert fc[0]["l2"] == fc[1]["l2"]
 

@@ -72,6 +72,19 @@ export function ownRows({ a, b }, diff, row) {
   return [ours, row.change === "removed" ? undefined : b.rows.get(tensorKey(probe, kind, nameInB(row), row))];
 }
 
+/** The largest excess of each module's outputs, by the module's name on a side: "a" or "b". */
+export function excessOfModules({ parts }, label) {
+  const found = new Map();
+  const outputs = parts.filter(({ kind, diff }) => kind === "output" || diff.meta.of === "activations");
+  for (const row of outputs.flatMap(({ rows }) => rows)) {
+    const fqn = label === "b" ? nameInB(row) : row.fqn;
+    if (num(row.times) !== null) found.set(fqn, Math.max(num(row.times), found.get(fqn) ?? 0));
+  }
+  const most = Math.max(1, ...[...found.values()].filter(Number.isFinite));
+  for (const [fqn, times] of found) if (times === Infinity) found.set(fqn, 10 * most); // a colour of its own, above all others
+  return found;
+}
+
 /** The name of a row's place in B: another one if its module was renamed. */
 export function nameInB(row) {
   return row.change?.startsWith(RENAMED) ? row.change.slice(RENAMED.length).replace(/^\(model\)$/, "") : row.fqn;

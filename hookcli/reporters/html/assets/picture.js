@@ -16,7 +16,7 @@ const MOST_BOXES = 1500; // more would take seconds to place, and nobody could r
 /**
  * Mount the picture of the report "flow".
  * @param {HTMLElement} container
- * @param {Context} context
+ * @param {Context & {excess?: Map<string, number>}} context of a comparison, with the excess of each module's output
  * @returns {Mounted}
  */
 export function mountPicture(container, context) {
@@ -27,7 +27,7 @@ export function mountPicture(container, context) {
 }
 
 class Picture {
-  constructor({ model, theme }) {
+  constructor({ model, theme, excess }) {
     [this.model, this.theme] = [model, theme];
     this.tree = flowTree(model.reports("flow")[0], model);
     this.open = openedTo(this.tree.root, BOXES_AT_FIRST, true).open;
@@ -35,7 +35,7 @@ class Picture {
     this.told = h("span", { class: "picture-told", role: "status" });
     this.canvas = h("div", { class: "picture-canvas", tabindex: 0, role: "tree", "aria-label": "Architecture, in the order in which tensors flow" });
     this.zoom = zoomed(this.canvas);
-    this.colors = colorChoice(model, () => this.paint());
+    this.colors = colorChoice(model, () => this.paint(), excess);
     this.element = h("section", { class: "picture" }, this.tools(), this.canvas);
     this.canvas.addEventListener("click", (event) => this.click(event));
     this.canvas.addEventListener("keydown", (event) => boxKey(this, event));

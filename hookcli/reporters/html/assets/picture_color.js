@@ -19,14 +19,17 @@ const FIGURES_OF_BOXES = [
 ];
 
 /**
- * A choice of the figure, with a legend.
+ * A choice of the figure, with a legend; of a comparison, the excess of each module's output is chosen at first.
  * @param {Model} model
  * @param {() => void} changed
+ * @param {Map<string, number>} [excess] by module
  * @returns {{element: HTMLElement, paint: (boxes: Placed[], svg: SVGElement, theme: string) => void}}
  */
-export function colorChoice(model, changed) {
-  const offered = FIGURES_OF_BOXES.filter((figure) => model.modules.some((module) => figure.of(module) !== null));
+export function colorChoice(model, changed, excess) {
+  const compared = excess ? [{ key: "excess", title: "Excess", of: (module) => excess.get(module.fqn) ?? null, text: number }] : [];
+  const offered = [...compared, ...FIGURES_OF_BOXES].filter((figure) => model.modules.some((module) => figure.of(module) !== null));
   const choice = h("select", { class: "picture-by", on: { change: changed } }, h("option", { value: "" }, "none"), offered.map(({ key, title }) => h("option", { value: key }, title)));
+  if (offered[0] === compared[0]) choice.value = offered[0]?.key ?? "";
   const legend = h("span", { class: "picture-legend", hidden: true });
   const element = h("span", { class: "picture-color", hidden: !offered.length }, h("label", {}, "Colour ", choice), legend);
   const paint = (boxes, svg) => {

@@ -2,6 +2,7 @@
 
 import { hasDepth, mountDepth } from "./depth.js";
 import { hasDiffDepth, mountDiffDepth } from "./diff_depth.js";
+import { excessOfModules } from "./diff_model.js";
 import { mountDiffSteps } from "./diff_steps.js";
 import { mountDiffPart } from "./diff_table.js";
 import { mountPicture } from "./picture.js";
@@ -33,7 +34,7 @@ import { mountSteps } from "./steps.js";
 const FIRST = [
   { id: "steps", title: "Steps", applies: ({ payload }) => Boolean(payload.steps), mount: mountSteps },
   { id: "modules", title: "Modules", applies: isModel, mount: mountModules, count: ({ model }) => model.modules.length },
-  { id: "picture", title: "Picture", applies: ({ model }) => model.reports("flow").some((report) => report.rows.length > 0), mount: mountPicture },
+  { id: "picture", title: "Picture", applies: ({ model }) => flowOf(model).length > 0, mount: mountPicture },
   { id: "parameters", title: "Parameters", applies: (context) => isModel(context) && context.model.parameters.length > 0, mount: mountParameters, count: ({ model }) => model.parameters.length },
 ];
 /** @type {ViewKind[]} after them */
@@ -41,6 +42,11 @@ const LAST = [
   { id: "depth", title: "Through depth", applies: (context) => !context.comparison && hasDepth(context), mount: mountDepth },
   { id: "skipped", title: "Not measured", applies: ({ model }) => model.skipped.length > 0, mount: mountSkipped, count: ({ model }) => model.skipped.length },
 ];
+
+/** The rows of the flow of tensors, of which the picture is drawn. */
+function flowOf(model) {
+  return model.reports("flow")[0]?.rows ?? [];
+}
 
 function isModel({ payload, model }) {
   return payload.kind === "model" && model.modules.length > 0;
@@ -54,7 +60,8 @@ export function viewsOf(context) {
 }
 
 /** The views of a comparison: a tab for each kind of tensor, for what both sides' figures show, and for each side. */
-function diffViews({ comparison: { parts, history, a, b } }) {
+function diffViews({ comparison }) {
+  const { parts, history, a, b } = comparison;
   const tables = parts.map((part, i) => ({ id: `diff-${i}`, title: part.title, applies: () => true, mount: (container) => mountDiffPart(container, part), count: () => part.rows.length }));
   const alone = [a, b].map((side) => ({
     id: `side-${side.label}`, title: `${side.label.toUpperCase()} alone`, applies: () => side.model.modules.length > 0, count: () => side.model.modules.length,
@@ -62,7 +69,17 @@ function diffViews({ comparison: { parts, history, a, b } }) {
   }));
   const steps = { id: "steps", title: "Over steps", applies: () => history.length > 0, mount: (container) => mountDiffSteps(container, history) };
   const depth = { id: "depth", title: "Through depth", applies: hasDiffDepth, mount: mountDiffDepth };
-  return [...tables, steps, depth, ...alone];
+  return [...tables, ...diffPictures(comparison), steps, depth, ...alone];
+}
+
+/** The picture of the architecture, coloured by excess: one, or one of each side where they are wired otherwise. */
+function diffPictures(comparison) {
+  const [wiredA, wiredB] = [comparison.a, comparison.b].map(({ model }) => JSON.stringify(flowOf(model).map(({ fqn, type, inputs }) => [fqn, type, inputs])));
+  const sides = wiredA === wiredB ? [comparison.b] : [comparison.a, comparison.b];
+  return sides.map(({ label, model }) => ({
+    id: `picture-${label}`, title: sides.length > 1 ? `Picture of ${label.toUpperCase()}` : "Picture", applies: () => flowOf(model).length > 0,
+    mount: (container, context) => mountPicture(container, { ...context, model, excess: excessOfModules(comparison, label) }),
+  }));
 }
 
 /** A tab for each report of a page that joins none. */
