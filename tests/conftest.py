@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,15 +145,28 @@ ready = Net()
 """
 
 
-@pytest.fixture(autouse=True)
-def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A test imports the files of its own folder, not those of the same name that another test wrote."""
+@contextmanager
+def own_modules(folder: Path) -> Iterator[None]:
+    """Forget the modules that are imported from the folder."""
     before = set(sys.modules)
     yield
-    written = str(tmp_path_factory.getbasetemp())
     for name in sys.modules.keys() - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(written):
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
             del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def modules_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A test imports the files of its own folder, not those of the same name that another test wrote."""
+    with own_modules(tmp_path_factory.getbasetemp()):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def modules_of_the_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nor those that fixtures of another file of tests wrote."""
+    with own_modules(tmp_path_factory.getbasetemp()):
+        yield
 
 
 @pytest.fixture
