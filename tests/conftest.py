@@ -157,7 +157,7 @@ def own_modules(folder: Path) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def modules_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A test imports the files of its own folder, not those of the same name that another test wrote."""
+    """A test imports files from its folder, never files of the same name that another test wrote."""
     with own_modules(tmp_path_factory.getbasetemp()):
         yield
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hookcli.commands.backward_options import OnePassOptions
+from hookcli.commands.backward_options import OnePassOptions, StepOptions
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import compare_records, is_record
 from hookcli.commands.diff_sides import SideSpec, parse_side
@@ -69,7 +69,7 @@ class DiffOptions:
 
 def diff(
     a: Annotated[str, _side("A", "A model, a report saved with --output FILE.json, or a record.")],
-    b: Annotated[str, _side("B", "Another; a model may have options of its own: 'resnet50 --dtype bfloat16'.")],
+    b: Annotated[str, _side("B", "Another; its options go in the same quotes: 'resnet50 --dtype bfloat16'.")],
     *,
     own: DiffOptions,
     step: OnePassOptions,
@@ -107,19 +107,36 @@ def diff(
         if any(report.totals.get("compared", len(report.rows)) for report in partial):
             output.salvage(partial)
         raise
-    for side, held in zip(sides, saved, strict=True):
-        if side.file and held and (unknown := unfamiliar(side.file, held)):
-            remark(unknown, options)
-    if initialised(sides, own) and weights_come_first(reports[0]):
-        then = with_same_weights((a, b), own, step, options)
-        reports = [replace(reports[0], meta={**reports[0].meta, "next": then})]
-    output.write(reports)
+    remark_unfamiliar(sides, saved, options)
+    output.write([next_compared(reports[0], sides, own, step, options), *reports[1:]])
     return _judged(reports, options, output.for_people)
 
 
-def initialised(sides: Sequence[SideSpec], own: DiffOptions) -> bool:
-    """True for two models whose weights nobody chose, so that other code may have drawn other ones."""
-    return not own.same_weights and not any(side.file or side.options.weights for side in sides)
+def remark_unfamiliar(sides: Sequence[SideSpec], saved: Sequence[list[Report] | None], options: Options) -> None:
+    """Say which figures of the saved sides another version of hookcli has measured."""
+    for side, held in zip(sides, saved, strict=True):
+        if side.file and held and (unknown := unfamiliar(side.file, held)):
+            remark(unknown, options)
+
+
+def next_compared(
+    report: Report, sides: Sequence[SideSpec], own: DiffOptions, step: StepOptions, options: Options
+) -> Report:
+    """The comparison of two models; where nobody chose the weights that differ first, it names the next command."""
+    chosen = own.same_weights or any(side.file or side.options.weights for side in sides)
+    if chosen or not weights_come_first(report):
+        return report
+    then = with_same_weights([side.text for side in sides], own, step, options)
+    return replace(report, meta={**report.meta, "next": then})
+
+
+def both_sides(
+    sides: Sequence[SideSpec], saved: Sequence[list[Report] | None], live: ModelRuns
+) -> tuple[list[Report], list[Report]]:
+    """The reports of both sides, of which one at least is saved; a model runs under the probes of the other side's."""
+    known = next(held for held in saved if held is not None)
+    a, b = (held if held is not None else live.like(known, side) for side, held in zip(sides, saved, strict=True))
+    return a, b
 
 
 def _compared(
@@ -129,11 +146,9 @@ def _compared(
     live: ModelRuns,
     same_weights: bool,
 ) -> list[Report]:
-    a, b = saved
-    if a is None and b is None:
+    if all(held is None for held in saved):
         return [live.compare(live.pair(sides[0], sides[1], same_weights), tolerance)]
-    a = a if a is not None else live.like(b or [], sides[0])
-    b = b if b is not None else live.like(a, sides[1])
+    a, b = both_sides(sides, saved, live)
     narrow = narrowing(live.options)
     left, right = (_require_rows(narrow(a, b), side, live.options) for side in (a, b))
     return diff_reports(left, right, tolerance)

@@ -90,7 +90,7 @@ def report(
     named after the model in the working directory. Checks' options may also be set under [tool.hookcli] in
     pyproject.toml. Findings do not change the exit code, as those of `hookcli check` do. The page of a record shows
     every module over every recorded step. That of two compares them as `hookcli diff` does, and shows the figures of
-    each; a model may have options of its own: 'resnet50 --dtype bfloat16'.
+    each; put a model's options in its quotes: 'resnet50 --dtype bfloat16'.
     """
     if own.serve or own.port is not None:
         if other is not None:

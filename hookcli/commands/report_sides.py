@@ -8,17 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hookcli.commands.backward_options import StepOptions
-from hookcli.commands.diff import DiffOptions, initialised, narrowing
+from hookcli.commands.diff import DiffOptions, both_sides, narrowing, next_compared, remark_unfamiliar
 from hookcli.commands.diff_models import ModelRuns
 from hookcli.commands.diff_records import is_record, require_records
 from hookcli.commands.diff_sides import SideSpec, parse_side
-from hookcli.commands.next_command import with_same_weights
 from hookcli.commands.output import remark
 from hookcli.commands.progress import Progress, working
 from hookcli.commands.report_file import Page
 from hookcli.diff.rows import diff_reports, unlike
 from hookcli.diff.tolerance import Tolerance
-from hookcli.diff.verdict import weights_come_first
 from hookcli.errors import HookcliError, NoGradientsError, UsageError
 from hookcli.record.file.comparison.against import beside
 from hookcli.record.file.comparison.record_diff import diff_records
@@ -26,7 +24,7 @@ from hookcli.record.file.comparison.remarks import record_remarks
 from hookcli.record.file.ranks.ranked_record import open_record
 from hookcli.record.file.views.query import Query
 from hookcli.report import Report
-from hookcli.report.files import read_reports, unfamiliar
+from hookcli.report.files import read_reports
 
 if TYPE_CHECKING:
     from hookcli.probes.base import Probe
@@ -87,11 +85,8 @@ def _of_records(a: str, b: str, tolerance: Tolerance, page: Page) -> list[Report
 def _of_files(sides: Sequence[SideSpec], tolerance: Tolerance, live: ModelRuns) -> list[Report]:
     """The comparison of saved reports, or of one with a model, and the reports of both sides."""
     saved = [read_reports(side.file) if side.file else None for side in sides]
-    known = next(reports for reports in saved if reports is not None)
-    for side, held in zip(sides, saved, strict=True):
-        if side.file and held and (unknown := unfamiliar(side.file, held)):
-            remark(unknown, live.options)
-    a, b = (held if held is not None else live.like(known, side) for side, held in zip(sides, saved, strict=True))
+    remark_unfamiliar(sides, saved, live.options)
+    a, b = both_sides(sides, saved, live)
     found = diff_reports(a, b, tolerance)
     for report in found:
         if said := unlike(report):
@@ -108,11 +103,8 @@ def _of_models(sides: Sequence[SideSpec], tolerance: Tolerance, own: DiffOptions
         remark(f"{error}; only forward is compared", live.options)
         live = replace(live, backward=False)
         compared = live.compare(pair, tolerance)
-    if initialised(sides, own) and weights_come_first(compared):
-        options = replace(live.options, output=None, format=None)
-        then = with_same_weights([side.text for side in sides], own, live.step, options)
-        compared = replace(compared, meta={**compared.meta, "next": then})
-    found = [compared]
+    options = replace(live.options, output=None, format=None)
+    found = [next_compared(compared, sides, own, live.step, options)]
     for label, built, inputs in zip("ab", pair.built, pair.inputs, strict=True):
         for probes in _probes(live.backward):
             found += _labelled(label, live.observed(built, inputs, pair.described, probes))

@@ -62,10 +62,11 @@ def _histograms(reports: Sequence[Report], view: View, form: Form) -> bytes:
     return histograms(reports, form)
 
 
+_OVER_STEPS = Picture(step_figures.WHERE, "hookcli show --over-time", _matplotlib, _charts)
 PICTURES = (
     Picture(("id", "next"), "hookcli graph", _graphviz, _graph),
     Picture(("id", "inputs"), "hookcli flow", _graphviz, _flow),
-    Picture(step_figures.WHERE, "hookcli show --over-time", _matplotlib, _charts),
+    _OVER_STEPS,
     Picture(distributions.NEEDS, "hookcli activations --hist", _matplotlib, _histograms),
 )
 NEEDS = tuple(picture.needs for picture in PICTURES)
@@ -92,4 +93,4 @@ def _kind(reports: Sequence[Report]) -> Picture:
     for picture in PICTURES:
         if all(name in names or any(row.get(name) is not None for row in rows) for name in picture.needs):
             return picture
-    return PICTURES[2]  # of no step, with chosen columns
+    return _OVER_STEPS  # of no step, with chosen columns

@@ -26,8 +26,8 @@ Points = Sequence[tuple[int, float]]
 class Curves:
     """A figure over steps: one curve, or those of two runs A and B.
 
-    `flat` says in a line what there is to know of a figure that never changed, but for rounding; such a figure is not
-    drawn. `lost` are steps in which the figure is NaN or infinite.
+    `flat` describes in one line a figure that never changed, but for rounding; such a figure is not drawn. `lost` are
+    steps in which the figure is NaN or infinite.
     """
 
     title: str

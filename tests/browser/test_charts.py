@@ -66,7 +66,7 @@ def said(page: Any, chart: int = 0) -> str:
 
 
 def along(page: Any) -> Iterator[str]:
-    """What the keys read out, from the first point to the last."""
+    """Read out each point, from the first to the last, by the keys."""
     page.locator(FIRST).focus()
     page.keyboard.press("Home")
     before = None

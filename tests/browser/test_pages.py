@@ -55,7 +55,7 @@ def rows(page: Any) -> Any:
 
 
 def said(page: Any) -> str:
-    """What the toolbar says of the number of rows."""
+    """Return the toolbar's count of rows."""
     return str(page.locator(".panel:not([hidden]) .tools output").inner_text())
 
 

@@ -73,7 +73,7 @@ def test_without_scripts_the_tables_are_text(visit: Visit, hostile: dict[str, st
 
 
 def test_a_view_that_cannot_be_shown_says_so_beside_the_others(chromium: Any, tmp_path: Path) -> None:
-    """A page whose data was edited by hand. Its error is on the console, too, so that this is no page for `visit`."""
+    """A page whose data was edited by hand. It logs an error to the console, so `visit` would fail."""
     reports = document(hookcli.capture(nn.Sequential(nn.ReLU()), torch.ones(2, 2), ["shapes", "flow"]))["reports"]
     reports[1]["rows"][1]["inputs"] = True
     file = tmp_path / "edited.html"

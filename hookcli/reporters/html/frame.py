@@ -27,7 +27,7 @@ _FRAME = """\
 def framed(page: str, reports: Sequence[Report], view: View) -> str:
     """Return a frame with the page, and static tables of its reports in place of it.
 
-    The page's scripts run in the frame alone: it has an origin of its own, and can reach neither the notebook nor a
+    The page's scripts run in the frame alone: it has a separate origin, and can reach neither the notebook nor a
     network. A notebook that is not trusted, and sites that show notebooks, take both the frame and the style away that
     hides the tables.
     """

@@ -130,7 +130,7 @@ class RecordPage:
             yield f"{counted(left_out, 'step')} left out, not finished (hookcli show --step N shows one)"
 
     def _run(self) -> Mapping[str, Any]:
-        """What ran, how it was recorded, and how it ended; None where the record has no end."""
+        """Describe the run: the script, how it was recorded, and how it ended (None if the record has no end)."""
         header, end = self.record.header, self.record.end
         ended = {name: getattr(end, name) for name in _OF_END} if end else None
         return {
