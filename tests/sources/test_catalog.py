@@ -66,7 +66,7 @@ def test_a_cache_that_cannot_be_written_or_read_costs_nothing_but_time(
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
     assert len(entries()) > 100
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for told in ("{broken", "[1]", '[{"name": 3}]', "{}"):
+    for told in ("{broken", "[1]", '[{"name": 3}]'):
         monkeypatch.setattr(catalog.Cache, "get", lambda *_, told=told: told)
         catalog._entries.cache_clear()
         assert len(entries()) > 100

@@ -45,7 +45,8 @@ def test_every_damage_makes_an_entry_absent_and_the_next_put_mends_it(folder: Pa
     (file,) = folder.iterdir()
     whole = file.read_bytes()
     damaged = [whole[:length] for length in range(len(whole))]
-    damaged += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in (0, 5)]
+    places = range(len(whole))
+    damaged += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in places for bit in (0, 5)]
     for content in [*damaged, b"{}", os.urandom(500)]:
         file.write_bytes(content)
         assert cache.get("a") in (None, ENTRY)  # a bit may be one that zlib does not use
