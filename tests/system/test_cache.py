@@ -126,7 +126,7 @@ def test_without_a_home_nothing_is_written_to_the_working_directory(
 WRITER = """
 import sys
 from hookcli.system.cache import Cache
-cache = Cache("kept", bound=300)
+cache = Cache("kept", bound=150)
 for number in range(60):
     key = str(number % 7)
     text = cache.get(key)
@@ -138,7 +138,7 @@ for number in range(60):
 def test_processes_share_it(folder: Path) -> None:
     writers = [forks.Popen([sys.executable, "-c", WRITER, name]) for name in "abc"]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    assert sum(file.stat().st_size for file in folder.iterdir()) <= 300 and not [*folder.glob(".*")]
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 150 and not [*folder.glob(".*")]
     assert 0 < sum(Cache("kept").get(str(n)) is not None for n in range(7)) < 7
 
 
